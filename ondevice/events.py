@@ -1,0 +1,166 @@
+"""The values that the engine yields while it works.
+
+They are the only thing that the browser, the command line, the benchmarks and the tests read:
+plain, frozen, without a reference to the model or the pot. Seconds are wall-clock seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class PageNote:
+    """Why the text of one page is missing or partial."""
+
+    page: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where every token of the document is now. A token counts as kept while any head of any layer holds it.
+
+    `tokens_total = tokens_kept + tokens_evicted + tokens_pruned + tokens_skipped + tokens_unread` and
+    `tokens_read = tokens_kept + tokens_evicted + tokens_pruned`. `tokens_total` is what is known so far
+    while a stream is still open. `slots_used` of `slots_capacity` are slots of one head of one layer.
+    `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds.
+    """
+
+    tokens_total: int = 0
+    tokens_read: int = 0
+    tokens_kept: int = 0
+    tokens_evicted: int = 0
+    tokens_pruned: int = 0
+    tokens_skipped: int = 0
+    tokens_unread: int = 0
+    slots_used: int = 0
+    slots_capacity: int = 0
+    kept_per_layer: tuple[int, ...] = ()
+    pages_total: int = 0
+    pages_without_text: tuple[PageNote, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PagesExtracted:
+    """The parser has finished `done` pages of `total` (None while it is not known)."""
+
+    done: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOpened:
+    """A document is about to be read. `num_pages` and `size_bytes` are None for a stream."""
+
+    name: str
+    kind: str
+    unit: str
+    num_pages: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokensRead:
+    """One forward pass over the document is done.
+
+    `num_read` counts document tokens since the beginning, `num_total` is None for an open stream.
+    `page` is the last page touched. `stages` gives the seconds of this pass by stage
+    (`tokenize`, `forward`, `novelty`), `num_cached` the used slots per head after it, for each layer.
+    """
+
+    num_read: int
+    num_total: int | None
+    num_tokens: int
+    page: int
+    seconds: float
+    num_cached: tuple[int, ...]
+    capacity: int
+    stages: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PotDistilled:
+    """The pot was full and has been distilled from `num_before` to `num_kept` slots per head.
+
+    `retention[i]` is the number of (layer, head) pairs that still hold document token `i`, at most
+    `num_heads_total`; shape (num_read,), uint16. `novelty_tokens` are the document tokens that the novelty
+    score chose in this cycle, int32.
+    """
+
+    cycle: int
+    num_read: int
+    num_before: int
+    num_kept: int
+    seconds: float
+    num_heads_total: int
+    retention: npt.NDArray[np.uint16]
+    novelty_tokens: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRead:
+    """The whole document has been read (or reading was stopped: `ledger.tokens_unread` is above 0)."""
+
+    ledger: Ledger
+    seconds: float
+    num_cycles: int
+    num_heads_total: int
+    retention: npt.NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRead:
+    """The question is in the pot; the answer begins."""
+
+    question: str
+    num_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerToken:
+    """One more token of the answer. `text` is what it adds (may be empty inside a multi-byte character)."""
+
+    token_id: int
+    text: str
+    index: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFinished:
+    """The answer is complete and the pot is as it was before the question.
+
+    `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
+    that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
+    """
+
+    question: str
+    text: str
+    num_tokens: int
+    stop_reason: str
+    ttft_seconds: float
+    decode_seconds: float
+    num_overwritten: int
+    ledger: Ledger
+
+
+Event = (
+    PagesExtracted
+    | DocumentOpened
+    | TokensRead
+    | PotDistilled
+    | DocumentRead
+    | QuestionRead
+    | AnswerToken
+    | AnswerFinished
+)
