@@ -1,0 +1,151 @@
+"""Text to token ids with character offsets, and back; the chat template cut in pieces around the document.
+
+A document is hostile: `<|im_end|>` written in it must become ordinary tokens, never the control token.
+So there are two ways in: `encode` for documents and questions, `encode_prompt` for our own templates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer as Backend
+
+from ondevice.model.chat import ChatParts, chat_parts
+from ondevice.model.streaming import StreamDecoder
+
+# Names under which models end an answer or a turn, besides the one their tokenizer calls `eos_token`.
+_END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>")
+# Text goes to the backend in pieces of about this many characters: its own record of a text takes
+# some 250 bytes per token, which for a whole book would outweigh the model.
+_PIECE_CHARS = 1 << 18
+_PIECE_END = re.compile(r"(?<=\S\n)(?=\S)")
+
+Int32Array = npt.NDArray[np.int32]
+
+
+class Tokenizer:
+    """A fast tokenizer of transformers, restricted to what the engine needs.
+
+    Args:
+        hf: a `PreTrainedTokenizerFast`; its backend is copied, not changed.
+        eos_ids: further ids that end an answer, from the model's generation config.
+        fingerprint: hash of the files it came from; computed from its contents when empty.
+
+    Attributes:
+        vocab_size: ids are below this number (the model's embedding may have more rows).
+        eos_ids: every id that ends an answer.
+        control_ids: ids that only `encode_prompt` can produce.
+        fingerprint: sha256, hexadecimal; equal for equal vocabulary, merges and template.
+        has_chat_template: whether `chat_parts` has a template to use.
+    """
+
+    def __init__(self, hf: Any, *, eos_ids: Iterable[int] = (), fingerprint: str = "") -> None:
+        self._hf = hf
+        spec = json.loads(hf.backend_tokenizer.to_str())
+        control = _control_tokens(spec, hf.chat_template or "")
+        self._prompt = _backend(spec, post_processor=spec.get("post_processor"))
+        self._plain = _backend(spec, control=control.values())
+        self._plain.encode_special_tokens = True
+        self._cuts = self._can_cut()
+        self.control_ids: frozenset[int] = frozenset(control)
+        self.vocab_size: int = self._prompt.get_vocab_size(with_added_tokens=True)
+        self.eos_ids: frozenset[int] = self._end_ids(eos_ids)
+        self.has_chat_template: bool = bool(hf.chat_template)
+        self.fingerprint: str = fingerprint or _fingerprint(spec, hf.chat_template or "")
+
+    def encode(self, text: str) -> tuple[Int32Array, Int32Array]:
+        """Text of a document or a question, without any token added.
+
+        Returns:
+            ids, shape (n,), int32, and their character spans [start, end) in `text`, shape (n, 2), int32.
+            Tokens that are parts of one character share its span. No id is in `control_ids`.
+        """
+        ids: list[Int32Array] = [np.empty(0, np.int32)]
+        spans: list[Int32Array] = [np.empty((0, 2), np.int32)]
+        for start, piece in self._pieces(text):
+            encoding = self._plain.encode(piece, add_special_tokens=False)
+            ids.append(np.array(encoding.ids, dtype=np.int32))
+            spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) + np.int32(start))
+        return np.concatenate(ids), np.concatenate(spans)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Text that we wrote ourselves: control tokens in it are parsed, none is added."""
+        return self._prompt.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Iterable[int], *, skip_control: bool = True) -> str:
+        """The text of `ids`; bytes that form no character come out as U+FFFD."""
+        return self._prompt.decode([int(token) for token in ids], skip_special_tokens=skip_control)
+
+    def stream_decoder(self) -> StreamDecoder:
+        """A decoder that takes one id at a time."""
+        return StreamDecoder(self.decode)
+
+    def leading_ids(self) -> list[int]:
+        """What the tokenizer itself puts before a text (a begin token), when no template does."""
+        with_added = self._prompt.encode("a", add_special_tokens=True).ids
+        plain = self._prompt.encode("a", add_special_tokens=False).ids
+        for start in range(len(with_added) - len(plain) + 1):
+            if with_added[start : start + len(plain)] == plain:
+                return with_added[:start]
+        return []
+
+    def chat_parts(self, *, use_template: bool = True) -> ChatParts:
+        """The ids around a document and its questions.
+
+        Args:
+            use_template: False gives plain completion even when the model has a chat template.
+
+        Raises:
+            ModelError: the template does not show the document and the question in this order.
+        """
+        return chat_parts(self, self._hf if use_template and self.has_chat_template else None)
+
+    def _pieces(self, text: str) -> Iterator[tuple[int, str]]:
+        start = 0
+        while self._cuts and len(text) - start > _PIECE_CHARS:
+            cut = _PIECE_END.search(text, start + _PIECE_CHARS)
+            if cut is None:
+                break
+            yield start, text[start : cut.start()]
+            start = cut.start()
+        if start < len(text):
+            yield start, text[start:]
+
+    def _can_cut(self) -> bool:
+        """Whether encoding line by line gives the same ids: not so when each text gets a space in front."""
+
+        def ids(text: str) -> list[int]:
+            return self._plain.encode(text, add_special_tokens=False).ids
+
+        return ids("one.\ntwo") == ids("one.\n") + ids("two")
+
+    def _end_ids(self, more: Iterable[int]) -> frozenset[int]:
+        known = [self._prompt.token_to_id(name) for name in (self._hf.eos_token or "", *_END_TOKENS)]
+        return frozenset(token for token in [*known, *more] if token is not None)
+
+
+def _control_tokens(spec: dict[str, Any], template: str) -> dict[int, dict[str, Any]]:
+    """Added tokens that steer the model: every special one, and every one that its chat template writes."""
+    return {
+        token["id"]: token
+        for token in spec["added_tokens"]
+        if token["special"] or (token["content"].strip() and token["content"] in template)
+    }
+
+
+def _backend(spec: dict[str, Any], *, control: Iterable[dict[str, Any]] = (), post_processor: Any = None) -> Backend:
+    """A copy of the tokenizer that truncates nothing, with the `control` tokens marked special."""
+    ids = {token["id"] for token in control}
+    added = [token | {"special": token["special"] or token["id"] in ids} for token in spec["added_tokens"]]
+    copy = spec | {"added_tokens": added, "post_processor": post_processor, "truncation": None, "padding": None}
+    return Backend.from_str(json.dumps(copy))
+
+
+def _fingerprint(spec: dict[str, Any], template: str) -> str:
+    return hashlib.sha256(json.dumps([spec, template], sort_keys=True).encode()).hexdigest()
