@@ -1,0 +1,12 @@
+"""Operations of the pot and of attention; installed as `ondevice.kernels`. They know only torch.
+
+One public function per operation, with the same signature and the same in-place effect whatever
+runs it; a float32 reference stands beside each (suffix `_ref`) and is what the tests compare with.
+"""
+
+from ondevice.kernels.attention import attention, attention_mass
+from ondevice.kernels.pot_update import keep_slots_, replace_slots_
+from ondevice.kernels.rope import rotate
+from ondevice.kernels.token_loss import token_loss
+
+__all__ = ["attention", "attention_mass", "keep_slots_", "replace_slots_", "rotate", "token_loss"]

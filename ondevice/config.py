@@ -79,8 +79,8 @@ class PotConfig:
         _require(0.0 <= self.novelty <= 1.0, f"--novelty is {self.novelty}", "Give a share between 0 and 1.")
         _require(self.step_size >= 1, f"--step is {self.step_size}", "Read at least 1 token per step.")
         _require(
-            self.catalyst != "text" or bool(self.catalyst_text.strip()),
-            "--catalyst text has no text",
+            self.catalyst not in ("text", "question") or bool(self.catalyst_text.strip()),
+            f"--catalyst {self.catalyst} has no text",
             "Give it with --catalyst-text.",
         )
         if self.adaptive_keep is not None:

@@ -6,7 +6,7 @@ plain, frozen, without a reference to the model or the pot. Seconds are wall-clo
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -69,12 +69,22 @@ class DocumentOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class TextTokenized:
+    """The text of `done` pages has been turned into `num_tokens` tokens so far."""
+
+    done: int
+    total: int | None
+    num_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokensRead:
     """One forward pass over the document is done.
 
     `num_read` counts document tokens since the beginning, `num_total` is None for an open stream.
-    `page` is the last page touched. `stages` gives the seconds of this pass by stage
-    (`tokenize`, `forward`, `novelty`), `num_cached` the used slots per head after it, for each layer.
+    `page` is the last page touched, `seconds` the time of the pass, `num_cached` the used slots per head after
+    it, for each layer.
     """
 
     num_read: int
@@ -84,7 +94,6 @@ class TokensRead:
     seconds: float
     num_cached: tuple[int, ...]
     capacity: int
-    stages: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +101,9 @@ class PotDistilled:
     """The pot was full and has been distilled from `num_before` to `num_kept` slots per head.
 
     `retention[i]` is the number of (layer, head) pairs that still hold document token `i`, at most
-    `num_heads_total`; shape (num_read,), uint16. `novelty_tokens` are the document tokens that the novelty
-    score chose in this cycle, int32.
+    `num_heads_total`; it has one uint16 for every document token up to the cursor. `novelty_tokens` are the
+    document tokens that the novelty score chose in this cycle, int32. `seconds` is the distillation alone,
+    `novelty_seconds` the time to score the new tokens before it.
     """
 
     cycle: int
@@ -101,6 +111,7 @@ class PotDistilled:
     num_before: int
     num_kept: int
     seconds: float
+    novelty_seconds: float
     num_heads_total: int
     retention: npt.NDArray[np.uint16]
     novelty_tokens: npt.NDArray[np.int32]
@@ -157,6 +168,7 @@ class AnswerFinished:
 Event = (
     PagesExtracted
     | DocumentOpened
+    | TextTokenized
     | TokensRead
     | PotDistilled
     | DocumentRead

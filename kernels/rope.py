@@ -1,0 +1,42 @@
+"""Rotary position embedding (RoPE) on keys and queries.
+
+The half-split layout of the Hugging Face checkpoints: dimension i turns together with dimension i + d/2.
+"""
+
+import torch
+from torch import Tensor
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return `x` turned by the angles whose cosines and sines are given: x * cos + rotate_half(x) * sin.
+
+    Args:
+        x: (..., head_dim). Only the first `cos.shape[-1]` dimensions turn (partial rotary embedding).
+        cos: broadcastable to (..., rotary_dim).
+        sin: as `cos`, and signed: its first half is already negated, so that one roll replaces rotate_half.
+
+    Returns:
+        A new tensor with the shape and dtype of `x`.
+    """
+    rotary_dim = cos.shape[-1]
+    if rotary_dim < x.shape[-1]:
+        turned = rotate(x[..., :rotary_dim], cos, sin)
+        return torch.cat((turned, x[..., rotary_dim:]), dim=-1)
+    return torch.addcmul(x * cos, x.roll(rotary_dim // 2, dims=-1), sin)
+
+
+def rotate_ref(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Reference for `rotate` in float32, pair by pair, as RoPE is defined (arXiv 2104.09864, eq. 34)."""
+    half = cos.shape[-1] // 2
+    out = x.float().clone()
+    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+    c, s = cos[..., half:].float(), sin[..., half:].float()
+    out[..., :half] = first * c - second * s
+    out[..., half : 2 * half] = second * c + first * s
+    return out.to(x.dtype)
+
+
+def signed_sine(sin: Tensor) -> Tensor:
+    """Negate the first half of `sin` (..., rotary_dim), the form that `rotate` takes."""
+    first, second = sin.chunk(2, dim=-1)
+    return torch.cat((-first, second), dim=-1)

@@ -1,0 +1,157 @@
+"""One small adapter per model family: where a transformers model keeps its parts, as a uniform set of callables.
+
+Nothing is copied: separate projections are fused by laying their weights out side by side once and pointing the
+transformers modules at slices of the fused weight, so that the model stays usable and takes no more memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ondevice.errors import ModelError
+
+Op = Callable[[Tensor], Tensor]
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerParts:
+    """The pieces of one decoder layer. Optional ones are None where the family has none.
+
+    `qkv` gives (..., (num_heads + 2 * num_kv_heads) * head_dim), `gate_up` gives (..., 2 * intermediate_size).
+    `sliding_window` limits attention to that many last positions.
+    """
+
+    input_norm: Op
+    qkv: Op
+    q_norm: Op | None
+    k_norm: Op | None
+    out: Op
+    post_attention_norm: Op | None
+    mlp_norm: Op
+    gate_up: Op
+    activation: Op
+    down: Op
+    post_mlp_norm: Op | None
+    sliding_window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """The pieces of a causal language model around its layers.
+
+    `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim).
+    """
+
+    embed: Op
+    layers: tuple[LayerParts, ...]
+    norm: Op
+    lm_head: Op
+    rotary: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    vocab_size: int
+    scale: float
+    attention_softcap: float | None
+
+
+def model_parts(model: nn.Module) -> ModelParts:
+    """Take a transformers causal language model apart.
+
+    Raises:
+        ModelError: the family is not one of `FAMILIES`.
+    """
+    config = model.config
+    if config.model_type not in FAMILIES:
+        raise ModelError(
+            f"Models of the family {config.model_type!r} are not supported",
+            fix=f"Use a model of one of these families: {', '.join(FAMILIES)}.",
+        )
+    is_gemma = config.model_type == "gemma2"
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    body = model.model
+    return ModelParts(
+        embed=body.embed_tokens,
+        layers=tuple(_layer_parts(layer, config, i) for i, layer in enumerate(body.layers)),
+        norm=_norm(body.norm, is_gemma),
+        lm_head=_lm_head(model.lm_head, getattr(config, "final_logit_softcapping", None)),
+        rotary=body.rotary_emb,
+        num_heads=config.num_attention_heads,
+        num_kv_heads=config.num_key_value_heads,
+        head_dim=head_dim,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        scale=float(body.layers[0].self_attn.scaling),
+        attention_softcap=getattr(config, "attn_logit_softcapping", None),
+    )
+
+
+def _layer_parts(layer: nn.Module, config, index: int) -> LayerParts:
+    attn, mlp = layer.self_attn, layer.mlp
+    is_gemma = config.model_type == "gemma2"
+    if config.model_type == "phi3":
+        qkv, gate_up, activation = attn.qkv_proj, mlp.gate_up_proj, mlp.activation_fn
+    else:
+        qkv = _fuse([attn.q_proj, attn.k_proj, attn.v_proj])
+        gate_up, activation = _fuse([mlp.gate_proj, mlp.up_proj]), mlp.act_fn
+    mlp_norm = layer.pre_feedforward_layernorm if is_gemma else layer.post_attention_layernorm
+    return LayerParts(
+        input_norm=_norm(layer.input_layernorm, is_gemma),
+        qkv=qkv,
+        q_norm=_norm(attn.q_norm) if hasattr(attn, "q_norm") else None,
+        k_norm=_norm(attn.k_norm) if hasattr(attn, "k_norm") else None,
+        out=attn.o_proj,
+        post_attention_norm=_norm(layer.post_attention_layernorm, True) if is_gemma else None,
+        mlp_norm=_norm(mlp_norm, is_gemma),
+        gate_up=gate_up,
+        activation=activation,
+        down=mlp.down_proj,
+        post_mlp_norm=_norm(layer.post_feedforward_layernorm, True) if is_gemma else None,
+        sliding_window=_sliding_window(attn, config, index),
+    )
+
+
+def _sliding_window(attn: nn.Module, config, index: int) -> int | None:
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return config.sliding_window if layer_types[index] == "sliding_attention" else None
+    return getattr(config, "sliding_window", None)
+
+
+def _norm(norm: nn.Module, is_gemma: bool = False) -> Op:
+    # Gemma stores its norm weights minus one.
+    weight = 1.0 + norm.weight.detach() if is_gemma else norm.weight.detach()
+    eps = getattr(norm, "variance_epsilon", None) or norm.eps
+    return partial(F.rms_norm, normalized_shape=(weight.shape[0],), weight=weight, eps=eps)
+
+
+def _lm_head(head: nn.Module, softcap: float | None) -> Op:
+    if softcap is None:
+        return head
+    return lambda hidden: softcap * torch.tanh(head(hidden) / softcap)
+
+
+def _fuse(projections: list[nn.Module]) -> Op:
+    """One matrix product instead of several; quantised projections stay apart, since their weights are packed."""
+    if any(type(p) is not nn.Linear for p in projections):
+        return lambda x: torch.cat([p(x) for p in projections], dim=-1)
+    weight = torch.cat([p.weight.detach() for p in projections])
+    has_bias = projections[0].bias is not None
+    bias = torch.cat([p.bias.detach() for p in projections]) if has_bias else None
+    start = 0
+    for projection in projections:
+        rows = slice(start, start + projection.out_features)
+        projection.weight.data = weight[rows]
+        if bias is not None:
+            projection.bias.data = bias[rows]
+        start = rows.stop
+    return partial(F.linear, weight=weight, bias=bias)

@@ -1,0 +1,103 @@
+"""Continual context distillation: from a full pot to its `num_kept` best slots per head, in place.
+
+Section 3.2 and 3.5 of InfiniPot (arXiv 2410.01518). Survivors are laid out most important first behind the sinks;
+their order in the document lives on in their positions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ondevice.config import PotConfig
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.policies import LayerView, RetentionPolicy
+
+# Share of the catalyst's attention that an adaptive kept size has to cover.
+ADAPTIVE_COVERAGE = 0.95
+
+RotateKeys = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """Result of one cycle; `novelty_tokens` are document tokens, int32, kept for their novelty in some head."""
+
+    num_before: int
+    num_kept: int
+    novelty_tokens: Tensor
+
+
+@torch.inference_mode()
+def distill(
+    pot: MemoryPot,
+    policy: RetentionPolicy,
+    mass: list[Tensor],
+    config: PotConfig,
+    *,
+    num_protected: int,
+    rotate_keys: RotateKeys,
+) -> Distillation:
+    """Keep the best slots of every head of every layer, reset their positions (CR-RoPE), free the others.
+
+    Args:
+        pot: changed in place.
+        mass: for each layer (batch, num_kv_heads, num_cached): attention of the observed queries; may be empty.
+        num_protected: logical positions below this are never evicted (prompt and sinks).
+        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
+    """
+    num_before = max(pot.num_cached)
+    num_kept = kept_size(mass, config)
+    chosen_for_novelty: list[Tensor] = []
+    for layer in range(pot.shape.num_layers):
+        used = slice(0, pot.num_cached[layer])
+        positions = pot.positions[layer][:, :, used]
+        layer_mass = mass[layer] if mass else None
+        view = LayerView(layer_mass, pot.novelty[layer][:, :, used], positions, min(num_kept, pot.num_cached[layer]))
+        scores = policy.scores(view)
+        if policy.needs_novelty and layer_mass is not None:
+            novel = scores > layer_mass.amax(dim=-1, keepdim=True)
+            chosen_for_novelty.append(pot.origin[layer][:, :, used][novel])
+        is_protected = positions < num_protected
+        scores = scores.masked_fill(is_protected, torch.inf)
+        survivors = scores.topk(view.num_kept, dim=-1).indices
+        importance = layer_mass if layer_mass is not None and policy.is_per_head else scores
+        pot.importance[layer][:, :, used] = importance.masked_fill(is_protected, torch.inf)
+        pot.keep(layer, _most_important_first(pot.importance[layer], survivors))
+        if config.context_reset:
+            _reset_positions(pot, layer, rotate_keys)
+    novelty_tokens = torch.cat(chosen_for_novelty).unique() if chosen_for_novelty else torch.empty(0, dtype=torch.int32)
+    return Distillation(num_before, max(pot.num_cached), novelty_tokens[novelty_tokens >= 0])
+
+
+def kept_size(mass: list[Tensor], config: PotConfig) -> int:
+    """Slots to keep: `num_kept`, or with `adaptive_keep` as many as cover the catalyst's attention.
+
+    The adaptive size is the mean over layers and heads of the fewest slots that receive `ADAPTIVE_COVERAGE` of the
+    mass, held between the two bounds: a text of few salient tokens leaves more room for what comes.
+    """
+    if config.adaptive_keep is None or not mass:
+        return config.num_kept
+    low, high = config.adaptive_keep
+    sizes = []
+    for layer_mass in mass:
+        share = layer_mass.sort(dim=-1, descending=True).values.cumsum(dim=-1)
+        sizes.append((share < ADAPTIVE_COVERAGE * share[..., -1:]).sum(dim=-1).float().mean() + 1)
+    return min(max(round(float(torch.stack(sizes).mean())), low), high)
+
+
+def _most_important_first(importance: Tensor, survivors: Tensor) -> Tensor:
+    order = importance.gather(-1, survivors).argsort(dim=-1, descending=True, stable=True)
+    return survivors.gather(-1, order)
+
+
+def _reset_positions(pot: MemoryPot, layer: int, rotate_keys: RotateKeys) -> None:
+    """CR-RoPE: positions become the rank in document order, 0..num_kept-1; keys are rotated from pre-RoPE ones."""
+    used = slice(0, pot.num_cached[layer])
+    positions = pot.positions[layer][:, :, used]
+    positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
+    pot.rotated[layer][:, :, used] = rotate_keys(pot.keys[layer][:, :, used], positions)
+    pot.next_position[layer] = pot.num_cached[layer]

@@ -1,0 +1,197 @@
+"""The memory pot: key and value storage of fixed size, allocated once and only ever changed in place.
+
+It owns the buffers, the number of used slots and the provenance of every slot. It knows neither the model nor
+how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free slots hold zeros and origin -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ondevice.kernels.pot_update import keep_slots_, replace_slots_
+
+FREE = -1  # origin of a slot that holds nothing
+PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
+
+
+@dataclass(frozen=True, slots=True)
+class PotShape:
+    """Sizes of the buffers."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    capacity: int
+    batch: int = 1
+
+
+class MemoryPot:
+    """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
+
+    Attributes:
+        keys: one tensor a layer, (batch, num_kv_heads, capacity, head_dim), before RoPE.
+        rotated: as `keys`, after RoPE at `positions`; attention reads these.
+        values: as `keys`.
+        positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
+        origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
+        importance: as `positions`, float32: the slot's attention mass at the last distillation.
+        novelty: as `positions`, float32: cross-entropy of the token in nats when it was read (0 where unknown).
+        num_cached: used slots of each layer.
+        next_position: logical position of the next token, for each layer.
+        victims: for each layer (batch, num_kv_heads, 1), the slots that the next token overwrites; None: it takes
+            a free slot.
+    """
+
+    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
+        self.shape = shape
+        slots = (shape.batch, shape.num_kv_heads, shape.capacity)
+
+        def buffers() -> list[Tensor]:
+            return [torch.zeros(*slots, shape.head_dim, dtype=dtype, device=device) for _ in range(shape.num_layers)]
+
+        self.keys, self.rotated, self.values = buffers(), buffers(), buffers()
+        # Provenance of all layers lies in one tensor each: one write per step instead of one per layer.
+        per_slot = (shape.num_layers, *slots)
+        self.positions = torch.zeros(per_slot, dtype=torch.int32, device=device)
+        self.origin = torch.full(per_slot, FREE, dtype=torch.int32, device=device)
+        self.importance = torch.zeros(per_slot, dtype=torch.float32, device=device)
+        self.novelty = torch.zeros(per_slot, dtype=torch.float32, device=device)
+        self.num_cached = [0] * shape.num_layers
+        self.next_position = [0] * shape.num_layers
+        self.victims: list[Tensor] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers; constant over the life of the pot."""
+        return sum(t.numel() * t.element_size() for t in self.buffers())
+
+    @property
+    def num_free(self) -> int:
+        """Slots that every layer still has free."""
+        return self.shape.capacity - max(self.num_cached)
+
+    def buffers(self) -> list[Tensor]:
+        """Every tensor that the pot owns."""
+        return [*self.keys, *self.rotated, *self.values, self.positions, self.origin, self.importance, self.novelty]
+
+    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write n new tokens into the free slots of a layer and return what attention may read.
+
+        The slots are not counted as used until `commit`. Arguments have shape
+        (batch, num_kv_heads, n, head_dim); the views returned are (batch, num_kv_heads, num_cached + n, head_dim).
+        """
+        start = self.num_cached[layer]
+        if self.victims is not None:
+            for buffer, new in ((self.keys, keys), (self.rotated, rotated), (self.values, values)):
+                replace_slots_(buffer[layer], self.victims[layer], new)
+            return self.rotated[layer][:, :, :start], self.values[layer][:, :, :start]
+        end = start + keys.shape[2]
+        assert end <= self.shape.capacity, f"{end} tokens do not fit in {self.shape.capacity} slots"
+        self.keys[layer][:, :, start:end] = keys
+        self.rotated[layer][:, :, start:end] = rotated
+        self.values[layer][:, :, start:end] = values
+        return self.rotated[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
+        """Count the first `num_tokens` appended slots of every layer as used; the last `num_transient` become free.
+
+        Args:
+            num_tokens: tokens that stay.
+            origin: (num_tokens,) int32 document tokens, or one of the constants for all.
+            num_transient: appended tokens that were only looked at (the catalyst).
+        """
+        if self.victims is not None:
+            self._commit_victims(self.victims, origin)
+            return
+        for layers, start in self._layers_by_length():
+            end = start + num_tokens
+            first = self.next_position[layers.start]
+            steps = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
+            self.positions[layers, :, :, start:end] = steps
+            self.origin[layers, :, :, start:end] = origin
+            for layer in range(layers.start, layers.stop):
+                self.num_cached[layer] = end
+                self.next_position[layer] += num_tokens
+                if num_transient:
+                    self._clear(layer, end, end + num_transient)
+
+    def set_novelty(self, novelty: Tensor) -> None:
+        """Write the novelty (batch, n) of the last n tokens, float32, into their slots of every layer."""
+        num_tokens = novelty.shape[1]
+        for layers, end in self._layers_by_length():
+            self.novelty[layers, :, :, end - num_tokens : end] = novelty[:, None]
+
+    def keep(self, layer: int, index: Tensor) -> None:
+        """Evict all but the slots `index` (batch, num_kv_heads, n) of a layer and lay those out in that order."""
+        for buffer in self.layer_buffers(layer):
+            keep_slots_(buffer, index, self.num_cached[layer])
+        num_kept = index.shape[-1]
+        self.origin[layer][:, :, num_kept : self.num_cached[layer]] = FREE
+        self.num_cached[layer] = num_kept
+
+    def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
+        """Free the slots used since the lengths given were true: how an answer leaves the pot."""
+        for layer, length in enumerate(num_cached):
+            self._clear(layer, length, self.num_cached[layer])
+        self.num_cached = list(num_cached)
+        self.next_position = list(next_position)
+
+    def layer_buffers(self, layer: int) -> list[Tensor]:
+        """The slot buffers of one layer: keys, rotated, values, positions, origin, importance, novelty."""
+        return [
+            self.keys[layer],
+            self.rotated[layer],
+            self.values[layer],
+            self.positions[layer],
+            self.origin[layer],
+            self.importance[layer],
+            self.novelty[layer],
+        ]
+
+    def check_integrity(self, num_tokens: int) -> None:
+        """Assert the invariants of the pot, for a document of `num_tokens` tokens read so far."""
+        assert self.positions.shape[0] == self.shape.num_layers == len(self.num_cached)
+        for layer, used in enumerate(self.num_cached):
+            assert 0 <= used <= self.shape.capacity
+            origin = self.origin[layer]
+            assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
+            assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"
+            assert int(origin.max()) < max(num_tokens, 1), "a slot holds a token that was never read"
+            for buffer in self.layer_buffers(layer)[:4]:
+                assert not bool(buffer[:, :, used:].any()), "a free slot holds data"
+            for row in origin[:, :, :used].flatten(0, 1):
+                tokens = row[row >= 0]
+                assert tokens.unique().numel() == tokens.numel(), "a head holds a token twice"
+            for row in self.positions[layer][:, :, :used].flatten(0, 1):
+                assert row.unique().numel() == row.numel(), "two slots share a position"
+                assert used == 0 or int(row.max()) < self.next_position[layer]
+
+    def _commit_victims(self, victims: list[Tensor], origin: Tensor | int) -> None:
+        for layer, index in enumerate(victims):
+            self.positions[layer].scatter_(-1, index, self.next_position[layer])
+            self.origin[layer].scatter_(-1, index, int(origin))
+            self.next_position[layer] += 1
+        self.victims = None
+
+    def _clear(self, layer: int, start: int, end: int) -> None:
+        """Make slots free again: zeros everywhere, origin `FREE`."""
+        for buffer in self.layer_buffers(layer):
+            buffer[:, :, start:end] = 0
+        self.origin[layer][:, :, start:end] = FREE
+
+    def _layers_by_length(self) -> list[tuple[slice, int]]:
+        """Runs of neighbouring layers that hold equally many tokens, with that number: usually one run."""
+        runs: list[tuple[slice, int]] = []
+        start = 0
+        for layer in range(1, self.shape.num_layers + 1):
+            same = layer < self.shape.num_layers and (
+                self.num_cached[layer] == self.num_cached[start]
+                and self.next_position[layer] == self.next_position[start]
+            )
+            if not same:
+                runs.append((slice(start, layer), self.num_cached[start]))
+                start = layer
+        return runs

@@ -1,0 +1,139 @@
+"""Retention policies: which slots a distillation keeps. One small class each, one method, one table.
+
+A policy scores the used slots of one layer, higher = keep; everything else (how many, where they land, sinks,
+positions) is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from ondevice.config import PotConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LayerView:
+    """What a policy may look at: the used slots of one layer, each (batch, num_kv_heads, num_cached).
+
+    Attributes:
+        mass: attention received from the observed queries, float32; None when the policy observes nothing.
+        novelty: cross-entropy in nats at the time of reading, float32.
+        positions: logical positions, int32; they rise in document order.
+        num_kept: slots that will be kept.
+    """
+
+    mass: Tensor | None
+    novelty: Tensor
+    positions: Tensor
+    num_kept: int
+
+
+class RetentionPolicy(Protocol):
+    """What a policy needs from the forward pass, and its scores.
+
+    `is_per_head` is False where all heads of a layer keep the same tokens; they then share their layout too.
+    """
+
+    observes: Literal["catalyst", "last-token", "nothing"]
+    needs_novelty: bool
+    is_per_head: bool
+
+    def scores(self, view: LayerView) -> Tensor:
+        """Return (batch, num_kv_heads, num_cached) float32, higher = keep."""
+        ...
+
+
+@dataclass(frozen=True)
+class InfiniPot:
+    """Catalyst prompt and novelty under compression (arXiv 2410.01518, section 3.3.3 and code 1).
+
+    The `novelty_share` of the kept slots goes to the most novel tokens; the rest is filled by the attention that
+    the catalyst pays, head by head. Raising the novel ones above every mass does both in one top-k.
+    """
+
+    novelty_share: float
+
+    observes: Literal["catalyst"] = "catalyst"
+    is_per_head: bool = True
+
+    @property
+    def needs_novelty(self) -> bool:
+        return self.novelty_share > 0
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        num_novel = round(self.novelty_share * view.num_kept)
+        if num_novel == 0:
+            return view.mass
+        novel = view.novelty.topk(num_novel, dim=-1).indices
+        bonus = view.mass.amax(dim=-1, keepdim=True) + 1.0
+        return view.mass.scatter_add(-1, novel, bonus.expand_as(novel))
+
+
+@dataclass(frozen=True)
+class StreamingLLM:
+    """Sinks and the most recent tokens (arXiv 2309.17453); the sinks are kept by the distillation itself."""
+
+    observes: Literal["nothing"] = "nothing"
+    needs_novelty: bool = False
+    is_per_head: bool = False
+
+    def scores(self, view: LayerView) -> Tensor:
+        return view.positions.float()
+
+
+@dataclass(frozen=True)
+class TOVA:
+    """Attention of the last token, averaged over the heads of a layer (arXiv 2401.06104)."""
+
+    observes: Literal["last-token"] = "last-token"
+    needs_novelty: bool = False
+    is_per_head: bool = False
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        # Heads hold the same tokens in the same slots here: `is_per_head` is False.
+        return view.mass.mean(dim=1, keepdim=True).expand_as(view.mass)
+
+
+@dataclass(frozen=True)
+class SirLLM:
+    """Token entropy alone (ACL 2024, arXiv 2405.12528): every head keeps the same tokens."""
+
+    observes: Literal["nothing"] = "nothing"
+    needs_novelty: bool = True
+    is_per_head: bool = False
+
+    def scores(self, view: LayerView) -> Tensor:
+        return view.novelty
+
+
+class Random:
+    """Uniform scores: the floor that a policy has to beat."""
+
+    observes: Literal["nothing"] = "nothing"
+    needs_novelty = False
+    is_per_head = True
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def scores(self, view: LayerView) -> Tensor:
+        return torch.rand(view.novelty.shape, generator=self.generator).to(view.novelty.device)
+
+
+def make_policy(config: PotConfig, seed: int) -> RetentionPolicy:
+    """The policy named in the settings; `full` and `truncate` never distill, so any will do."""
+    if config.policy == "streaming-llm":
+        return StreamingLLM()
+    if config.policy == "tova":
+        return TOVA()
+    if config.policy == "sirllm":
+        return SirLLM()
+    if config.policy == "random":
+        return Random(seed)
+    return InfiniPot(config.novelty)

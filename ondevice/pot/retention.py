@@ -1,0 +1,31 @@
+"""Counting what the pot still holds, from the provenance of its slots."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+
+def count_heads(origin: Tensor, num_tokens: int) -> npt.NDArray[np.uint16]:
+    """(layer, head) pairs that hold each document token: (num_tokens,), uint16.
+
+    Args:
+        origin: (num_layers, batch, num_kv_heads, capacity) int32; negative = no document token.
+        num_tokens: document tokens to report on.
+    """
+    tokens, counts = np.unique(_document_tokens(origin), return_counts=True)
+    heads = np.zeros(num_tokens, np.uint16)
+    heads[tokens] = counts
+    return heads
+
+
+def tokens_per_layer(origin: Tensor) -> tuple[tuple[int, ...], int]:
+    """Distinct document tokens that some head holds: for each layer, and in total."""
+    per_layer = tuple(int(np.unique(_document_tokens(layer)).size) for layer in origin)
+    return per_layer, int(np.unique(_document_tokens(origin)).size)
+
+
+def _document_tokens(origin: Tensor) -> npt.NDArray[np.int32]:
+    flat = origin.cpu().numpy().ravel()
+    return flat[flat >= 0]
