@@ -1,0 +1,126 @@
+"""Folds events into the numbers that are shown: progress, speed, time by stage, the fill of the pot, the ledger.
+
+Pure bookkeeping: it never looks at a clock, so that the same events always give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.events import (
+    AnswerFinished,
+    AnswerToken,
+    DocumentOpened,
+    DocumentRead,
+    Event,
+    Ledger,
+    PagesExtracted,
+    PotDistilled,
+    QuestionRead,
+    TextTokenized,
+    TokensRead,
+)
+
+STAGES = ("tokenize", "forward", "novelty", "distill", "question", "decode")
+_RECENT_PASSES = 8  # forward passes over which the current speed is taken
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """The state of a session as its events tell it.
+
+    Attributes:
+        document: the document's card; None before one is opened.
+        pages_done, pages_total: parsed pages; the total is None while it is not known.
+        num_read, num_total: document tokens read, and in all (None for an open stream).
+        page: the last page touched.
+        num_cached: used slots per head for each layer; `capacity` is the ceiling.
+        stage_seconds: seconds by stage of `STAGES` since the beginning.
+        retention: (layer, head) pairs that hold each document token, uint16, as of the last distillation.
+        num_heads_total: the most that an entry of `retention` can be.
+        num_cycles: distillations so far.
+        ledger: the last full account.
+        answer: text of the answer in progress, or of the last one.
+        last_answer: the account of the last finished answer.
+    """
+
+    document: DocumentOpened | None = None
+    pages_done: int = 0
+    pages_total: int | None = None
+    num_read: int = 0
+    num_total: int | None = None
+    page: int = 0
+    num_cached: tuple[int, ...] = ()
+    capacity: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    retention: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    num_heads_total: int = 0
+    num_cycles: int = 0
+    ledger: Ledger | None = None
+    answer: str = ""
+    last_answer: AnswerFinished | None = None
+    _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
+
+    def apply(self, event: Event) -> None:
+        """Take one event into account."""
+        match event:
+            case PagesExtracted():
+                self.pages_done, self.pages_total = event.done, event.total
+            case DocumentOpened():
+                self.document = event
+            case TextTokenized():
+                self.stage_seconds["tokenize"] = event.seconds
+            case TokensRead():
+                self.num_read, self.num_total, self.page = event.num_read, event.num_total, event.page
+                self.num_cached, self.capacity = event.num_cached, event.capacity
+                self.stage_seconds["forward"] += event.seconds
+                self._recent.append((event.num_tokens, event.seconds))
+            case PotDistilled():
+                self.num_cycles, self.num_heads_total = event.cycle, event.num_heads_total
+                self.num_cached = (event.num_kept,) * len(self.num_cached)
+                self.retention, self.novelty_tokens = event.retention, event.novelty_tokens
+                self.stage_seconds["distill"] += event.seconds
+                self.stage_seconds["novelty"] += event.novelty_seconds
+                self._recent.append((0, event.seconds + event.novelty_seconds))
+            case DocumentRead():
+                self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
+                self.retention, self.num_heads_total = event.retention, event.num_heads_total
+            case QuestionRead():
+                self.answer = ""
+                self.stage_seconds["question"] += event.seconds
+            case AnswerToken():
+                self.answer += event.text
+            case AnswerFinished():
+                self.answer, self.last_answer, self.ledger = event.text, event, event.ledger
+                self.stage_seconds["decode"] += event.decode_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Reading speed over the last passes, distillations included."""
+        seconds = sum(s for _, s in self._recent)
+        return sum(n for n, _ in self._recent) / seconds if seconds else 0.0
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Seconds until the document is read at the current speed; None while that cannot be known."""
+        if self.num_total is None or not self.tokens_per_second:
+            return None
+        return (self.num_total - self.num_read) / self.tokens_per_second
+
+    @property
+    def ingest_seconds(self) -> float:
+        """Seconds spent on reading: tokenizing, forward passes, novelty, distillations."""
+        return sum(self.stage_seconds[stage] for stage in ("tokenize", "forward", "novelty", "distill"))
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Speed of the last answer after its first token; 0 when it has fewer than two."""
+        last = self.last_answer
+        if last is None or last.num_tokens < 2 or not last.decode_seconds:
+            return 0.0
+        return (last.num_tokens - 1) / last.decode_seconds
