@@ -1,0 +1,129 @@
+"""A file to a `Document`, with a killable worker between the file and us.
+
+The parent never parses. A page on which the worker is stuck or breaks down is given up, a new worker goes on with the
+next page, and whatever has been read stays read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ondevice.documents.limits import Limits
+from ondevice.documents.outcome import Collected, finish
+from ondevice.documents.process import Worker
+from ondevice.documents.reader import Request
+from ondevice.documents.types import Document
+from ondevice.errors import DocumentError, EmptyDocument
+
+if TYPE_CHECKING:
+    from ondevice.events import PagesExtracted
+
+# The longest time between two values of `extract`, so that a caller can stop it or redraw while a page is slow.
+HEARTBEAT_SECONDS = 0.25
+
+
+def read(path: str | Path, *, password: str | None = None, limits: Limits = Limits()) -> Document:  # noqa: B008
+    """The document in `path`. See `extract`."""
+    steps = extract(path, password=password, limits=limits)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            document: Document = stop.value
+            return document
+
+
+def extract(
+    path: str | Path,
+    *,
+    password: str | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+) -> Generator[PagesExtracted, None, Document]:
+    """Yield progress while the document is parsed, return the document. Closing the generator kills the parser.
+
+    Raises:
+        DocumentError: one of its kinds, when nothing at all could be read.
+    """
+    # Imported here: events need numpy, which the worker must not load.
+    from ondevice.events import PagesExtracted
+
+    file = _check(Path(path), limits)
+    collected = Collected(file.name)
+    deadline = time.monotonic() + limits.wall_seconds
+    request = Request(str(file), password)
+    sha256 = ""
+    for _ in range(limits.max_restarts + 1):
+        with Worker(replace(request, first=len(collected.pages) + 1), limits) as worker:
+            sha256 = sha256 or _digest(file)  # while the worker starts
+            for _ in _watch(worker, collected, limits, deadline):
+                yield PagesExtracted(len(collected.pages), collected.num_pages)
+        if not collected.can_continue or time.monotonic() > deadline:
+            break
+        collected.give_up_page()
+        if not collected.can_continue:
+            break
+    return finish(collected, size_bytes=file.stat().st_size, sha256=sha256)
+
+
+def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float) -> Iterator[None]:
+    """Collect the pages of one worker until it is done, lost or too slow; stop for the caller all along."""
+    has_opened = False
+    while not collected.is_complete:
+        try:
+            message = worker.receive(HEARTBEAT_SECONDS)
+            if message is not None:
+                collected.take(message)
+                has_opened = True
+        except (EOFError, ValueError) as end:
+            collected.lost = str(end)
+            return
+        now = time.monotonic()
+        # Where pages are not read one by one, the first may stand for the whole work.
+        allowed = limits.page_seconds if has_opened and collected.num_pages is not None else limits.open_seconds
+        if now > deadline:
+            collected.lost = f"reading the document takes longer than {limits.wall_seconds:g} seconds"
+            return
+        if message is None and now - worker.last_message_time > allowed:
+            collected.lost = f"it takes longer than {allowed:g} seconds"
+            return
+        yield
+
+
+def _check(path: Path, limits: Limits) -> Path:
+    """The absolute path of a file that is there, is a file, may be read and is not too large."""
+    try:
+        file = path.expanduser().resolve(strict=True)
+        if file.is_dir():
+            raise DocumentError("this is a folder, not a document", where=path.name, fix="Name one file in it.")
+        if not file.is_file():
+            raise DocumentError("this is not a regular file", where=path.name, fix="Name a file, or use - for a pipe.")
+        size = file.stat().st_size
+        with file.open("rb"):
+            pass
+    except (FileNotFoundError, NotADirectoryError):
+        fix = "Check the name and the folder."
+        raise DocumentError("there is no such file", where=str(path), fix=fix) from None
+    except PermissionError:
+        fix = "Change its permissions, or copy it to a place that you can read."
+        raise DocumentError("the file may not be read", where=str(path), fix=fix) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = type(error).__name__
+        raise DocumentError(
+            f"the file cannot be opened [{reason}]", where=path.name, fix="Copy it, then try again."
+        ) from None
+    if size == 0:
+        raise EmptyDocument("the file has 0 bytes", where=file.name, fix="Get it again: nothing of it has arrived.")
+    if size > limits.file_bytes:
+        what = f"the file has {size:,} bytes; the limit is {limits.file_bytes:,}"
+        raise DocumentError(what, where=file.name, fix="Split it, or save it as plain text and pipe that in.")
+    return file
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

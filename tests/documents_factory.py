@@ -1,0 +1,107 @@
+"""Small documents of every kind, sound and hostile, made on the spot."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+from pypdf import PdfReader, PdfWriter
+
+FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+IMAGE = (
+    b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
+    b"\nstream\n\x80\nendstream"
+)
+IMAGE_CONTENT = b"q 500 0 0 700 0 0 cm /Im0 Do Q"
+
+
+def show(text: str) -> bytes:
+    """Page content that shows one line."""
+    return b"BT /F1 12 Tf 50 700 Td (" + text.encode("cp1252") + b") Tj ET"
+
+
+def deflated(data: bytes) -> bytes:
+    """A stream object, compressed."""
+    packed = zlib.compress(data, 9)
+    return b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed)
+
+
+def plain(data: bytes) -> bytes:
+    return b"<< /Length %d >>\nstream\n%s\nendstream" % (len(data), data)
+
+
+def make_pdf(path: Path, *contents: bytes, stream=plain) -> Path:
+    """A PDF with one page for each content stream; every page may use the font /F1 and the image /Im0."""
+    kids = b" ".join(b"%d 0 R" % (5 + 2 * index) for index in range(len(contents)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [" + kids + b"] /Count %d >>" % len(contents),
+        FONT,
+        IMAGE,
+    ]
+    for index, content in enumerate(contents):
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents %d 0 R "
+            b"/Resources << /Font << /F1 3 0 R >> /XObject << /Im0 4 0 R >> >> >>" % (6 + 2 * index)
+        )
+        objects.append(stream(content))
+    data, offsets = bytearray(b"%PDF-1.7\n"), []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    xref = len(data)
+    data += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    data += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    data += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, xref)
+    path.write_bytes(bytes(data))
+    return path
+
+
+def encrypt(source: Path, target: Path, user: str, owner: str = "owner", algorithm: str = "AES-256") -> Path:
+    writer = PdfWriter(clone_from=PdfReader(source))
+    writer.encrypt(user_password=user, owner_password=owner, algorithm=algorithm)
+    writer.write(target)
+    return target
+
+
+def make_zip(path: Path, members: dict[str, str | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def make_epub(path: Path, chapters: dict[str, str | bytes], **more: str | bytes) -> Path:
+    """A book whose spine names `chapters` in order. `more` overrides members by name."""
+    items = "".join(
+        f'<item id="c{index}" href="{name}" media-type="application/xhtml+xml"/>' for index, name in enumerate(chapters)
+    )
+    spine = "".join(f'<itemref idref="c{index}"/>' for index in range(len(chapters)))
+    members: dict[str, str | bytes] = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        '<rootfile full-path="OEBPS/book.opf"/></rootfiles></container>',
+        "OEBPS/book.opf": f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{items}</manifest>'
+        f"<spine>{spine}</spine></package>",
+    }
+    members.update({f"OEBPS/{name}": data for name, data in chapters.items() if data != ""})
+    members.update(more)
+    return make_zip(path, members)
+
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def make_raw_docx(path: Path, body: str, prolog: str = "", **more: str | bytes) -> Path:
+    """A Word file around the XML of a body."""
+    members: dict[str, str | bytes] = {
+        "[Content_Types].xml": "<Types/>",
+        "word/document.xml": f"{prolog}<w:document {WORD}><w:body>{body}</w:body></w:document>",
+    }
+    members.update({f"word/{name}.xml": data for name, data in more.items()})
+    return make_zip(path, members)
+
+
+def paragraph(text: str) -> str:
+    return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
