@@ -7,7 +7,6 @@ So there are two ways in: `encode` for documents and questions, `encode_prompt` 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
 
 from ondevice.model.chat import ChatParts, chat_parts
+from ondevice.model.control_tokens import control_tokens, document_backend
 from ondevice.model.streaming import StreamDecoder
 
 # Names under which models end an answer or a turn, besides the one their tokenizer calls `eos_token`.
@@ -24,7 +24,8 @@ _END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoft
 # Text goes to the backend in pieces of about this many characters: its own record of a text takes
 # some 250 bytes per token, which for a whole book would outweigh the model.
 _PIECE_CHARS = 1 << 18
-_PIECE_END = re.compile(r"(?<=\S\n)(?=\S)")
+# One line feed between a mark and a word: no tokenizer has a token that spans it.
+_PIECE_END = re.compile(r"(?<=\S\n)(?=\w)")
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -33,7 +34,7 @@ class Tokenizer:
     """A fast tokenizer of transformers, restricted to what the engine needs.
 
     Args:
-        hf: a `PreTrainedTokenizerFast`; its backend is copied, not changed.
+        hf: a `PreTrainedTokenizerFast`, for this object alone: its truncation and padding are switched off.
         eos_ids: further ids that end an answer, from the model's generation config.
         fingerprint: hash of the files it came from; computed from its contents when empty.
 
@@ -47,17 +48,19 @@ class Tokenizer:
 
     def __init__(self, hf: Any, *, eos_ids: Iterable[int] = (), fingerprint: str = "") -> None:
         self._hf = hf
-        spec = json.loads(hf.backend_tokenizer.to_str())
-        control = _control_tokens(spec, hf.chat_template or "")
-        self._prompt = _backend(spec, post_processor=spec.get("post_processor"))
-        self._plain = _backend(spec, control=control.values())
-        self._plain.encode_special_tokens = True
-        self._cuts = self._can_cut()
+        self._template: str = hf.chat_template or ""
+        self._prompt: Backend = hf.backend_tokenizer
+        self._prompt.no_truncation()
+        self._prompt.no_padding()
+        spec = self._prompt.to_str()
+        control = control_tokens(self._prompt, self._template)
+        self._plain = document_backend(spec, control)
+        self._can_cut = self._is_linewise()
         self.control_ids: frozenset[int] = frozenset(control)
         self.vocab_size: int = self._prompt.get_vocab_size(with_added_tokens=True)
         self.eos_ids: frozenset[int] = self._end_ids(eos_ids)
-        self.has_chat_template: bool = bool(hf.chat_template)
-        self.fingerprint: str = fingerprint or _fingerprint(spec, hf.chat_template or "")
+        self.has_chat_template: bool = bool(self._template)
+        self.fingerprint: str = fingerprint or hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
 
     def encode(self, text: str) -> tuple[Int32Array, Int32Array]:
         """Text of a document or a question, without any token added.
@@ -108,7 +111,7 @@ class Tokenizer:
 
     def _pieces(self, text: str) -> Iterator[tuple[int, str]]:
         start = 0
-        while self._cuts and len(text) - start > _PIECE_CHARS:
+        while self._can_cut and len(text) - start > _PIECE_CHARS:
             cut = _PIECE_END.search(text, start + _PIECE_CHARS)
             if cut is None:
                 break
@@ -117,7 +120,7 @@ class Tokenizer:
         if start < len(text):
             yield start, text[start:]
 
-    def _can_cut(self) -> bool:
+    def _is_linewise(self) -> bool:
         """Whether encoding line by line gives the same ids: not so when each text gets a space in front."""
 
         def ids(text: str) -> list[int]:
@@ -128,24 +131,3 @@ class Tokenizer:
     def _end_ids(self, more: Iterable[int]) -> frozenset[int]:
         known = [self._prompt.token_to_id(name) for name in (self._hf.eos_token or "", *_END_TOKENS)]
         return frozenset(token for token in [*known, *more] if token is not None)
-
-
-def _control_tokens(spec: dict[str, Any], template: str) -> dict[int, dict[str, Any]]:
-    """Added tokens that steer the model: every special one, and every one that its chat template writes."""
-    return {
-        token["id"]: token
-        for token in spec["added_tokens"]
-        if token["special"] or (token["content"].strip() and token["content"] in template)
-    }
-
-
-def _backend(spec: dict[str, Any], *, control: Iterable[dict[str, Any]] = (), post_processor: Any = None) -> Backend:
-    """A copy of the tokenizer that truncates nothing, with the `control` tokens marked special."""
-    ids = {token["id"] for token in control}
-    added = [token | {"special": token["special"] or token["id"] in ids} for token in spec["added_tokens"]]
-    copy = spec | {"added_tokens": added, "post_processor": post_processor, "truncation": None, "padding": None}
-    return Backend.from_str(json.dumps(copy))
-
-
-def _fingerprint(spec: dict[str, Any], template: str) -> str:
-    return hashlib.sha256(json.dumps([spec, template], sort_keys=True).encode()).hexdigest()

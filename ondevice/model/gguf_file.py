@@ -1,0 +1,128 @@
+"""Reads a GGUF file: its metadata and where its tensors lie. Knows nothing about what a model is.
+
+The `gguf` package walks the file through a memory map and takes 8 seconds for a vocabulary of 49,000;
+this takes a tenth of a second. Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from mmap import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# GGUF value types by number: struct formats of the scalars (7 is bool); 8 is a string, 9 an array.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One entry of the tensor table.
+
+    Attributes:
+        name: llama.cpp's name, for example `blk.0.attn_q.weight`.
+        shape: outermost dimension first, as torch has it.
+        kind: ggml's number of the quantisation type.
+        offset: bytes from the start of the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Length in the file.
+
+        Raises:
+            ValueError: the quantisation type is not known.
+        """
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        block_values, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(self.kind)]
+        return prod(self.shape) // block_values * block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """A parsed GGUF file; `data` is the whole file and backs `weights`."""
+
+    data: bytes | mmap
+    metadata: dict[str, Any]
+    tensors: tuple[GgufTensor, ...]
+
+    def weights(self, tensor: GgufTensor) -> npt.NDArray[np.float32]:
+        """The values of `tensor`, dequantised, float32, shape `tensor.shape`."""
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        kind = GGMLQuantizationType(tensor.kind)
+        raw = np.frombuffer(self.data, np.uint8, tensor.num_bytes, tensor.offset)
+        if kind is GGMLQuantizationType.F32:
+            return raw.view(np.float32).reshape(tensor.shape)
+        return dequantize(raw.reshape(*tensor.shape[:-1], -1), kind).reshape(tensor.shape)
+
+
+class _Cursor:
+    """Reads little-endian values one after the other."""
+
+    def __init__(self, data: bytes | mmap) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, layout: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(f"<{layout}", self.data, self.at)
+        self.at += struct.calcsize(f"<{layout}")
+        return values
+
+    def string(self) -> str:
+        (length,) = self.take("Q")
+        self.at += length
+        return self.data[self.at - length : self.at].decode()
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY:
+            element, count = self.take("IQ")
+            if element in _SCALARS:
+                return list(self.take(f"{count}{_SCALARS[element]}"))
+            return [self.value(element) for _ in range(count)]
+        return self.take(_SCALARS[kind])[0]
+
+
+def read_gguf(data: bytes | mmap) -> GgufFile:
+    """Parse the contents of a GGUF file, version 2 or 3.
+
+    Raises:
+        ValueError: the contents are not such a file, or end too early.
+    """
+    cursor = _Cursor(data)
+    try:
+        magic, version, num_tensors, num_fields = cursor.take("4sIQQ")
+        if magic != b"GGUF" or version not in (2, 3):
+            raise ValueError("not a GGUF file of version 2 or 3")
+        metadata = {}
+        for _ in range(num_fields):
+            key, (kind,) = cursor.string(), cursor.take("I")
+            metadata[key] = cursor.value(kind)
+        table = [_table_entry(cursor) for _ in range(num_tensors)]
+    except (struct.error, KeyError, UnicodeDecodeError) as error:
+        raise ValueError(f"the GGUF header is damaged at byte {cursor.at}") from error
+    alignment = metadata.get("general.alignment", 32)
+    start = -(-cursor.at // alignment) * alignment
+    tensors = tuple(GgufTensor(name, shape, kind, start + offset) for name, shape, kind, offset in table)
+    return GgufFile(data, metadata, tensors)
+
+
+def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    name, (num_dims,) = cursor.string(), cursor.take("I")
+    dims = cursor.take(f"{num_dims}Q")  # fastest-moving dimension first
+    kind, offset = cursor.take("IQ")
+    return name, tuple(reversed(dims)), kind, offset
