@@ -1,0 +1,24 @@
+"""The command line: `ondevice app, ask, eval, bench, results, doctor`.
+
+This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
+so that `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from ondevice.cli.evaluate import passkey
+from ondevice.cli.options import takes_options
+
+app = typer.Typer(
+    name="ondevice",
+    help="Read documents of any length through a fixed amount of memory, and ask about them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
+app.add_typer(evaluations, name="eval")
+
+evaluations.command("passkey")(takes_options(passkey))

@@ -1,0 +1,73 @@
+"""`ondevice eval passkey`: shows each trial as it ends, and keeps what is done when it is stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from ondevice.cli.options import PotOptions, numbers
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import begin, finish, load_engine
+from ondevice.cli.terminal import err, out, told
+
+if TYPE_CHECKING:
+    from ondevice.engine import Engine
+    from ondevice.evaluation.passkey import Case
+    from ondevice.evaluation.run_passkey import Trial
+    from ondevice.results import Result
+
+
+def passkey(
+    options: PotOptions,
+    lengths: Annotated[str, typer.Option(help="Prompt lengths in tokens.")] = "4096,16384",
+    depths: Annotated[str, typer.Option(help="Where the key is hidden, as shares of the text.")] = "0.1,0.5,0.9",
+    trials: Annotated[int, typer.Option(help="Trials for each length and depth.")] = 1,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+) -> None:
+    """Hide a number in a long text and ask for it."""
+    with told(as_json):
+        from ondevice.evaluation.passkey import plan
+        from ondevice.evaluation.run_passkey import passkey_config
+
+        cases = plan(numbers("--lengths", lengths, int), numbers("--depths", depths, float), trials)
+        config = passkey_config(options.config())
+        with ProgressDisplay(err()) as display:
+            result = _run(load_engine(config, display), cases, out_file, display)
+        finish(result, out_file, as_json)
+
+
+def _run(engine: Engine, cases: tuple[Case, ...], out_file: Path | None, display: ProgressDisplay) -> Result:
+    from ondevice.evaluation.run_passkey import Trial, add_trial, run_passkey, still_to_do
+    from ondevice.results import write_result
+
+    result = begin(engine, out_file)
+    todo = still_to_do(cases, result.rows)
+    if len(todo) < len(cases):
+        err().print(f"Going on with {out_file}: {len(cases) - len(todo)} of {len(cases)} trials are done.")
+    for item in run_passkey(engine, todo):
+        if not isinstance(item, Trial):
+            display.apply(item)
+            continue
+        display.clear()
+        result = add_trial(result, item, engine.config)
+        if out_file is not None:
+            write_result(out_file, result)
+        out().print(_line(item, result.summary["accuracy"]), soft_wrap=True)
+    return result
+
+
+def _line(trial: Trial, accuracy: float) -> Text:
+    """One trial, shown as soon as it ends: a long run can be watched."""
+    mark = ("right", "green") if trial.is_right else ("wrong", "bold red")
+    case = trial.case
+    return Text.assemble(
+        mark,
+        f"  {trial.num_tokens:>9,} tokens, depth {case.depth:<4g} trial {case.trial}: key {trial.key}, ",
+        f"answer {trial.answer[:40]!r}, {trial.tokens_per_second:,.0f} tokens/s, {accuracy:.0%} right so far",
+    )

@@ -1,0 +1,167 @@
+"""The options that several commands share, each written once, and the decorator that hands them to a command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from ondevice.config import (
+    CatalystKind,
+    DeviceName,
+    DtypeName,
+    EngineConfig,
+    GenerationConfig,
+    PolicyName,
+    PotConfig,
+    Quantization,
+)
+from ondevice.errors import ConfigError
+
+_ENGINE, _POT, _ANSWER = EngineConfig(), PotConfig(), GenerationConfig()
+_T = TypeVar("_T", int, float)
+
+
+def _option(panel: str, help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+@dataclass(frozen=True)
+class PotOptions:
+    """Model, machine and pot: the same on every command."""
+
+    model: Annotated[str, _option("Model", "smollm2, a folder, a .gguf file, or a hub id (owner/name).")] = (
+        _ENGINE.model
+    )
+    device: Annotated[DeviceName, _option("Model", "Where to compute; auto takes CUDA when there is one.")] = (
+        _ENGINE.device
+    )
+    dtype: Annotated[DtypeName, _option("Model", "Type of the weights; auto fits the device.")] = _ENGINE.dtype
+    quantization: Annotated[Quantization, _option("Model", "Weights in 8 or 4 bits (needs bitsandbytes).")] = (
+        _ENGINE.quantization
+    )
+    seed: Annotated[int, _option("Model", "For sampling and for the random policy.")] = _ENGINE.seed
+    capacity: Annotated[int, _option("Pot", "Slots per layer and head; this is all the memory there is.")] = (
+        _POT.capacity
+    )
+    keep: Annotated[int, _option("Pot", "Slots kept when a full pot is distilled.")] = _POT.num_kept
+    reserve: Annotated[int, _option("Pot", "Slots left free for a question and its answer.")] = _POT.reserve
+    policy: Annotated[PolicyName, _option("Pot", "Which rule chooses what stays.")] = _POT.policy
+    catalyst: Annotated[
+        CatalystKind | None,
+        _option("Pot", "What is asked of the text before it is distilled.", show_default="general"),
+    ] = None
+    catalyst_text: Annotated[str, _option("Pot", "The words for --catalyst question or text.")] = _POT.catalyst_text
+    novelty: Annotated[float, _option("Pot", "Share of the kept slots that go to the most surprising tokens.")] = (
+        _POT.novelty
+    )
+    context_reset: Annotated[
+        bool,
+        _option("Pot", "Number positions anew after a distillation.", "--context-reset/--no-context-reset"),
+    ] = _POT.context_reset
+    sinks: Annotated[int, _option("Pot", "First tokens that always stay.")] = _POT.num_sink_tokens
+    adaptive_keep: Annotated[
+        str, _option("Pot", "Let the kept size follow the text, between two bounds.", metavar="LOW,HIGH")
+    ] = ""
+    step: Annotated[int, _option("Pot", "Tokens per forward pass while reading.")] = _POT.step_size
+
+    def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
+        """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
+        catalyst, catalyst_text = self.catalyst or _POT.catalyst, self.catalyst_text
+        if question and self.catalyst is None:
+            catalyst, catalyst_text = "question", question
+        return EngineConfig(
+            model=self.model,
+            device=self.device,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            seed=self.seed,
+            generation=generation,
+            pot=PotConfig(
+                capacity=self.capacity,
+                num_kept=self.keep,
+                reserve=self.reserve,
+                policy=self.policy,
+                catalyst=catalyst,
+                catalyst_text=catalyst_text,
+                novelty=self.novelty,
+                context_reset=self.context_reset,
+                num_sink_tokens=self.sinks,
+                adaptive_keep=_bounds(self.adaptive_keep),
+                step_size=self.step,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How answers are sampled."""
+
+    max_new_tokens: Annotated[int, _option("Answers", "The longest answer, in tokens.")] = _ANSWER.max_new_tokens
+    temperature: Annotated[float, _option("Answers", "0 takes the likeliest token each time.")] = _ANSWER.temperature
+    top_p: Annotated[float, _option("Answers", "Probability mass to sample from.")] = _ANSWER.top_p
+    chat: Annotated[bool, _option("Answers", "Use the model's chat template, if it has one.", "--chat/--no-chat")] = (
+        _ANSWER.chat
+    )
+
+    def config(self) -> GenerationConfig:
+        return GenerationConfig(self.max_new_tokens, self.temperature, self.top_p, self.chat)
+
+
+def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let parameters that are option dataclasses appear as their fields on the command line."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    bundles: dict[str, Any] = {}
+    for parameter in signature.parameters.values():
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            bundles[parameter.name] = parameter.annotation
+            parameters += _as_parameters(parameter.annotation)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def unpacked(**values: Any) -> Any:
+        for name, bundle in bundles.items():
+            values[name] = bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
+        return command(**values)
+
+    unpacked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    unpacked.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del unpacked.__wrapped__  # type: ignore[attr-defined]  # or typer would look at the command's own parameters
+    return unpacked
+
+
+def numbers(option: str, text: str, kind: Callable[[str], _T]) -> tuple[_T, ...]:
+    """The numbers of an option such as `4096,16384`.
+
+    Raises:
+        ConfigError: there is none, or one of them is no number.
+    """
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"{option} is {text!r}", fix="Give numbers with commas between them.") from None
+
+
+def _as_parameters(bundle: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(bundle, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(bundle)
+    ]
+
+
+def _bounds(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    bounds = numbers("--adaptive-keep", text, int)
+    if len(bounds) != 2:
+        raise ConfigError(f"--adaptive-keep is {text!r}", fix="Give two token counts: LOW,HIGH.")
+    return bounds[0], bounds[1]

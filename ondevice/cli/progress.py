@@ -1,0 +1,122 @@
+"""Progress on standard error: a bar in a terminal, a line now and then in a log. Every number comes from an event."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from ondevice.events import DocumentOpened, Event, PagesExtracted, PotDistilled, TextTokenized, TokensRead
+from ondevice.telemetry import Telemetry
+
+_LOG_SECONDS = 15.0  # between two lines of the same stage in a log
+
+
+class ProgressDisplay:
+    """Shows one stage at a time. Leave the block, or call `clear`, before writing anything else to the terminal.
+
+    Args:
+        console: where to show it.
+
+    Attributes:
+        telemetry: the events so far, folded.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.telemetry = Telemetry()
+        self._console = console
+        self._stage = ""
+        self._last_line = 0.0
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def stage(self, stage: str, fraction: float | None, detail: str = "") -> None:
+        """Show a stage with the fraction done; None where that is unknown, and then the bar says so."""
+        if self._console.is_terminal:
+            self._show_bar(stage, fraction, detail)
+        else:
+            self._write_line(stage, fraction, detail)
+
+    def apply(self, event: Event) -> None:
+        """Take an event into the telemetry and show what it means."""
+        telemetry = self.telemetry
+        telemetry.apply(event)
+        match event:
+            case PagesExtracted(done, total):
+                self.stage("Extracting", _share(done, total), _counted(done, total, "pages"))
+            case TextTokenized(done, total, num_tokens):
+                self.stage("Tokenizing", _share(done, total), f"{num_tokens:,} tokens")
+            case TokensRead() | PotDistilled():
+                self.stage("Reading", _share(telemetry.num_read, telemetry.num_total), reading_detail(telemetry))
+            case DocumentOpened():
+                self.stage(f"Opening {event.name}", None)
+
+    def clear(self) -> None:
+        """Take the bar off the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self._stage = ""
+
+    def _show_bar(self, stage: str, fraction: float | None, detail: str) -> None:
+        if self._bar is None:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[detail]}", markup=False),
+            )
+            self._bar = Progress(*columns, console=self._console, transient=True, refresh_per_second=5)
+            self._task = self._bar.add_task(stage, total=None, detail=detail)
+            self._bar.start()
+        total = None if fraction is None else 1.0
+        self._bar.update(self._task, description=stage, total=total, completed=fraction or 0.0, detail=detail)
+
+    def _write_line(self, stage: str, fraction: float | None, detail: str) -> None:
+        now = time.monotonic()
+        if stage == self._stage and now - self._last_line < _LOG_SECONDS:
+            return
+        self._stage, self._last_line = stage, now
+        if not detail and fraction is not None:
+            detail = f"{fraction:.0%}"
+        self._console.print(f"{stage}: {detail}" if detail else stage, markup=False, soft_wrap=True)
+
+
+def reading_detail(telemetry: Telemetry) -> str:
+    """Tokens read of how many, speed, time left; what is not known is not said."""
+    parts = [_counted(telemetry.num_read, telemetry.num_total, "tokens")]
+    if telemetry.num_total:
+        parts[0] += f" ({telemetry.num_read / telemetry.num_total:.1%})"
+    if telemetry.tokens_per_second:
+        parts.append(f"{telemetry.tokens_per_second:,.0f} tokens/s")
+    if telemetry.eta_seconds is not None:
+        parts.append(f"{duration(telemetry.eta_seconds)} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3:05` (minutes), `1:02:03`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _share(done: int, total: int | None) -> float | None:
+    return done / total if total else None
+
+
+def _counted(done: int, total: int | None, unit: str) -> str:
+    return f"{done:,} of {total:,} {unit}" if total is not None else f"{done:,} {unit} so far"

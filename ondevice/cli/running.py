@@ -1,0 +1,59 @@
+"""What every measuring command does: load the engine, go on from a stopped run, show and write the result."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ondevice.cli.cards import card
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.terminal import err, out, print_json
+
+if TYPE_CHECKING:
+    from ondevice.config import EngineConfig
+    from ondevice.engine import Engine
+    from ondevice.results import Result
+
+
+def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
+    """Load the model with its progress shown, and pass on what it has to say about itself, once."""
+    from ondevice.engine import Engine
+
+    engine = Engine.load(config, on_progress=display.stage)
+    display.clear()
+    if engine.loaded.notice:
+        err().print(f"Note: {engine.loaded.notice}", style="yellow", markup=False, soft_wrap=True)
+    return engine
+
+
+def command_line() -> str:
+    """The command as it was typed, for whoever wants to repeat it."""
+    import shlex
+
+    return shlex.join(["ondevice", *sys.argv[1:]])
+
+
+def begin(engine: Engine, out_file: Path | None = None) -> Result:
+    """An empty result of this command, or the unfinished one in `out_file` if it was measured in just the same way."""
+    from ondevice.results import new_result, read_result
+
+    result = new_result(command_line(), engine.config, engine.loaded.device)
+    if out_file is None or not out_file.is_file():
+        return result
+    earlier = read_result(out_file)
+    same = replace(earlier, date=result.date, command=result.command, rows=(), summary={}) == result
+    return earlier if same else result
+
+
+def finish(result: Result, out_file: Path | None, as_json: bool) -> None:
+    """Write a complete result, show its card, and with `--json` print it in the last line."""
+    from ondevice.results import write_result
+
+    result = replace(result, complete=True)
+    if out_file is not None:
+        write_result(out_file, result)
+    out().print(card(result))
+    if as_json:
+        print_json(result.to_dict())

@@ -1,0 +1,70 @@
+"""What the commands write where: answers and tables to standard output, all the rest to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console, Group
+from rich.text import Text
+
+from ondevice.errors import OndeviceError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+class Interrupted(Exception):
+    """The user stopped us; the message says what had been done until then."""
+
+
+def out() -> Console:
+    """Standard output as it is now (tests and pipes replace it), without colour where that is no terminal."""
+    return Console(file=sys.stdout, highlight=False)
+
+
+def err() -> Console:
+    return Console(file=sys.stderr, highlight=False)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """One JSON document on one line of standard output."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def printable(text: str) -> str:
+    """Text of a model or a document without the control characters that could steer a terminal."""
+    return "".join(c for c in text if c in "\n\t" or c.isprintable() or c in "\u200d\u00a0\u3000")
+
+
+@contextmanager
+def told(as_json: bool) -> Iterator[None]:
+    """Turn failures that a user can mend, and Ctrl-C, into a message and an exit status."""
+    try:
+        yield
+    except OndeviceError as error:
+        err().print(_block(error))
+        if as_json:
+            print_json({"error": error.to_dict()})
+        raise typer.Exit(EXIT_ERROR) from None
+    except (KeyboardInterrupt, Interrupted) as stop:
+        what = str(stop) or "Stopped."
+        err().print(Text(what, style="yellow"))
+        if as_json:
+            print_json({"error": {"code": "interrupted", "what": what, "where": "", "fix": ""}})
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _block(error: OndeviceError) -> Group:
+    """What happened, where, and what to do: text from files goes in as text, never as markup."""
+    what = error.what[:1].upper() + error.what[1:] + "."
+    lines = [Text(what, style="bold red")]
+    if error.where:
+        lines.append(Text(f"  where: {printable(error.where)}", style="red"))
+    if error.fix:
+        lines.append(Text(f"  what to do: {error.fix}", style="red"))
+    return Group(*lines)

@@ -1,0 +1,98 @@
+"""The passkey test: a number hidden in a filler text of any length, and the question for it.
+
+The text is that of landmark attention (epfml/landmark-attention, Apache-2.0, llama/run_test.py): five parts joined
+by newlines, filler cut by characters. Here the length is given in tokens of the model's own tokenizer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ondevice.errors import ConfigError
+
+TASK = (
+    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
+    "I will quiz you about the important information there."
+)
+FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+QUESTION = "What is the pass key? The pass key is"
+LARGEST_KEY = 50_000
+_TOLERANCE = 0.005  # of the length
+_MAX_CORRECTIONS = 8
+
+CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One trial of the plan: prompt length in tokens, depth of the key as a share of the filler, trial number."""
+
+    length: int
+    depth: float
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passkey:
+    """A prompt cut where the document ends: `document + QUESTION` is the whole of it."""
+
+    document: str
+    key: int
+    num_tokens: int
+
+    def is_right(self, answer: str) -> bool:
+        """Whether the first run of digits in the answer is the key."""
+        digits = re.search(r"[0-9]+", answer)
+        return digits is not None and int(digits.group()) == self.key
+
+
+def plan(lengths: Sequence[int], depths: Sequence[float], trials: int) -> tuple[Case, ...]:
+    """Every combination, in the order in which a table shows them.
+
+    Raises:
+        ConfigError: there is nothing to do, or a depth is no share.
+    """
+    if trials < 1:
+        raise ConfigError(f"--trials is {trials}", fix="Give at least 1.")
+    for depth in depths:
+        if not 0.0 <= depth <= 1.0:
+            raise ConfigError(f"--depths holds {depth:g}", fix="Give shares between 0 and 1.")
+    return tuple(Case(length, depth, trial) for length in lengths for depth in depths for trial in range(trials))
+
+
+def make_passkey(case: Case, seed: int, count_tokens: CountTokens) -> Passkey:
+    """The text of a case: as many filler characters as bring the prompt to `case.length` tokens, or just below.
+
+    Raises:
+        ConfigError: the length does not even hold the parts around the filler.
+    """
+    key = random.Random(f"{seed} {case.length} {case.depth} {case.trial}").randint(1, LARGEST_KEY)
+    chars_per_token = (len(FILLER) + 1) / count_tokens(f" {FILLER}")
+    num_chars = int((case.length - count_tokens(_document(key, 0, case.depth) + QUESTION)) * chars_per_token)
+    if num_chars <= 0:
+        raise ConfigError(
+            f"--lengths holds {case.length}, too short for the key and its question", fix="Give longer texts."
+        )
+    # Cuts inside words shift the count by a few tokens, so the first guess is corrected until it fits.
+    for _ in range(_MAX_CORRECTIONS):
+        document = _document(key, num_chars, case.depth)
+        num_tokens = count_tokens(document + QUESTION)
+        missing = case.length - num_tokens
+        if 0 <= missing <= case.length * _TOLERANCE:
+            break
+        num_chars = max(num_chars + math.floor(missing * chars_per_token), 0)
+    return Passkey(document, key, num_tokens)
+
+
+def _document(key: int, num_filler_chars: int, depth: float) -> str:
+    before = round(num_filler_chars * depth)
+    secret = f"The pass key is {key}. Remember it. {key} is the pass key."
+    return "\n".join((TASK, _filler(before), secret, _filler(num_filler_chars - before), ""))
+
+
+def _filler(num_chars: int) -> str:
+    return " ".join([FILLER] * (num_chars // len(FILLER) + 1))[:num_chars]
