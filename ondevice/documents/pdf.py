@@ -1,20 +1,16 @@
-"""PDF files, by pypdf: opening, passwords, and for every page its text or the reason why there is none."""
+"""PDF files, by pypdf: limits, opening, passwords, and how many pages there should be."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
 import pypdf
-from pypdf import PageObject, PdfReader
-from pypdf.errors import DependencyError, FileNotDecryptedError, LimitReachedError, PyPdfError
-from pypdf.generic import ContentStream, NameObject, NullObject
+from pypdf import PdfReader
+from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
 
-from ondevice.documents.normalize import expand_ligatures, normalize
-from ondevice.documents.pdf_content import TextContentStream
-from ondevice.documents.pdf_marks import what_is_drawn
+from ondevice.documents.pdf_page import DamageCounter, read_page
 from ondevice.documents.pdf_repair import with_new_end
 from ondevice.documents.reader import Reader, Request
 from ondevice.documents.types import Page
@@ -39,15 +35,11 @@ _CONFIGURATION: dict[str, Any] = {
     "jbig2dec_binary": None,
     "disable_legacy_handling": True,
 }
-# A page with an image and less text than this is a scan with a stamp or a label on it.
-_FEW_LETTERS = 30
 _RESAVE_FIX = "Print it to a new PDF from a viewer that shows it, then open that."
 
 
 def open_pdf(request: Request) -> Reader:
     """Open the file, with the empty password or the one given."""
-    # pypdf's warnings quote the file.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL + 1)
     # A context variable, set for the whole life of the worker.
     pypdf.overwrite_configuration(**_CONFIGURATION)
     try:
@@ -65,7 +57,8 @@ def open_pdf(request: Request) -> Reader:
         raise DocumentTooComplex("its objects are nested too deeply", where=request.name, fix=_RESAVE_FIX) from error
     if num_pages == 0:
         raise DocumentError("no page was found in it; the file is damaged", where=request.name, fix=_RESAVE_FIX)
-    return Reader("pdf", "page", _pages(reader, request.first, num_pages), num_pages)
+    announced = max(num_pages, _announced_pages(reader))
+    return Reader("pdf", "page", _pages(reader, request.first, num_pages, announced), announced)
 
 
 def _open(request: Request) -> PdfReader:
@@ -97,68 +90,20 @@ def _unlock(reader: PdfReader, request: Request) -> None:
         raise WrongPassword("the password does not open the file", where=request.name, fix="Check it and try again.")
 
 
-def _pages(reader: PdfReader, first: int, num_pages: int) -> Iterator[Page]:
-    for number in range(first, num_pages + 1):
-        yield _read_page(reader, number)
-
-
-def _read_page(reader: PdfReader, number: int) -> Page:
-    """Any failure belongs to this page alone."""
+def _announced_pages(reader: PdfReader) -> int:
+    """How many pages the file says it has: more than were found when its end has been cut off."""
     try:
-        page = reader.pages[number - 1]
-        text = expand_ligatures(normalize(_extract_text(page, reader).replace("\f", "\n"))).strip("\n")
-        if text.strip():
-            return _with_text(number, text + "\n", page)
-        return _without_text(number, what_is_drawn(page))
-    except LimitReachedError:
-        return Page(number, "", "too-complex", f"page {number} was given up: it holds more drawing than any real page")
-    except RecursionError:
-        return Page(number, "", "too-complex", f"page {number} was given up: it is nested too deeply")
-    except MemoryError:
-        return Page(number, "", "too-complex", f"page {number} was given up: it takes more memory than is allowed")
-    except FileNotDecryptedError:
-        return Page(number, "", "unreadable", f"page {number} cannot be decrypted")
-    except PyPdfError as error:
-        return Page(number, "", "unreadable", f"page {number} is damaged [{type(error).__name__}]")
-    except Exception as error:
-        # pypdf meets damage with KeyError, AttributeError, AssertionError and others.
-        return Page(number, "", "unreadable", f"page {number} is damaged [{type(error).__name__}]")
-
-
-def _extract_text(page: PageObject, reader: PdfReader) -> str:
-    contents = page.get("/Contents")
-    contents = contents.get_object() if contents is not None else None
-    if contents is not None and not isinstance(contents, NullObject | ContentStream):
-        # extract_text takes a ready content stream as it is: here it gets the quick one.
-        page[NameObject("/Contents")] = TextContentStream(contents, reader, "bytes")
-    return page.extract_text()
-
-
-def _with_text(number: int, text: str, page: PageObject) -> Page:
-    letters = [character for character in text if not character.isspace()]
-    num_lost = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in letters)
-    if 2 * num_lost > len(letters):
-        return Page(number, text, "unreadable", f"most letters of page {number} have no meaning outside its own fonts")
-    if len(letters) < _FEW_LETTERS and _has_image(page):
-        problem = f"page {number} is an image with no more than {len(letters)} letters of text beside it"
-        return Page(number, text, "scan", problem)
-    return Page(number, text)
-
-
-def _has_image(page: PageObject) -> bool:
-    # Damage here must not cost the text that was found.
-    try:
-        return what_is_drawn(page) == "image"
+        pages: Any = reader.root_object["/Pages"]
+        count = pages["/Count"]
     except Exception:
-        return False
+        return 0
+    return count if isinstance(count, int) and count <= _CONFIGURATION["page_tree_maximum_entries"] else 0
 
 
-def _without_text(number: int, drawn: str) -> Page:
-    match drawn:
-        case "image":
-            return Page(number, "", "scan", f"page {number} is an image without a text layer")
-        case "text":
-            return Page(number, "", "unreadable", f"page {number} has letters that its fonts give no meaning")
-        case "graphics":
-            return Page(number, "", "scan", f"page {number} is a drawing without a text layer")
-    return Page(number, "", "blank", f"page {number} is blank")
+def _pages(reader: PdfReader, first: int, num_pages: int, announced: int) -> Iterator[Page]:
+    damage = DamageCounter()
+    for number in range(first, num_pages + 1):
+        yield read_page(reader, number, damage)
+    for number in range(max(first, num_pages + 1), announced + 1):
+        problem = f"page {number} is missing: the file announces {announced} pages and holds {num_pages}"
+        yield Page(number, "", "unreadable", problem)

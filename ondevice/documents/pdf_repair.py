@@ -16,11 +16,10 @@ _CATALOG = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b(?:(?!endobj).){0,2000}?/
 def with_new_end(path: str) -> io.BytesIO | None:
     """The file with a trailer for the catalog that it holds; None when there is no catalog to be seen."""
     data = Path(path).read_bytes()
-    catalog = None
-    for catalog in _CATALOG.finditer(data):
-        pass  # the last one counts: a file may hold older versions of itself
-    if catalog is None:
+    catalogs = list(_CATALOG.finditer(data))
+    if not catalogs:
         return None
+    catalog = catalogs[-1]  # a file may hold older versions of itself; the last one counts
     size = 1 + max(int(found[1]) for found in _OBJECT.finditer(data))
     end = b"\nendobj\ntrailer\n<< /Root %s %s R /Size %d >>\nstartxref\n0\n%%%%EOF\n" % (catalog[1], catalog[2], size)
     return io.BytesIO(data + end)

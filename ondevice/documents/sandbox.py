@@ -7,6 +7,7 @@ parsers that would fetch or start something, not a wall against a parser that ha
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import Any
 
@@ -39,14 +40,24 @@ def _limit_resources(limits: Limits) -> None:
     if hasattr(resource, "RLIMIT_NPROC"):
         wanted[resource.RLIMIT_NPROC] = 0
     for kind, value in wanted.items():
-        _, hard = resource.getrlimit(kind)
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
-        # macOS refuses some of them; the others still hold.
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(kind, (value, value))
+        # At the soft limit of time comes SIGXCPU, which tells the parent what happened; at the hard one only SIGKILL.
+        _set(resource, kind, value, value + (kind == resource.RLIMIT_CPU))
+
+
+def _set(resource: Any, kind: int, soft: int, hard: int) -> None:
+    _, highest = resource.getrlimit(kind)
+    if highest != resource.RLIM_INFINITY:
+        soft, hard = min(soft, highest), min(hard, highest)
+    # macOS refuses some of them; the others still hold.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(kind, (soft, hard))
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if event.startswith(_FORBIDDEN):
+    if event.startswith(_FORBIDDEN) or (event == "open" and _is_for_writing(arguments)):
         raise PermissionError(f"a document reader may not use {event}")
+
+
+def _is_for_writing(arguments: tuple[Any, ...]) -> bool:
+    flags = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
+    return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
