@@ -1,36 +1,47 @@
 """Attention of a few new queries over the slots of a pot, and the attention mass a slot receives.
 
-Grouped-query heads are folded into the query length, so that keys and values are never repeated.
+The new tokens are always the last slots; without a mask every query sees all older slots and, causally, the new
+ones. Grouped-query heads are folded into the query length, so that keys and values are never repeated.
 """
+
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def fold_groups(query: Tensor, num_kv_heads: int) -> Tensor:
-    """(batch, num_heads, num_queries, head_dim) -> (batch, num_kv_heads, groups * num_queries, head_dim)."""
-    batch, num_heads, num_queries, head_dim = query.shape
-    return query.reshape(batch, num_kv_heads, num_heads // num_kv_heads * num_queries, head_dim)
-
-
 def attention(
-    query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, scale: float, softcap: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     """Scaled dot-product attention, grouped-query aware.
 
     Args:
-        query: (batch, num_heads, num_queries, head_dim), after RoPE.
+        query: (batch, num_heads, n, head_dim), after RoPE; query i is the token in slot num_slots - n + i.
         keys: (batch, num_kv_heads, num_slots, head_dim), after RoPE.
         values: as `keys`.
-        mask: additive, broadcastable to (batch, num_kv_heads, groups * num_queries, num_slots); None: all visible.
         scale: factor on the scores.
+        mask: additive, (batch or 1, num_kv_heads or 1, n, num_slots); None: causal, all older slots visible.
         softcap: scores become softcap * tanh(scores / softcap) (Gemma-2).
 
     Returns:
-        (batch, num_heads, num_queries, head_dim), dtype of `query`.
+        (batch, num_heads, n, head_dim), dtype of `query`.
     """
-    folded = fold_groups(query, keys.shape[1])
+    num_queries, num_slots = query.shape[2], keys.shape[2]
+    if mask is None and softcap is None and num_queries > 1 and query.device.type == "cpu":
+        return _causal_cpu(query, keys, values, scale)
+    groups = query.shape[1] // keys.shape[1]
+    folded = _fold(query, keys.shape[1])
+    if mask is None and num_queries > 1:
+        mask = causal_mask(num_queries, num_slots, query.dtype, query.device)
+    if mask is not None:
+        mask = mask.repeat(1, 1, groups, 1)
     if softcap is None:
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
     else:
@@ -39,57 +50,100 @@ def attention(
 
 
 def attention_ref(
-    query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, scale: float, softcap: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
-    """Reference for `attention`: float32, keys and values repeated for every query head."""
-    groups = query.shape[1] // keys.shape[1]
+    """Reference for `attention`: float32, keys and values repeated for every query head, one full mask."""
+    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
     keys, values = keys.float().repeat_interleave(groups, 1), values.float().repeat_interleave(groups, 1)
-    if mask is not None:
-        num_kv_heads = keys.shape[1] // groups
-        full = mask.float().expand(query.shape[0], num_kv_heads, groups * query.shape[2], keys.shape[2])
-        mask = full.reshape(query.shape[0], query.shape[1], query.shape[2], keys.shape[2])
+    if mask is None:
+        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
+    elif mask.shape[1] > 1:
+        mask = mask.repeat_interleave(groups, 1)
     return (_probabilities(query.float(), keys, mask, scale, softcap) @ values).to(query.dtype)
 
 
 def attention_mass(
-    query: Tensor,
-    keys: Tensor,
-    *,
-    mask: Tensor | None,
-    scale: float,
-    softcap: float | None = None,
+    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
 ) -> Tensor:
     """Attention that every slot receives from the given queries: eq. 2 of InfiniPot (arXiv 2410.01518).
 
     The probabilities are summed over the queries and over the query heads that share a KV head.
 
     Args:
-        query: (batch, num_heads, num_queries, head_dim), after RoPE.
-        keys: (batch, num_kv_heads, num_slots, head_dim), after RoPE.
-        mask: additive, as for `attention`; None: all visible.
+        query, keys, scale, mask, softcap: as for `attention`.
 
     Returns:
-        (batch, num_kv_heads, num_slots), float32; sums to groups * num_queries over the slots.
+        (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots.
     """
-    folded = fold_groups(query, keys.shape[1])
-    return _probabilities(folded, keys, mask, scale, softcap).sum(dim=-2)
+    groups = query.shape[1] // keys.shape[1]
+    if mask is None:
+        mask = causal_mask(query.shape[2], keys.shape[2], torch.float32, query.device)
+    return _probabilities(_fold(query, keys.shape[1]), keys, mask.repeat(1, 1, groups, 1), scale, softcap).sum(dim=-2)
 
 
 def attention_mass_ref(
-    query: Tensor, keys: Tensor, *, mask: Tensor | None, scale: float, softcap: float | None = None
+    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
 ) -> Tensor:
-    """Reference for `attention_mass`: one query head after the other."""
-    groups = query.shape[1] // keys.shape[1]
+    """Reference for `attention_mass`: one query after the other, one query head after the other."""
+    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
+    if mask is None:
+        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
+    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots)
     mass = torch.zeros(keys.shape[:3], dtype=torch.float32, device=keys.device)
     for head in range(query.shape[1]):
-        kv_head, rows = head // groups, slice((head % groups) * query.shape[2], (head % groups + 1) * query.shape[2])
-        head_mask = None
-        if mask is not None:
-            shape = (keys.shape[0], keys.shape[1], groups * query.shape[2], keys.shape[2])
-            head_mask = mask.expand(shape)[:, kv_head, rows]
-        probabilities = _probabilities(query[:, head], keys[:, kv_head], head_mask, scale, softcap)
-        mass[:, kv_head] += probabilities.sum(dim=-2)
+        kv_head = head // groups
+        for i in range(num_queries):
+            one = query[:, head, i : i + 1].float()
+            mass[:, kv_head] += _probabilities(
+                one, keys[:, kv_head].float(), mask[:, kv_head, i : i + 1], scale, softcap
+            ).squeeze(-2)
     return mass
+
+
+@lru_cache(maxsize=4)
+def causal_mask(num_queries: int, num_slots: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(1, 1, num_queries, num_slots), additive: the queries are the last slots. The same for all layers of a pass."""
+    visible = torch.ones(num_queries, num_slots, dtype=torch.bool, device=device).tril(num_slots - num_queries)
+    return additive_mask(visible[None, None], dtype)
+
+
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where `visible`, the most negative number of `dtype` elsewhere."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
+        ~visible, torch.finfo(dtype).min
+    )
+
+
+def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """The older slots without any mask, the new ones with the causal kernel, joined by their log-sum-exp.
+
+    torch's CPU kernel computes masked scores all the same; here none is computed in vain.
+    """
+    batch, num_heads, num_queries, head_dim = query.shape
+    num_kv_heads, num_older = keys.shape[1], keys.shape[2] - num_queries
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    shape = (batch, num_kv_heads, num_heads // num_kv_heads, num_queries, head_dim)
+    new_keys, new_values = (t[:, :, None, num_older:].expand(shape).reshape(query.shape) for t in (keys, values))
+    new, new_lse = flash(query, new_keys, new_values, 0.0, True, scale=scale)
+    if num_older == 0:
+        return new
+    older, older_lse = flash(
+        _fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale
+    )
+    weight = torch.sigmoid(new_lse - older_lse.reshape(new_lse.shape)).unsqueeze(-1).to(query.dtype)
+    return torch.lerp(older.reshape(query.shape), new, weight)
+
+
+def _fold(query: Tensor, num_kv_heads: int) -> Tensor:
+    """(batch, num_heads, n, head_dim) -> (batch, num_kv_heads, groups * n, head_dim)."""
+    batch, num_heads, num_queries, head_dim = query.shape
+    return query.reshape(batch, num_kv_heads, num_heads // num_kv_heads * num_queries, head_dim)
 
 
 def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:

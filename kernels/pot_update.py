@@ -19,7 +19,7 @@ def keep_slots_(buffer: Tensor, index: Tensor, num_cached: int) -> Tensor:
         `buffer`.
     """
     num_kept = index.shape[-1]
-    buffer[:, :, :num_kept] = buffer.gather(2, _like(index, buffer))
+    buffer[:, :, :num_kept] = take_slots(buffer, index)
     buffer[:, :, num_kept:num_cached] = 0
     return buffer
 
@@ -61,7 +61,13 @@ def replace_slots_ref(buffer: Tensor, index: Tensor, new: Tensor) -> Tensor:
 
 def take_slots(buffer: Tensor, index: Tensor) -> Tensor:
     """Return a copy of the slots `index` (batch, num_kv_heads, n) of `buffer`, per head."""
-    return torch.gather(buffer, 2, _like(index, buffer))
+    if buffer.dim() == index.dim():
+        return torch.gather(buffer, 2, index)
+    # Whole rows are copied at memory speed; `gather` would address every number on its own.
+    batch, num_heads, capacity = buffer.shape[:3]
+    first = torch.arange(batch * num_heads, device=index.device).view(batch, num_heads, 1) * capacity
+    rows = buffer.view(-1, buffer.shape[-1]).index_select(0, (index + first).flatten())
+    return rows.view(*index.shape, -1)
 
 
 def _like(index: Tensor, buffer: Tensor) -> Tensor:

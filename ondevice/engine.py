@@ -30,10 +30,10 @@ from ondevice.events import (
     TextTokenized,
     TokensRead,
 )
-from ondevice.kernels import token_loss
 from ondevice.model.decoder import Decoder
-from ondevice.model.load import LoadedModel
+from ondevice.model.load import LoadedModel, load_model
 from ondevice.model.sampling import sample
+from ondevice.model.wheel import Progress
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import PROMPT, MemoryPot
@@ -265,13 +265,11 @@ class Session:
             return
         hidden = torch.cat([states for states, _ in self._unscored], dim=1)
         ids = torch.cat([ids for _, ids in self._unscored], dim=1)
-        with torch.inference_mode():
-            if self._state_before is not None:
-                before = torch.cat((self._state_before, hidden[:, :-1]), dim=1)
-                novelty = token_loss(before, ids, self._decoder.logits)
-            else:
-                novelty = torch.nn.functional.pad(token_loss(hidden[:, :-1], ids[:, 1:], self._decoder.logits), (1, 0))
-            self._pot().set_novelty(novelty)
+        if self._state_before is not None:
+            novelty = self._decoder.token_loss(torch.cat((self._state_before, hidden[:, :-1]), dim=1), ids)
+        else:
+            novelty = torch.nn.functional.pad(self._decoder.token_loss(hidden[:, :-1], ids[:, 1:]), (1, 0))
+        self._pot().set_novelty(novelty)
         self._state_before, self._unscored = hidden[:, -1:].clone(), []
 
     # -- asking ----------------------------------------------------------------------------------

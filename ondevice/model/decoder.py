@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ondevice.kernels.attention import attention, attention_mass
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask
 from ondevice.kernels.rope import rotate, signed_sine
+from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape
 
@@ -44,6 +45,7 @@ class Decoder:
         parameter = next(model.parameters())
         self.device = parameter.device
         self.dtype = model.model.norm.weight.dtype  # quantised weights have integer types; the norms never do
+        self._table: tuple[Tensor, Tensor] | None = None
 
     def new_pot(self, capacity: int, batch: int = 1) -> MemoryPot:
         """Allocate an empty pot that fits this model."""
@@ -73,13 +75,12 @@ class Decoder:
         num_tokens = input_ids.shape[1]
         hidden = self.parts.embed(input_ids)
         angles = _Angles(self.parts, hidden, num_tokens)
-        masks = _Masks(num_tokens, self.parts.num_heads // self.parts.num_kv_heads, pot, self.dtype, self.device)
         mass: list[Tensor] = []
         for index, layer in enumerate(self.parts.layers):
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = self._project(layer, hidden, cos, sin)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
-            mask = masks.at(index, layer.sliding_window)
+            mask = self._window_mask(pot, index, num_tokens)
             out = attention(
                 query,
                 seen_keys,
@@ -96,14 +97,29 @@ class Decoder:
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """(..., hidden_size) after the final norm -> (..., vocab_size)."""
-        return self.parts.lm_head(hidden_states)
+        logits = F.linear(hidden_states, self.parts.lm_head)
+        cap = self.parts.logit_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    @torch.inference_mode()
+    def token_loss(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy (batch, n) float32 of targets (batch, n) int64 under the states that predict them."""
+        return token_loss(hidden_states, targets, self.parts.lm_head, softcap=self.parts.logit_softcap)
 
     def rotate_keys(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n)."""
-        batch, num_heads, n = positions.shape
-        cos, sin = self.parts.rotary(keys, positions.reshape(batch * num_heads, n).long())
-        shape = (batch, num_heads, n, cos.shape[-1])
-        return rotate(keys, cos.view(shape), signed_sine(sin).view(shape))
+        cos, sin = self._angles(int(positions.max()) + 1)
+        index = positions.flatten().long()
+        shape = (*positions.shape, cos.shape[-1])
+        return rotate(keys, cos.index_select(0, index).view(shape), sin.index_select(0, index).view(shape))
+
+    def _angles(self, num_positions: int) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines of positions 0..num_positions-1, each (num_positions, rotary_dim)."""
+        if self._table is None or self._table[0].shape[0] != num_positions:
+            positions = torch.arange(num_positions, device=self.device)
+            cos, sin = self.parts.rotary(torch.empty(0, dtype=self.dtype, device=self.device), positions[None])
+            self._table = (cos[0], signed_sine(sin[0]))
+        return self._table
 
     def _project(self, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
         """Hidden states -> query after RoPE, keys before and after RoPE, values; each (batch, heads, n, head_dim)."""
@@ -133,19 +149,35 @@ class Decoder:
     def _observe(
         self, query: Tensor, keys: Tensor, mask: Tensor | None, num_observed: int, num_transient: int
     ) -> Tensor:
-        batch, num_heads, num_queries, _ = query.shape
-        groups = num_heads // keys.shape[1]
-        if mask is not None:
-            heads = mask.shape[1]
-            mask = mask.view(mask.shape[0], heads, groups, num_queries, -1)[:, :, :, -num_observed:].flatten(2, 3)
+        """Attention mass that the last `num_observed` queries pay to the slots that stay."""
+        if mask is None:
+            mask = causal_mask(query.shape[2], keys.shape[2], torch.float32, keys.device)
         mass = attention_mass(
             query[:, :, -num_observed:],
             keys,
-            mask=mask,
+            mask=mask[:, :, -num_observed:],
             scale=self.parts.scale,
             softcap=self.parts.attention_softcap,
         )
         return mass[..., : keys.shape[2] - num_transient]
+
+    def _window_mask(self, pot: MemoryPot, layer: int, num_tokens: int) -> Tensor | None:
+        """Additive mask of a sliding-window layer, once positions go beyond the window; else None (plain causal).
+
+        Only the last `window` logical positions are visible; heads differ in what they hold, so the shape is
+        (batch, num_kv_heads, num_tokens, num_slots).
+        """
+        window, first = self.parts.layers[layer].sliding_window, pot.next_position[layer]
+        if window is None or first + num_tokens <= window:
+            return None
+        new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.device)
+        slots = pot.positions[layer][:, :, : pot.num_cached[layer]]
+        if pot.victims is not None:
+            slots = slots.scatter(-1, pot.victims[layer], first)
+        else:
+            slots = torch.cat((slots, new.expand(*slots.shape[:2], -1)), dim=-1)
+        distance = new[:, None] - slots[:, :, None]
+        return additive_mask((distance >= 0) & (distance < window), self.dtype)
 
 
 class _Angles:
@@ -162,42 +194,3 @@ class _Angles:
             self.known[first] = (cos[:, None], signed_sine(sin)[:, None])
         return self.known[first]
 
-
-class _Masks:
-    """Additive masks for n new tokens behind the used slots, computed once per distinct layout.
-
-    Shape (batch or 1, num_kv_heads or 1, groups * n, num_cached + n).
-    """
-
-    def __init__(self, num_tokens: int, groups: int, pot: MemoryPot, dtype: torch.dtype, device: torch.device) -> None:
-        self.num_tokens, self.groups, self.pot = num_tokens, groups, pot
-        self.dtype, self.device = dtype, device
-        self.causal: dict[int, Tensor] = {}
-
-    def at(self, layer: int, window: int | None) -> Tensor | None:
-        num_cached = self.pot.num_cached[layer]
-        if window is not None and self.pot.next_position[layer] + self.num_tokens > window:
-            return self._windowed(layer, window)
-        if self.num_tokens == 1:
-            return None
-        if num_cached not in self.causal:
-            visible = torch.ones(self.num_tokens, num_cached + self.num_tokens, dtype=torch.bool, device=self.device)
-            self.causal[num_cached] = self._additive(visible.tril(num_cached)[None, None])
-        return self.causal[num_cached]
-
-    def _windowed(self, layer: int, window: int) -> Tensor:
-        """Causal, and only the last `window` logical positions: heads differ in what they hold."""
-        num_cached, first = self.pot.num_cached[layer], self.pot.next_position[layer]
-        new = torch.arange(first, first + self.num_tokens, dtype=torch.int32, device=self.device)
-        slots = self.pot.positions[layer][:, :, :num_cached]
-        if self.pot.victims is not None:
-            slots = slots.scatter(-1, self.pot.victims[layer], first)
-        else:
-            slots = torch.cat((slots, new.expand(*slots.shape[:2], -1)), dim=-1)
-        distance = new[:, None] - slots[:, :, None]
-        return self._additive((distance >= 0) & (distance < window))
-
-    def _additive(self, visible: Tensor) -> Tensor:
-        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
-        mask.masked_fill_(~visible, torch.finfo(self.dtype).min)
-        return mask.repeat(1, 1, self.groups, 1)

@@ -47,13 +47,14 @@ class LayerParts:
 class ModelParts:
     """The pieces of a causal language model around its layers.
 
-    `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim).
+    `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises; `logit_softcap` caps its
+    logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim).
     """
 
     embed: Op
     layers: tuple[LayerParts, ...]
     norm: Op
-    lm_head: Op
+    lm_head: Tensor
     rotary: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     num_heads: int
     num_kv_heads: int
@@ -62,6 +63,7 @@ class ModelParts:
     vocab_size: int
     scale: float
     attention_softcap: float | None
+    logit_softcap: float | None
 
 
 def model_parts(model: nn.Module) -> ModelParts:
@@ -83,7 +85,7 @@ def model_parts(model: nn.Module) -> ModelParts:
         embed=body.embed_tokens,
         layers=tuple(_layer_parts(layer, config, i) for i, layer in enumerate(body.layers)),
         norm=_norm(body.norm, is_gemma),
-        lm_head=_lm_head(model.lm_head, getattr(config, "final_logit_softcapping", None)),
+        lm_head=model.lm_head.weight.detach(),
         rotary=body.rotary_emb,
         num_heads=config.num_attention_heads,
         num_kv_heads=config.num_key_value_heads,
@@ -92,6 +94,7 @@ def model_parts(model: nn.Module) -> ModelParts:
         vocab_size=config.vocab_size,
         scale=float(body.layers[0].self_attn.scaling),
         attention_softcap=getattr(config, "attn_logit_softcapping", None),
+        logit_softcap=getattr(config, "final_logit_softcapping", None),
     )
 
 
@@ -132,12 +135,6 @@ def _norm(norm: nn.Module, is_gemma: bool = False) -> Op:
     weight = 1.0 + norm.weight.detach() if is_gemma else norm.weight.detach()
     eps = getattr(norm, "variance_epsilon", None) or norm.eps
     return partial(F.rms_norm, normalized_shape=(weight.shape[0],), weight=weight, eps=eps)
-
-
-def _lm_head(head: nn.Module, softcap: float | None) -> Op:
-    if softcap is None:
-        return head
-    return lambda hidden: softcap * torch.tanh(head(hidden) / softcap)
 
 
 def _fuse(projections: list[nn.Module]) -> Op:

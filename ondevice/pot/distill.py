@@ -51,26 +51,30 @@ def distill(
     """
     num_before = max(pot.num_cached)
     num_kept = kept_size(mass, config)
-    chosen_for_novelty: list[Tensor] = []
-    for layer in range(pot.shape.num_layers):
-        used = slice(0, pot.num_cached[layer])
-        positions = pot.positions[layer][:, :, used]
-        layer_mass = mass[layer] if mass else None
-        view = LayerView(layer_mass, pot.novelty[layer][:, :, used], positions, min(num_kept, pot.num_cached[layer]))
+    novel_tokens: list[Tensor] = []
+    # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
+    for layers, length in pot.layers_by_length():
+        used = (layers, slice(None), slice(None), slice(0, length))
+        view = LayerView(
+            mass=torch.stack(mass[layers]) if mass else None,
+            novelty=pot.novelty[used],
+            positions=pot.positions[used],
+            num_kept=min(num_kept, length),
+        )
         scores = policy.scores(view)
-        if policy.needs_novelty and layer_mass is not None:
-            novel = scores > layer_mass.amax(dim=-1, keepdim=True)
-            chosen_for_novelty.append(pot.origin[layer][:, :, used][novel])
-        is_protected = positions < num_protected
+        if policy.needs_novelty and view.mass is not None:
+            novel = scores > view.mass.amax(dim=-1, keepdim=True)
+            novel_tokens.append(pot.origin[used][novel].unique())
+        is_protected = view.positions < num_protected
         scores = scores.masked_fill(is_protected, torch.inf)
         survivors = scores.topk(view.num_kept, dim=-1).indices
-        importance = layer_mass if layer_mass is not None and policy.is_per_head else scores
-        pot.importance[layer][:, :, used] = importance.masked_fill(is_protected, torch.inf)
-        pot.keep(layer, _most_important_first(pot.importance[layer], survivors))
+        importance = view.mass if view.mass is not None and policy.is_per_head else scores
+        pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
+        pot.keep(layers, _most_important_first(pot.importance[used], survivors))
         if config.context_reset:
-            _reset_positions(pot, layer, rotate_keys)
-    novelty_tokens = torch.cat(chosen_for_novelty).unique() if chosen_for_novelty else torch.empty(0, dtype=torch.int32)
-    return Distillation(num_before, max(pot.num_cached), novelty_tokens[novelty_tokens >= 0])
+            _reset_positions(pot, layers, rotate_keys)
+    novelty = torch.cat(novel_tokens).unique() if novel_tokens else torch.empty(0, dtype=torch.int32)
+    return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0])
 
 
 def kept_size(mass: list[Tensor], config: PotConfig) -> int:
@@ -94,10 +98,12 @@ def _most_important_first(importance: Tensor, survivors: Tensor) -> Tensor:
     return survivors.gather(-1, order)
 
 
-def _reset_positions(pot: MemoryPot, layer: int, rotate_keys: RotateKeys) -> None:
+def _reset_positions(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> None:
     """CR-RoPE: positions become the rank in document order, 0..num_kept-1; keys are rotated from pre-RoPE ones."""
-    used = slice(0, pot.num_cached[layer])
-    positions = pot.positions[layer][:, :, used]
+    num_kept = pot.num_cached[layers.start]
+    positions = pot.positions[layers, :, :, :num_kept]
     positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
-    pot.rotated[layer][:, :, used] = rotate_keys(pot.keys[layer][:, :, used], positions)
-    pot.next_position[layer] = pot.num_cached[layer]
+    for layer in range(layers.start, layers.stop):
+        keys = pot.keys[layer][:, :, :num_kept]
+        pot.rotated[layer][:, :, :num_kept] = rotate_keys(keys, pot.positions[layer][:, :, :num_kept])
+        pot.next_position[layer] = num_kept

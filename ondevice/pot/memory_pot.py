@@ -75,7 +75,11 @@ class MemoryPot:
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
-        return [*self.keys, *self.rotated, *self.values, self.positions, self.origin, self.importance, self.novelty]
+        return [*self.keys, *self.rotated, *self.values, *self.provenance()]
+
+    def provenance(self) -> list[Tensor]:
+        """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
+        return [self.positions, self.origin, self.importance, self.novelty]
 
     def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write n new tokens into the free slots of a layer and return what attention may read.
@@ -106,7 +110,7 @@ class MemoryPot:
         if self.victims is not None:
             self._commit_victims(self.victims, origin)
             return
-        for layers, start in self._layers_by_length():
+        for layers, start in self.layers_by_length():
             end = start + num_tokens
             first = self.next_position[layers.start]
             steps = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
@@ -115,41 +119,42 @@ class MemoryPot:
             for layer in range(layers.start, layers.stop):
                 self.num_cached[layer] = end
                 self.next_position[layer] += num_tokens
-                if num_transient:
-                    self._clear(layer, end, end + num_transient)
+            if num_transient:
+                self._clear(layers, end, end + num_transient)
 
     def set_novelty(self, novelty: Tensor) -> None:
         """Write the novelty (batch, n) of the last n tokens, float32, into their slots of every layer."""
         num_tokens = novelty.shape[1]
-        for layers, end in self._layers_by_length():
+        for layers, end in self.layers_by_length():
             self.novelty[layers, :, :, end - num_tokens : end] = novelty[:, None]
 
-    def keep(self, layer: int, index: Tensor) -> None:
-        """Evict all but the slots `index` (batch, num_kv_heads, n) of a layer and lay those out in that order."""
-        for buffer in self.layer_buffers(layer):
-            keep_slots_(buffer, index, self.num_cached[layer])
-        num_kept = index.shape[-1]
-        self.origin[layer][:, :, num_kept : self.num_cached[layer]] = FREE
-        self.num_cached[layer] = num_kept
+    def keep(self, layers: slice, index: Tensor) -> None:
+        """Evict all but the slots `index` of some layers that hold equally many, and lay those out in that order.
+
+        Args:
+            layers: neighbouring layers with the same `num_cached`.
+            index: (num_layers of the slice, batch, num_kv_heads, n) int64.
+        """
+        num_cached, num_kept = self.num_cached[layers.start], index.shape[-1]
+        for buffer in self.provenance():
+            part = buffer[layers]
+            part[..., :num_kept] = part.gather(-1, index)
+            part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
+        for layer, layer_index in zip(range(layers.start, layers.stop), index, strict=True):
+            for buffers in (self.keys, self.rotated, self.values):
+                keep_slots_(buffers[layer], layer_index, num_cached)
+            self.num_cached[layer] = num_kept
 
     def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
         """Free the slots used since the lengths given were true: how an answer leaves the pot."""
         for layer, length in enumerate(num_cached):
-            self._clear(layer, length, self.num_cached[layer])
+            self._clear(slice(layer, layer + 1), length, self.num_cached[layer])
         self.num_cached = list(num_cached)
         self.next_position = list(next_position)
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """The slot buffers of one layer: keys, rotated, values, positions, origin, importance, novelty."""
-        return [
-            self.keys[layer],
-            self.rotated[layer],
-            self.values[layer],
-            self.positions[layer],
-            self.origin[layer],
-            self.importance[layer],
-            self.novelty[layer],
-        ]
+        return [self.keys[layer], self.rotated[layer], self.values[layer], *(t[layer] for t in self.provenance())]
 
     def check_integrity(self, num_tokens: int) -> None:
         """Assert the invariants of the pot, for a document of `num_tokens` tokens read so far."""
@@ -176,13 +181,15 @@ class MemoryPot:
             self.next_position[layer] += 1
         self.victims = None
 
-    def _clear(self, layer: int, start: int, end: int) -> None:
+    def _clear(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
-        for buffer in self.layer_buffers(layer):
-            buffer[:, :, start:end] = 0
-        self.origin[layer][:, :, start:end] = FREE
+        for buffers in (self.keys, self.rotated, self.values):
+            for buffer in buffers[layers]:
+                buffer[:, :, start:end] = 0
+        for part in self.provenance():
+            part[layers, :, :, start:end] = FREE if part is self.origin else 0
 
-    def _layers_by_length(self) -> list[tuple[slice, int]]:
+    def layers_by_length(self) -> list[tuple[slice, int]]:
         """Runs of neighbouring layers that hold equally many tokens, with that number: usually one run."""
         runs: list[tuple[slice, int]] = []
         start = 0

@@ -1,6 +1,6 @@
 """Retention policies: which slots a distillation keeps. One small class each, one method, one table.
 
-A policy scores the used slots of one layer, higher = keep; everything else (how many, where they land, sinks,
+A policy scores the used slots, higher = keep; everything else (how many, where they land, sinks,
 positions) is the same for all of them.
 """
 
@@ -17,7 +17,7 @@ from ondevice.config import PotConfig
 
 @dataclass(frozen=True, slots=True)
 class LayerView:
-    """What a policy may look at: the used slots of one layer, each (batch, num_kv_heads, num_cached).
+    """What a policy may look at: the used slots of some layers, each (layers, batch, num_kv_heads, num_cached).
 
     Attributes:
         mass: attention received from the observed queries, float32; None when the policy observes nothing.
@@ -43,7 +43,7 @@ class RetentionPolicy(Protocol):
     is_per_head: bool
 
     def scores(self, view: LayerView) -> Tensor:
-        """Return (batch, num_kv_heads, num_cached) float32, higher = keep."""
+        """Return (layers, batch, num_kv_heads, num_cached) float32, higher = keep."""
         ...
 
 
@@ -97,7 +97,7 @@ class TOVA:
     def scores(self, view: LayerView) -> Tensor:
         assert view.mass is not None
         # Heads hold the same tokens in the same slots here: `is_per_head` is False.
-        return view.mass.mean(dim=1, keepdim=True).expand_as(view.mass)
+        return view.mass.mean(dim=-2, keepdim=True).expand_as(view.mass)
 
 
 @dataclass(frozen=True)
