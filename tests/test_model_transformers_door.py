@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ondevice.model._transformers import transformers
+
 ROOT = Path(__file__).resolve().parents[1]
 
 THROUGH_THE_DOOR = """
@@ -54,9 +56,7 @@ def _run(script: str, *path: Path) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """Exit code, standard output and error of every case; all processes at once, each imports for seconds."""
-    from transformers.utils import import_utils
-
-    fake = _fake_package(tmp_path_factory.mktemp("right"), import_utils.KERNELS_MIN_VERSION)
+    fake = _fake_package(tmp_path_factory.mktemp("right"), transformers.utils.import_utils.KERNELS_MIN_VERSION)
     old = _fake_package(tmp_path_factory.mktemp("old"), "0.0.1")
     running = {
         "checkout": _run(THROUGH_THE_DOOR, ROOT),
