@@ -121,6 +121,14 @@ def test_restarts_and_wall_clock_are_limited(tmp_path, monkeypatch) -> None:
     assert document.pages[98].problem == "page 99 was given up: reading the document takes longer than 1 seconds"
 
 
+def test_text_is_limited(tmp_path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"word " * 10_000)
+    document = read(path, limits=Limits(text_chars=7000))
+    assert [page.problem_code for page in document.pages] == ["", "", "", "too-complex"]
+    assert document.pages[3].problem.endswith("the document holds more than 7,000 characters")
+
+
 def test_a_text_that_breaks_off_keeps_its_beginning(tmp_path, monkeypatch) -> None:
     fake_worker(monkeypatch, "opened(None); page(1); page(2); os.abort()")
     document = read(make_pdf(tmp_path / "a.pdf", show("x")))
@@ -144,6 +152,7 @@ def test_nothing_read_is_an_error(tmp_path, monkeypatch, body: str) -> None:
         "send(type='page', number='1', text=[], problem_code='', problem='')",
         "opened(2); page(2)",
         "send(type='surprise')",
+        "opened(10**12)",
     ],
 )
 def test_a_worker_that_sends_nonsense_is_not_believed(tmp_path, monkeypatch, body: str) -> None:
@@ -176,7 +185,9 @@ def test_processor_limit_is_kept(tmp_path) -> None:
     path = make_pdf(tmp_path / "a.pdf", *[SLOW_PAGE] * 8, stream=deflated)
     document = read(path, limits=Limits(cpu_seconds=2, max_restarts=0))
     assert document.pages[0].problem_code == ""
-    assert document.pages[7].problem == "page 8 was given up: the limit of processor time was reached"
+    lost = next(page for page in document.pages if page.problem)
+    assert lost.problem == f"page {lost.number} was given up: the limit of processor time was reached"
+    assert document.pages[7].problem == "page 8 was given up: too many pages before it had to be given up"
 
 
 def test_worker_is_light_and_shut_in(tmp_path) -> None:

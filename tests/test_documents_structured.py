@@ -187,6 +187,14 @@ def test_word_entities_bombs_and_depth(tmp_path) -> None:
         read(make_raw_docx(tmp_path / "empty.docx", ""))
 
 
+def test_word_damage_after_the_body_does_not_cost_the_body(tmp_path) -> None:
+    body = "".join(paragraph("word " * 500) for _ in range(5))
+    document = read(make_raw_docx(tmp_path / "a.docx", body, footnotes="<w:footnotes>"))
+    assert document.num_pages == 4
+    assert text_of(document).count("word") == 2500
+    assert document.pages[3].problem.endswith("a part of it is damaged [ParseError]")
+
+
 def test_announced_sizes_are_not_believed(tmp_path, monkeypatch) -> None:
     path = make_zip(tmp_path / "a.zip", {"a": b"0123456789" * 300})
     monkeypatch.setattr(archive, "MAX_MEMBER_BYTES", 1000)

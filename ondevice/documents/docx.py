@@ -32,23 +32,22 @@ def open_docx(request: Request) -> Reader:
 
 def _pages(request: Request) -> Iterator[Page]:
     with Archive(request.path, request.name) as archive:
-        texts = join_sections(_blocks(archive, request))
-        for number, text in enumerate(texts, 1):
+        for number, text in enumerate(_sections(archive, request), 1):
             yield Page(number, text)
 
 
-def _blocks(archive: Archive, request: Request) -> Iterator[Block]:
+def _sections(archive: Archive, request: Request) -> Iterator[str]:
     main = _main_part(archive, request)
     folder = main.rpartition("/")[0]
     headings = _heading_styles(archive, f"{folder}/styles.xml")
-    yield from _walk(archive.read_xml(main), headings, 0)
+    # The body is complete before a note is touched: damage there costs the notes alone.
+    yield from join_sections(_walk(archive.read_xml(main), headings, 0))
     for part, title in _NOTES:
         member = f"{folder}/{part}.xml"
         if member in archive:
             blocks = list(_walk(archive.read_xml(member), headings, 0))
             if blocks:
-                yield Block(f"{title}\n\n", is_heading=True)
-                yield from blocks
+                yield from join_sections([Block(f"{title}\n\n", is_heading=True), *blocks])
 
 
 def _main_part(archive: Archive, request: Request) -> str:

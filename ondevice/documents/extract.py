@@ -62,11 +62,13 @@ def extract(
             sha256 = sha256 or _digest(file)  # while the worker starts
             for _ in _watch(worker, collected, limits, deadline):
                 yield PagesExtracted(len(collected.pages), collected.num_pages)
-        if not collected.can_continue or time.monotonic() > deadline:
+        if not collected.can_continue or time.monotonic() > deadline or collected.num_chars > limits.text_chars:
             break
         collected.give_up_page()
         if not collected.can_continue:
             break
+    else:
+        collected.lost = "too many pages before it had to be given up"
     return finish(collected, size_bytes=file.stat().st_size, sha256=sha256)
 
 
@@ -82,9 +84,18 @@ def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float
         except (EOFError, ValueError) as end:
             collected.lost = str(end)
             return
+        except DocumentError as error:
+            # Late damage must not cost what has been read.
+            if not collected.has_text:
+                raise
+            collected.lost = error.what
+            return
         now = time.monotonic()
         # Where pages are not read one by one, the first may stand for the whole work.
         allowed = limits.page_seconds if has_opened and collected.num_pages is not None else limits.open_seconds
+        if collected.num_chars > limits.text_chars:
+            collected.lost = f"the document holds more than {limits.text_chars:,} characters"
+            return
         if now > deadline:
             collected.lost = f"reading the document takes longer than {limits.wall_seconds:g} seconds"
             return

@@ -11,6 +11,7 @@ class Limits:
 
     Attributes:
         file_bytes: largest file that is opened at all.
+        text_chars: characters of text that are kept of it; they are the only thing that grows in the parent.
         memory_bytes: address space of the worker (RLIMIT_AS).
         cpu_seconds: processor time of one worker (RLIMIT_CPU).
         wall_seconds: time for the whole document; what was read until then is kept.
@@ -20,6 +21,7 @@ class Limits:
     """
 
     file_bytes: int = 500_000_000
+    text_chars: int = 500_000_000
     memory_bytes: int = 1_500_000_000
     cpu_seconds: int = 600
     wall_seconds: float = 900.0

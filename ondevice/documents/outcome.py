@@ -11,6 +11,7 @@ from ondevice.documents.types import Document, Page
 
 _OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
 _RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
+_MAX_PAGES = 100_000
 _PROBLEM_CODES = frozenset({"", "scan", "blank", "too-complex", "unreadable"})
 _ERRORS: dict[str, type[errors.DocumentError]] = {
     kind.code: kind
@@ -34,6 +35,7 @@ class Collected:
     unit: str = "page"
     num_pages: int | None = None
     pages: list[Page] = field(default_factory=list)
+    num_chars: int = 0
     lost: str = ""
     is_complete: bool = False
 
@@ -46,6 +48,8 @@ class Collected:
         """
         match message:
             case {"type": "opened", "kind": str(kind), "unit": str(unit), "num_pages": int() | None as num_pages}:
+                if num_pages is not None and not 0 < num_pages <= _MAX_PAGES:
+                    raise ValueError("a number of pages that no document has")
                 self.kind, self.unit, self.num_pages = kind, unit, num_pages
             case {
                 "type": "page",
@@ -57,12 +61,17 @@ class Collected:
                 if number != len(self.pages) + 1 or code not in _PROBLEM_CODES:
                     raise ValueError("a page out of order")
                 self.pages.append(Page(number, text, code, why))
+                self.num_chars += len(text)
             case {"type": "done"}:
                 self.is_complete = True
             case {"type": "error", "code": str(code), "what": str(what), "where": str(where), "fix": str(fix)}:
                 raise _ERRORS.get(code, errors.DocumentError)(what, where=where, fix=fix)
             case _:
                 raise ValueError("an unknown message")
+
+    @property
+    def has_text(self) -> bool:
+        return any(page.text.strip() for page in self.pages)
 
     @property
     def can_continue(self) -> bool:
@@ -89,11 +98,12 @@ class Collected:
 def finish(collected: Collected, size_bytes: int, sha256: str) -> Document:
     """The document, or the error that says why there is none."""
     if not collected.kind:
-        raise _too_complex(collected)
+        what = f"nothing of it could be read: {collected.lost}"
+        raise errors.DocumentTooComplex(what, where=collected.name, fix=_RESAVE_FIX)
     if not collected.is_complete:
         collected.give_up_rest()
     pages = tuple(collected.pages)
-    if not any(page.text.strip() for page in pages):
+    if not collected.has_text:
         raise _without_text(collected)
     return Document(
         name=collected.name,
@@ -106,22 +116,13 @@ def finish(collected: Collected, size_bytes: int, sha256: str) -> Document:
     )
 
 
-def _too_complex(collected: Collected) -> errors.DocumentTooComplex:
-    what = f"nothing of it could be read: {collected.lost}"
-    return errors.DocumentTooComplex(what, where=collected.name, fix=_RESAVE_FIX)
-
-
 def _without_text(collected: Collected) -> errors.DocumentError:
     counts = Counter(page.problem_code or "blank" for page in collected.pages)
     total = counts.total()
     if counts["too-complex"]:
-        return (
-            _too_complex(collected)
-            if collected.lost
-            else errors.DocumentTooComplex(
-                f"nothing of it could be read: {collected.pages[0].problem}", where=collected.name, fix=_RESAVE_FIX
-            )
-        )
+        first = next(page for page in collected.pages if page.problem_code == "too-complex")
+        what = f"nothing of it could be read: {first.problem}"
+        return errors.DocumentTooComplex(what, where=collected.name, fix=_RESAVE_FIX)
     if total and counts["scan"] == total:
         which = f"all {total} {collected.unit}s are scanned images" if total > 1 else "its only page is a scanned image"
         return errors.EmptyDocument(f"{which} without a text layer", where=collected.name, fix=_OCR_FIX)

@@ -41,7 +41,9 @@ def read_page(reader: PdfReader, number: int, damage: DamageCounter) -> Page:
         page = reader.pages[number - 1]
         text = _clean(_extract_text(page, reader))
         if damage.count > count:
-            return Page(number, text, "unreadable", f"a part of page {number} is damaged or too complex and was left out")
+            return Page(
+                number, text, "unreadable", f"a part of page {number} is damaged or too complex and was left out"
+            )
         return _judge_text(number, text, page) if text else _explain(number, page)
     except LimitReachedError:
         return _give_up(number, "it holds more drawing than any real page")
