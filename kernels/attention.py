@@ -115,9 +115,7 @@ def causal_mask(num_queries: int, num_slots: int, dtype: torch.dtype, device: to
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where `visible`, the most negative number of `dtype` elsewhere."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
-        ~visible, torch.finfo(dtype).min
-    )
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
 
 
 def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
@@ -133,9 +131,7 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Te
     new, new_lse = flash(query, new_keys, new_values, 0.0, True, scale=scale)
     if num_older == 0:
         return new
-    older, older_lse = flash(
-        _fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale
-    )
+    older, older_lse = flash(_fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale)
     weight = torch.sigmoid(new_lse - older_lse.reshape(new_lse.shape)).unsqueeze(-1).to(query.dtype)
     return torch.lerp(older.reshape(query.shape), new, weight)
 

@@ -31,9 +31,7 @@ def token_loss(
     return (total - _cap(chosen, softcap)).view(targets.shape)
 
 
-def token_loss_ref(
-    hidden_states: Tensor, targets: Tensor, weight: Tensor, *, softcap: float | None = None
-) -> Tensor:
+def token_loss_ref(hidden_states: Tensor, targets: Tensor, weight: Tensor, *, softcap: float | None = None) -> Tensor:
     """Reference for `token_loss`: all logits at once in float32, torch's own cross-entropy."""
     logits = _cap(hidden_states.float() @ weight.float().T, softcap)
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")

@@ -59,7 +59,7 @@ class PotConfig:
     context_reset: bool = True
     num_sink_tokens: int = 4
     adaptive_keep: tuple[int, int] | None = None
-    step_size: int = 512
+    step_size: int = 768
 
     def __post_init__(self) -> None:
         _one_of("--policy", self.policy, PolicyName)

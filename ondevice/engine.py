@@ -125,6 +125,11 @@ class Session:
             EmptyDocument: there is not one token in it.
             PotError: this session has a document already, or the policy cannot read a stream.
         """
+        yield from self.open(document)
+        yield from self.resume()
+
+    def open(self, document: Document) -> Iterator[Event]:
+        """Tokenise a document and plan its reading, without reading it yet; raises as `read`."""
         if self.tokens is not None:
             raise PotError("This session has read a document already", fix="Start a new session for another one.")
         tokens = DocumentTokens(document, self.engine.loaded.tokenizer.encode)
@@ -139,7 +144,6 @@ class Session:
             )
         self._plan(tokens)
         self.tokens = tokens
-        yield from self.resume()
 
     def resume(self) -> Iterator[Event]:
         """Read on from the cursor to the end of the document."""
@@ -203,9 +207,7 @@ class Session:
         catalyst = self._catalyst if distill_after else []
         num_observed = len(catalyst) or int(distill_after and self._observes("last-token"))
         inputs = torch.cat((ids, self._tensor(np.asarray(catalyst))), dim=1) if len(catalyst) else ids
-        out = self._decoder.forward(
-            inputs, pot, origin=origin, num_transient=len(catalyst), num_observed=num_observed
-        )
+        out = self._decoder.forward(inputs, pot, origin=origin, num_transient=len(catalyst), num_observed=num_observed)
         self._synchronize()
         forward_seconds = time.perf_counter() - began
         if self._policy.needs_novelty:
@@ -272,6 +274,21 @@ class Session:
         self._pot().set_novelty(novelty)
         self._state_before, self._unscored = hidden[:, -1:].clone(), []
 
+    def continue_from(self, other: Session) -> None:
+        """Take over what another session has read, where both documents begin alike: nothing is read twice.
+
+        This session has opened its document and read nothing; the first `other.num_read` tokens of the two
+        documents are equal, and so are their settings. From then on both give the same results as if each had
+        read its document from the beginning.
+        """
+        start, mine, theirs = other.num_read, self._opened(), other._opened()
+        assert self.num_read == 0 and self.config == other.config
+        assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
+        self._pot().restore(other._pot().state(), self._decoder.rotate_keys)
+        self.num_read, self.num_cycles = other.num_read, other.num_cycles
+        self._unscored, self._state_before = list(other._unscored), other._state_before
+        self._spans = [(start, stop) for _, stop in self._spans[:1]]
+
     # -- asking ----------------------------------------------------------------------------------
 
     def ask(self, question: str, generation: GenerationConfig | None = None) -> Iterator[Event]:
@@ -305,9 +322,7 @@ class Session:
         may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
         num_tokens, ttft, decode_began = 0, 0.0, began
         try:
-            out = self._decoder.forward(
-                self._tensor(np.array(ids)), pot, num_observed=len(ids) if may_overflow else 0
-            )
+            out = self._decoder.forward(self._tensor(np.array(ids)), pot, num_observed=len(ids) if may_overflow else 0)
             if may_overflow:
                 undo.rank(out.mass)
             yield QuestionRead(question, len(ids), time.perf_counter() - began)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.contender import contender_name
 from ondevice.documents import Document, Page
-from ondevice.engine import Engine
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
-from ondevice.events import AnswerFinished, DocumentRead, Event
+from ondevice.engine import Engine, Session
+from ondevice.evaluation.passkey import QUESTION, Case, Passkey, make_passkey
+from ondevice.evaluation.shared_prefix import SharedPrefix
+from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
 from ondevice.results import Result, Row, row
 
 ACCURACY = "accuracy"
@@ -40,13 +42,20 @@ def passkey_config(config: EngineConfig) -> EngineConfig:
 
 
 def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial]:
-    """Events of each trial, with its `Trial` behind them.
+    """Events of each trial, with its `Trial` behind them; texts of one length read their common beginning once.
 
     Args:
         engine: with settings from `passkey_config`.
     """
-    for case in cases:
-        yield from _run(engine, case)
+
+    def count(text: str) -> int:
+        return len(engine.loaded.tokenizer.encode(text)[0])
+
+    for _, group in groupby(sorted(cases, key=lambda case: (case.length, case.depth)), key=lambda case: case.length):
+        trials = [(case, make_passkey(case, engine.config.seed, count)) for case in group]
+        prefix = SharedPrefix(engine, _document(trials[-1][1]))  # the text whose key comes last
+        for case, passkey in trials:
+            yield from _run(prefix.session(_document(passkey)), case, passkey)
 
 
 def add_trial(result: Result, trial: Trial, config: EngineConfig) -> Result:
@@ -67,16 +76,19 @@ def still_to_do(cases: Iterable[Case], rows: Iterable[Row]) -> tuple[Case, ...]:
     return tuple(case for case in cases if asdict(case) not in done)
 
 
-def _run(engine: Engine, case: Case) -> Iterator[Event | Trial]:
-    passkey = make_passkey(case, engine.config.seed, lambda text: len(engine.loaded.tokenizer.encode(text)[0]))
-    size = len(passkey.document)
-    document = Document("passkey", "txt", "part", (Page(1, passkey.document),), num_pages=1, size_bytes=size)
-    session = engine.session()
-    speed, answer = 0.0, ""
-    for event in session.read(document):
+def _document(passkey: Passkey) -> Document:
+    page = Page(1, passkey.document)
+    return Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
+
+
+def _run(session: Session, case: Case, passkey: Passkey) -> Iterator[Event | Trial]:
+    num_tokens, speed, answer = 0, 0.0, ""
+    for event in session.resume():
         yield event
+        if isinstance(event, TokensRead):
+            num_tokens += event.num_tokens
         if isinstance(event, DocumentRead):
-            speed = event.ledger.tokens_read / event.seconds
+            speed = num_tokens / event.seconds
     for event in session.complete(QUESTION):
         yield event
         if isinstance(event, AnswerFinished):

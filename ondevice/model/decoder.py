@@ -193,4 +193,3 @@ class _Angles:
             cos, sin = self.parts.rotary(self.hidden, positions[None])
             self.known[first] = (cos[:, None], signed_sine(sin)[:, None])
         return self.known[first]
-

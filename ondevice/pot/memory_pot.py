@@ -6,6 +6,7 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
+_PROVENANCE = ("positions", "origin", "importance", "novelty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,33 @@ class MemoryPot:
             self._clear(slice(layer, layer + 1), length, self.num_cached[layer])
         self.num_cached = list(num_cached)
         self.next_position = list(next_position)
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of what the used slots hold, by name; with `restore` it makes another pot equal to this one."""
+        state = {
+            name: buffer[..., : max(self.num_cached)].clone()
+            for name, buffer in zip(_PROVENANCE, self.provenance(), strict=True)
+        }
+        for layer, used in enumerate(self.num_cached):
+            state[f"keys.{layer}"] = self.keys[layer][:, :, :used].clone()
+            state[f"values.{layer}"] = self.values[layer][:, :, :used].clone()
+        state["num_cached"] = torch.tensor(self.num_cached)
+        state["next_position"] = torch.tensor(self.next_position)
+        return state
+
+    def restore(self, state: dict[str, Tensor], rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Fill this pot, in place, with what `state` gave; keys after RoPE are computed anew."""
+        layers = slice(0, self.shape.num_layers)
+        self._clear(layers, 0, self.shape.capacity)
+        self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
+        for name, buffer in zip(_PROVENANCE, self.provenance(), strict=True):
+            buffer[..., : max(self.num_cached)] = state[name]
+        for layer, used in enumerate(self.num_cached):
+            self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
+            self.values[layer][:, :, :used] = state[f"values.{layer}"]
+            if used:
+                positions = self.positions[layer][:, :, :used]
+                self.rotated[layer][:, :, :used] = rotate_keys(self.keys[layer][:, :, :used], positions)
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """The slot buffers of one layer: keys, rotated, values, positions, origin, importance, novelty."""
