@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typer
 
+from ondevice.cli.ask import ask
 from ondevice.cli.evaluate import passkey
 from ondevice.cli.options import takes_options
 
@@ -21,4 +22,5 @@ app = typer.Typer(
 evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
 app.add_typer(evaluations, name="eval")
 
+app.command("ask")(takes_options(ask))
 evaluations.command("passkey")(takes_options(passkey))

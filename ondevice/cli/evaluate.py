@@ -11,7 +11,7 @@ from rich.text import Text
 from ondevice.cli.options import PotOptions, numbers
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
-from ondevice.cli.terminal import err, out, told
+from ondevice.cli.terminal import err, out, say, told
 
 if TYPE_CHECKING:
     from ondevice.engine import Engine
@@ -49,7 +49,7 @@ def _run(engine: Engine, cases: tuple[Case, ...], out_file: Path | None, display
     result = begin(engine, out_file)
     todo = still_to_do(cases, result.rows)
     if len(todo) < len(cases):
-        err().print(f"Going on with {out_file}: {len(cases) - len(todo)} of {len(cases)} trials are done.")
+        say(f"Going on with {out_file}: {len(cases) - len(todo)} of {len(cases)} trials are done.")
     for item in run_passkey(engine, todo):
         if not isinstance(item, Trial):
             display.apply(item)

@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
 
 from ondevice.events import DocumentOpened, Event, PagesExtracted, PotDistilled, TextTokenized, TokensRead
 from ondevice.telemetry import Telemetry
@@ -89,7 +90,7 @@ class ProgressDisplay:
         self._stage, self._last_line = stage, now
         if not detail and fraction is not None:
             detail = f"{fraction:.0%}"
-        self._console.print(f"{stage}: {detail}" if detail else stage, markup=False, soft_wrap=True)
+        self._console.print(Text(f"{stage}: {detail}" if detail else stage), soft_wrap=True)
 
 
 def reading_detail(telemetry: Telemetry) -> str:

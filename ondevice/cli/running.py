@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ondevice.cli.cards import card
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import err, out, print_json
+from ondevice.cli.terminal import out, print_json, say
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
@@ -24,7 +24,7 @@ def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
     engine = Engine.load(config, on_progress=display.stage)
     display.clear()
     if engine.loaded.notice:
-        err().print(f"Note: {engine.loaded.notice}", style="yellow", markup=False, soft_wrap=True)
+        say(f"Note: {engine.loaded.notice}", "yellow")
     return engine
 
 

@@ -31,6 +31,11 @@ def err() -> Console:
     return Console(file=sys.stderr, highlight=False)
 
 
+def say(text: str, style: str = "dim") -> None:
+    """A sentence to standard error, as it is: brackets in it are no markup, and long lines are not broken."""
+    err().print(Text(text, style=style), soft_wrap=True)
+
+
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on one line of standard output."""
     print(json.dumps(document, ensure_ascii=False), flush=True)
@@ -47,24 +52,23 @@ def told(as_json: bool) -> Iterator[None]:
     try:
         yield
     except OndeviceError as error:
-        err().print(_block(error))
+        show_error(error)
         if as_json:
             print_json({"error": error.to_dict()})
         raise typer.Exit(EXIT_ERROR) from None
     except (KeyboardInterrupt, Interrupted) as stop:
         what = str(stop) or "Stopped."
-        err().print(Text(what, style="yellow"))
+        say(what, "yellow")
         if as_json:
             print_json({"error": {"code": "interrupted", "what": what, "where": "", "fix": ""}})
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _block(error: OndeviceError) -> Group:
+def show_error(error: OndeviceError) -> None:
     """What happened, where, and what to do: text from files goes in as text, never as markup."""
-    what = error.what[:1].upper() + error.what[1:] + "."
-    lines = [Text(what, style="bold red")]
+    lines = [Text(f"{error.what[:1].upper()}{error.what[1:]}.", style="bold red")]
     if error.where:
         lines.append(Text(f"  where: {printable(error.where)}", style="red"))
     if error.fix:
         lines.append(Text(f"  what to do: {error.fix}", style="red"))
-    return Group(*lines)
+    err().print(Group(*lines), soft_wrap=True)

@@ -1,0 +1,76 @@
+"""What `ondevice ask --json` prints: answers, and the account behind them, as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ondevice.machine import versions
+from ondevice.rss import peak_rss_bytes
+
+if TYPE_CHECKING:
+    from ondevice.documents import Document
+    from ondevice.engine import Session
+    from ondevice.events import AnswerFinished
+    from ondevice.telemetry import Telemetry
+
+
+def report(
+    session: Session,
+    document: Document,
+    answers: Sequence[AnswerFinished],
+    telemetry: Telemetry,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """The document. `answer` holds the text of one answer, `answers` those of several, in order.
+
+    Args:
+        seconds: wall-clock seconds of the stages before the first question, by name.
+    """
+    texts = [answer.text for answer in answers]
+    return {
+        **({"answer": texts[0]} if len(texts) == 1 else {"answers": texts}),
+        "turns": [_turn(answer) for answer in answers],
+        "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
+        "ledger": session.ledger.to_dict(),
+        "timings": _timings(answers, telemetry, seconds),
+        "memory": _memory(session),
+        "config": session.config.to_dict(),
+        "versions": versions(),
+    }
+
+
+def _turn(answer: AnswerFinished) -> dict[str, Any]:
+    fields = asdict(answer)
+    del fields["ledger"]  # reading is over: the ledger is the same for all
+    return {**fields, "decode_tokens_per_second": _speed([answer])}
+
+
+def _timings(
+    answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]
+) -> dict[str, float | None]:
+    """Wall-clock seconds; the first answer's time to its first token, the decoding speed over all answers."""
+    return {
+        **seconds,
+        "distill_seconds": telemetry.stage_seconds["distill"],
+        "novelty_seconds": telemetry.stage_seconds["novelty"],
+        "ttft_seconds": answers[0].ttft_seconds if answers else None,
+        "decode_tokens_per_second": _speed(answers),
+    }
+
+
+def _speed(answers: Sequence[AnswerFinished]) -> float | None:
+    """Tokens per second behind the first token of each answer; None where there is none."""
+    num_tokens = sum(max(answer.num_tokens - 1, 0) for answer in answers)
+    seconds = sum(answer.decode_seconds for answer in answers if answer.num_tokens > 1)
+    return num_tokens / seconds if num_tokens and seconds else None
+
+
+def _memory(session: Session) -> dict[str, int]:
+    memory = {"pot_bytes": session.pot.nbytes if session.pot is not None else 0, "peak_rss_bytes": peak_rss_bytes()}
+    if session.engine.loaded.device.type == "cuda":
+        memory["peak_cuda_bytes"] = torch.cuda.max_memory_allocated()
+    return memory

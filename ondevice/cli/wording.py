@@ -1,0 +1,70 @@
+"""The accounts that the terminal shows, as sentences: what was read, where it is now, what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ondevice.cli.progress import duration
+from ondevice.rss import peak_rss_bytes
+
+if TYPE_CHECKING:
+    from ondevice.engine import Session
+    from ondevice.events import AnswerFinished, PageNote
+    from ondevice.telemetry import Telemetry
+
+
+def reading_line(telemetry: Telemetry) -> str:
+    """One line when a document has been read."""
+    seconds = telemetry.ingest_seconds
+    speed = f", {telemetry.num_read / seconds:,.0f} tokens/s" if seconds else ""
+    cycles = {0: "the whole fits in the pot", 1: "1 distillation"}.get(
+        telemetry.num_cycles, f"{telemetry.num_cycles:,} distillations"
+    )
+    return f"Read {telemetry.num_read:,} tokens in {duration(seconds)}{speed}, {cycles}."
+
+
+def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) -> str:
+    """The account under an answer: every token of the document, the pot, the memory, the speed."""
+    ledger = answer.ledger
+    parts = [f"read {ledger.tokens_read:,} of {ledger.tokens_total:,} tokens"]
+    parts.append(f"{ledger.tokens_kept:,} still in some head, {ledger.tokens_evicted:,} evicted")
+    for number, name in ((ledger.tokens_pruned, "pruned"), (ledger.tokens_skipped, "skipped")):
+        if number:
+            parts.append(f"{number:,} {name}")
+    pot_bytes = session.pot.nbytes if session.pot is not None else 0
+    parts.append(f"pot {ledger.slots_used:,}/{ledger.slots_capacity:,} slots, {megabytes(pot_bytes)}")
+    parts.append(f"peak memory {megabytes(peak_rss_bytes())}")
+    parts.append(f"first token {answer.ttft_seconds:.2f} s")
+    if telemetry.decode_tokens_per_second:
+        parts.append(f"{telemetry.decode_tokens_per_second:.1f} tokens/s")
+    if answer.stop_reason == "length":
+        parts.append(f"cut at {answer.num_tokens:,} tokens")
+    if answer.num_overwritten:
+        parts.append(f"{answer.num_overwritten:,} slots lent to this answer")
+    return f"[{'; '.join(parts)}; seed {session.config.seed}]"
+
+
+def missing_pages(notes: Sequence[PageNote], unit: str) -> Iterable[str]:
+    """One line for each reason why text is missing, with the pages it is true of."""
+    by_reason = sorted(notes, key=lambda note: (note.code, note.message, note.page))
+    for (_, message), group in groupby(by_reason, key=lambda note: (note.code, note.message)):
+        numbers = [note.page for note in group]
+        plural = "" if len(numbers) == 1 else "s"
+        yield f"{unit.capitalize()}{plural} {ranges(numbers)}: {message}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`1-3, 7, 9-10` for rising numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB"
