@@ -1,0 +1,74 @@
+// The fill of the pot: used slots in every layer now, and over the document so far, under the hard ceiling.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+  const TOP = 20, BOTTOM = 18, SPLIT = 18;
+
+  od.fill = (element, props, watch) => {
+    const canvas = element.querySelector(".od-fill"), facts = element.querySelector(".od-facts");
+    let pot = null;
+
+    const paint = od.canvasOf(canvas, 118, (context, width, height) => {
+      const floor = height - BOTTOM, half = (width - SPLIT) / 2;
+      const ink = od.colour(canvas, "kept-3"), quiet = od.colour(canvas, "quiet"), line = od.colour(canvas, "line");
+      const ceiling = od.colour(canvas, "ceiling");
+      context.font = "11px system-ui, sans-serif";
+      const axis = (left, label) => {
+        context.fillStyle = line;
+        context.fillRect(left, floor, half, 1);
+        context.fillStyle = quiet;
+        context.textAlign = "left";
+        context.fillText(label, left, height - 4);
+      };
+      axis(0, "now, layer by layer");
+      axis(half + SPLIT, "while reading");
+      if (pot) {
+        const y = (slots) => floor - ((floor - TOP) * slots) / pot.capacity;
+        const pitch = half / pot.cached.length, gap = pitch > 4 ? 1 : 0;
+        context.fillStyle = ink;
+        pot.cached.forEach((slots, i) => context.fillRect(i * pitch, y(slots), pitch - gap, floor - y(slots)));
+        drawHistory(context, pot.history, half + SPLIT, half, y, floor, ink);
+      }
+      context.strokeStyle = ceiling;
+      context.lineWidth = 1.5;
+      context.setLineDash([6, 3]);
+      context.beginPath();
+      for (const left of [0, half + SPLIT]) { context.moveTo(left, TOP); context.lineTo(left + half, TOP); }
+      context.stroke();
+      context.setLineDash([]);
+      context.fillStyle = ceiling;
+      context.textAlign = "right";
+      context.fillText(pot ? `ceiling: ${od.number(pot.capacity)} slots` : "ceiling", width, TOP - 6);
+    });
+
+    od.follow(props, watch, (value) => {
+      pot = value;
+      canvas.setAttribute("aria-label", pot ? `${pot.text}. ${pot.cycles}.` : "The pot is empty");
+      facts.replaceChildren(...(pot ? [pot.text, pot.memory, pot.cycles] : ["Empty"]).map(
+        (text) => od.textElement("span", text)));
+      paint();
+    });
+  };
+
+  /** A step line of the slots in use; the drops are distillations. */
+  const drawHistory = (context, history, left, width, y, floor, ink) => {
+    if (!history.length) return;
+    const begin = history.length > 1 ? Math.min(history[0][0], 0) : 0, end = history[history.length - 1][0];
+    const first = history[0][0] > end / 2 ? history[0][0] : begin; // early steps are dropped from a long history
+    const x = (tokens) => left + (width * (tokens - first)) / Math.max(end - first, 1);
+    context.beginPath();
+    context.moveTo(x(first), floor);
+    for (const [tokens, slots] of history) context.lineTo(x(tokens), y(slots));
+    context.lineTo(x(end), floor);
+    context.closePath();
+    context.globalAlpha = 0.25;
+    context.fillStyle = ink;
+    context.fill();
+    context.globalAlpha = 1;
+    context.strokeStyle = ink;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    history.forEach(([tokens, slots], i) => context[i ? "lineTo" : "moveTo"](x(tokens), y(slots)));
+    context.stroke();
+  };
+})();

@@ -1,0 +1,82 @@
+// The panels that are text: header, document card, failure, progress bars, status, times.
+// Values are written with textContent only.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+
+  od.header = (element, props, watch) => od.follow(props, watch, (value) => {
+    element.querySelector("[data-field=model]").textContent = value?.model ?? "";
+    const notice = element.querySelector(".od-notice");
+    notice.hidden = !value?.notice;
+    // Commands stand between backticks.
+    notice.replaceChildren(...(value?.notice ?? "").split("`").map(
+      (text, i) => od.textElement(i % 2 ? "code" : "span", text)));
+  });
+
+  od.card = (element, props, watch) => od.follow(props, watch, (value) => {
+    const card = element.querySelector(".od-card");
+    card.hidden = !value?.rows.length;
+    element.querySelector(".od-hint").hidden = !card.hidden;
+    card.querySelector("dl").replaceChildren(...(value?.rows ?? []).flatMap(
+      ([name, text]) => [od.textElement("dt", name), od.textElement("dd", text)]));
+    card.querySelector("ul").replaceChildren(...(value?.notes ?? []).map((text) => od.textElement("li", text)));
+  });
+
+  od.problem = (element, props, watch) => od.follow(props, watch, (value) => {
+    const problem = element.querySelector(".od-problem");
+    problem.hidden = !value?.text;
+    problem.textContent = value?.text ?? "";
+  });
+
+  od.status = (element, props, watch) => od.follow(props, watch, (value) => {
+    const status = element.querySelector(".od-status");
+    const text = value?.text ?? "";
+    if (status.textContent !== text) status.textContent = text; // the same text again must not be read out again
+    document.body.dataset.state = value?.phase ?? "loading";
+  });
+
+  od.progress = (element, props, watch) => od.follow(props, watch, (value) => {
+    element.querySelectorAll(".od-bar").forEach((bar, i) => {
+      const { label = "", done = 0, total = 1, text = "", detail = "", is_active = false } = value?.[i] ?? {};
+      const track = bar.querySelector(".od-track");
+      bar.classList.toggle("od-active", is_active);
+      bar.querySelector(".od-bar-label").textContent = label;
+      bar.querySelector(".od-bar-text").textContent = text;
+      bar.querySelector(".od-bar-detail").textContent = detail;
+      track.setAttribute("aria-label", label);
+      track.setAttribute("aria-valuetext", [text, detail].filter(Boolean).join(", ") || "not begun");
+      track.classList.toggle("od-unknown", total === null);
+      if (total === null) { // how much there is is not known: no invented share
+        track.removeAttribute("aria-valuenow");
+        track.removeAttribute("aria-valuemax");
+        return;
+      }
+      track.setAttribute("aria-valuemax", total);
+      track.setAttribute("aria-valuenow", done);
+      bar.querySelector(".od-thumb").style.width = `${(100 * done) / Math.max(total, 1)}%`;
+    });
+  });
+
+  od.latency = (element, props, watch) => {
+    const body = element.querySelector("tbody");
+    od.follow(props, watch, (value) => {
+      const stages = value ?? [];
+      while (body.rows.length > stages.length) body.deleteRow(-1);
+      stages.forEach((stage, i) => {
+        const row = body.rows[i] ?? newRow(body);
+        row.cells[0].textContent = stage.label;
+        row.cells[1].firstChild.style.width = `${100 * stage.share}%`;
+        row.cells[2].textContent = stage.text;
+      });
+    });
+  };
+
+  const newRow = (body) => {
+    const row = body.insertRow();
+    row.append(od.textElement("th", ""), od.textElement("td", ""), od.textElement("td", ""));
+    row.cells[0].scope = "row";
+    row.cells[1].append(od.textElement("div", "", "od-time"));
+    row.cells[1].setAttribute("aria-hidden", "true");
+    return row;
+  };
+})();

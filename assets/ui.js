@@ -1,0 +1,78 @@
+// Helpers of the panels: theme colours, canvases that fit their box, text without HTML.
+// Everything lives in window.ondevice; the other files of this folder add one function for each panel.
+window.ondevice = (() => {
+  "use strict";
+
+  const redraws = new Set();
+  const redrawAll = () => requestAnimationFrame(() => redraws.forEach((draw) => draw()));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+
+  // Links in an answer come from a model that has read somebody else's text: show them, never follow them.
+  for (const kind of ["click", "auxclick"]) {
+    document.addEventListener(kind, (event) => {
+      const link = event.target instanceof Element && event.target.closest("#od-chat a[href]");
+      if (link) event.preventDefault();
+    }, true);
+  }
+
+  /** A colour of the stylesheet, by the name of its variable. */
+  const colour = (element, name) => getComputedStyle(element).getPropertyValue(`--od-${name}`).trim();
+
+  /** Runs `update` with the panel's value now and whenever it changes. */
+  const follow = (props, watch, update) => {
+    // Before the first value Gradio passes an empty string.
+    const run = () => update(typeof props.value === "object" ? props.value : null);
+    watch("value", run);
+    run();
+  };
+
+  /** Calls `draw(context, width, height)` now, on every resize and on every change of the theme. */
+  const canvasOf = (canvas, height, draw) => {
+    const paint = () => {
+      const width = Math.floor(canvas.clientWidth);
+      if (!width) return;
+      const tall = typeof height === "function" ? height(width) : height;
+      const scale = window.devicePixelRatio || 1;
+      canvas.style.height = `${tall}px`;
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(tall * scale);
+      const context = canvas.getContext("2d");
+      context.setTransform(scale, 0, 0, scale, 0, 0);
+      context.clearRect(0, 0, width, tall);
+      draw(context, width, tall);
+    };
+    let widthSeen = 0;
+    new ResizeObserver(() => {
+      if (canvas.clientWidth !== widthSeen) { widthSeen = canvas.clientWidth; paint(); }
+    }).observe(canvas);
+    redraws.add(paint);
+    new MutationObserver(paint).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    return paint;
+  };
+
+  /** A new element that holds text. */
+  const textElement = (tag, text, className) => {
+    const element = document.createElement(tag);
+    element.textContent = text;
+    if (className) element.className = className;
+    return element;
+  };
+
+  /** Diagonal lines, so that a meaning does not hang on colour alone. */
+  const hatch = (context, ink, gap) => {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = gap;
+    const pen = tile.getContext("2d");
+    pen.strokeStyle = ink;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    for (const shift of [-gap, 0, gap]) { pen.moveTo(shift, gap); pen.lineTo(shift + gap, 0); }
+    pen.stroke();
+    return context.createPattern(tile, "repeat");
+  };
+
+  const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const number = (value) => value.toLocaleString("en-US");
+
+  return { colour, follow, canvasOf, textElement, hatch, bytesOf, number };
+})();

@@ -1,0 +1,21 @@
+"""The Gradio app of an engine: screen, actions and wiring put together. Launching is in `launch`."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from ondevice.engine import Engine
+from ondevice.ui.actions import Actions
+from ondevice.ui.layout import build_screen
+from ondevice.ui.registry import Registry
+from ondevice.ui.uploads import Uploads
+from ondevice.ui.wiring import wire
+
+
+def build_app(engine: Engine, registry: Registry, uploads: Uploads) -> gr.Blocks:
+    """The app, ready to be launched."""
+    with gr.Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
+        screen = build_screen(engine)
+        wire(demo, screen, Actions(engine, registry, uploads))
+    demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
+    return demo

@@ -1,0 +1,78 @@
+"""The conversation as the chat shows it: questions, answers that grow, and the account under each answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ondevice.events import AnswerFinished, AnswerToken, Ledger
+from ondevice.ui import words
+from ondevice.ui.workspace import Workspace
+
+_NO_WORDS = "(The model ended its answer without a word.)"
+_REASONS = {"end": "", "length": "The answer reached its longest length. ", "cancelled": "The answer was stopped. "}
+
+
+class Answer:
+    """One question and its answer, being written at the end of `workspace.messages`."""
+
+    def __init__(self, workspace: Workspace, question: str) -> None:
+        self._workspace = workspace
+        self._text = ""
+        self._num_tokens = 0
+        self._first_seconds = self._last_seconds = 0.0
+        self._is_finished = False
+        workspace.messages.append({"role": "user", "content": question})
+        self._start = len(workspace.messages)
+
+    def add(self, event: AnswerToken) -> None:
+        """One more token."""
+        self._text += event.text
+        self._num_tokens += 1
+        self._first_seconds = self._first_seconds or event.seconds
+        self._last_seconds = event.seconds
+        self._show(self._text)
+
+    def finish(self, event: AnswerFinished, tokens_per_second: float) -> None:
+        """The answer is complete."""
+        self._is_finished = True
+        self._show(event.text or _NO_WORDS)
+        self._account(event.ledger, event.stop_reason, event.ttft_seconds, tokens_per_second)
+
+    def close(self) -> None:
+        """Account for an answer that was cut off; without a single token, take the question back."""
+        if self._is_finished:
+            return
+        session = self._workspace.session
+        if not self._num_tokens or session is None:
+            del self._workspace.messages[self._start - 1 :]
+            return
+        seconds = self._last_seconds - self._first_seconds
+        speed = (self._num_tokens - 1) / seconds if seconds else 0.0
+        self._account(session.ledger, "cancelled", self._first_seconds, speed)
+
+    def _show(self, text: str) -> None:
+        self._workspace.messages[self._start :] = [{"role": "assistant", "content": text}]
+
+    def _account(self, ledger: Ledger, stop_reason: str, ttft_seconds: float, tokens_per_second: float) -> None:
+        session = self._workspace.session
+        assert session is not None
+        assert session.pot is not None, "an answer comes from a pot"
+        num_bytes = session.pot.nbytes
+        line = words.ledger_line(ledger, num_bytes, ttft_seconds=ttft_seconds, tokens_per_second=tokens_per_second)
+        record = {
+            "ledger": asdict(ledger),
+            "pot_bytes": num_bytes,
+            "stop_reason": stop_reason,
+            "ttft_seconds": round(ttft_seconds, 4),
+            "tokens_per_second": round(tokens_per_second, 2),
+            "seed": session.config.seed,
+        }
+        self._workspace.messages.append(_account_message(_REASONS[stop_reason] + line, record))
+
+
+def _account_message(title: str, record: dict[str, Any]) -> dict[str, Any]:
+    """A message of its own kind, which no model can imitate in an answer; it unfolds to the same as JSON."""
+    content = f"```json\n{json.dumps(record, indent=1)}\n```"
+    return {"role": "assistant", "content": content, "metadata": {"title": title, "status": "done"}}

@@ -1,0 +1,197 @@
+"""Starts the app: load the model, build the screen, serve it safely, clean up at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from ondevice.config import EngineConfig
+from ondevice.documents import Limits
+from ondevice.engine import Engine
+from ondevice.errors import ConfigError
+from ondevice.ui.environment import prepare_gradio, private_folder
+from ondevice.ui.security import LOOPBACK_NAMES, is_loopback, middlewares
+
+Auth = tuple[str, str]
+_SWEEP_SECONDS = 60.0
+
+
+def launch(
+    config: EngineConfig,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    listen: bool = False,
+    auth: Auth | None = None,
+    allowed_hosts: tuple[str, ...] = (),
+    inbrowser: bool = False,
+) -> None:
+    """Serve the app until it is interrupted.
+
+    Args:
+        config: model and settings to begin with.
+        host: address to listen on.
+        port: port to listen on.
+        listen: agree to be reachable from other machines.
+        auth: user name and password that the browser must give.
+        allowed_hosts: further names under which browsers may address this server.
+        inbrowser: open the page in the default browser.
+
+    Raises:
+        ConfigError: the address is reachable from other machines and `listen` or `auth` is missing; the port is
+            taken.
+    """
+    check_address(host, port, listen=listen, auth=auth)
+    console = Console()
+    engine = _load(config, console)
+    with serving(engine, host=host, port=port, auth=auth, allowed_hosts=allowed_hosts, inbrowser=inbrowser) as url:
+        console.print(f"[bold]ondevice[/bold] is ready at [link={url}]{url}[/link]")
+        console.print("Press Ctrl+C to stop it.", style="dim")
+        _wait_for_the_end()
+    console.print("Stopped; documents and pots are gone.", style="dim")
+
+
+def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> None:
+    """Refuse to be reachable from other machines by accident, or without a password."""
+    if is_loopback(host):
+        return
+    if not listen:
+        raise ConfigError(
+            f"--host {host} can be reached from other machines", fix="Add --listen if you want that, or leave it out."
+        )
+    if auth is None or not all(auth):
+        raise ConfigError(
+            "The app would be open to everyone on the network", fix="Give a user name and a password with --auth."
+        )
+
+
+@contextmanager
+def serving(
+    engine: Engine,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    auth: Auth | None = None,
+    allowed_hosts: tuple[str, ...] = (),
+    inbrowser: bool = False,
+) -> Iterator[str]:
+    """Serve the app of an engine while the block runs; gives its address. A port of 0 takes a free one."""
+    with ExitStack() as stack:
+        uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
+        # Imported here: Gradio reads its variables when it is imported.
+        from ondevice.ui.app import build_app
+        from ondevice.ui.panels import scripts, stylesheet
+        from ondevice.ui.registry import Registry
+        from ondevice.ui.theme import make_theme
+        from ondevice.ui.uploads import Uploads
+
+        registry, limits = Registry(), Limits()
+        stack.callback(registry.close)
+        demo = build_app(engine, registry, Uploads(uploads_folder, limits))
+        stack.callback(demo.close, verbose=False)
+        stack.enter_context(_sweeping(registry.sweep))
+        port = port or _free_port(host)
+        _require_port(host, port)
+        demo.launch(
+            server_name=host,
+            server_port=port,
+            auth=auth,
+            inbrowser=inbrowser,
+            prevent_thread_lock=True,
+            quiet=True,
+            theme=make_theme(),
+            css=stylesheet(),
+            head=scripts(),
+            max_file_size=limits.file_bytes,
+            **_closed_settings(host, allowed_hosts),
+        )
+        yield f"http://{'[::1]' if host == '::1' else host}:{port}"
+
+
+def _closed_settings(host: str, allowed_hosts: tuple[str, ...]) -> dict[str, Any]:
+    """Everything of Gradio that would open the app further than it must be."""
+    hosts = [*LOOPBACK_NAMES, *allowed_hosts]
+    if not is_loopback(host):
+        hosts += [host, socket.gethostname(), f"{socket.gethostname()}.local"]
+    return {
+        "share": False,
+        "show_error": False,
+        "allowed_paths": [],
+        "run_history": False,
+        "enable_monitoring": False,
+        "footer_links": [],
+        "mcp_server": False,
+        "ssr_mode": False,
+        "pwa": False,
+        "strict_cors": True,
+        "state_session_capacity": 32,
+        "max_threads": 16,
+        "root_path": os.environ.get("GRADIO_ROOT_PATH", ""),
+        "app_kwargs": {
+            "middleware": middlewares(hosts, allow_addresses=not is_loopback(host)),
+            "docs_url": None,
+            "redoc_url": None,
+            "openapi_url": None,
+        },
+    }
+
+
+def _load(config: EngineConfig, console: Console) -> Engine:
+    with console.status("Starting") as status:
+
+        def show(stage: str, fraction: float | None) -> None:
+            status.update(stage if fraction is None else f"{stage}: {100 * fraction:.0f} %")
+
+        return Engine.load(config, on_progress=show)
+
+
+def _require_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {port} cannot be used on {host}: {error.strerror}", fix="Choose another with --port."
+            ) from None
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _sweeping(sweep: Callable[[], None]) -> Iterator[None]:
+    """Drop old workspaces while the app runs, also when nobody uses it."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_SWEEP_SECONDS):
+            sweep()
+
+    thread = threading.Thread(target=run, name="sweep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _wait_for_the_end() -> None:
+    """Return on Ctrl+C, and on the signal that containers and service managers send."""
+    ended = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+    while not ended.wait(1.0):  # with a timeout, so that signals get through on every system
+        pass

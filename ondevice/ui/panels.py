@@ -1,0 +1,93 @@
+"""The parts of the screen that we draw ourselves: a constant skeleton each, and a script that fills it.
+
+Gradio compiles a gr.HTML template with whatever is put into it, so nothing ever is: the skeletons below are all
+the HTML there is, and the value goes to the script, which writes it with textContent or on a canvas.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import gradio as gr
+
+_BAR = (
+    '<div class="od-bar"><div class="od-bar-head"><span class="od-bar-label"></span><span class="od-bar-text"></span>'
+    '</div><div class="od-track" role="progressbar" aria-valuemin="0"><div class="od-thumb"></div></div>'
+    '<div class="od-bar-detail"></div></div>'
+)
+_MAP_KEY = (
+    '<ul class="od-key" aria-label="Legend">'
+    '<li><i class="od-sw od-sw-4"></i>kept by over 50 %</li>'
+    '<li><i class="od-sw od-sw-3"></i>10–50 %</li>'  # noqa: RUF001
+    '<li><i class="od-sw od-sw-2"></i>1–10 %</li>'  # noqa: RUF001
+    '<li><i class="od-sw od-sw-1"></i>up to 1 %</li>'
+    '<li><i class="od-sw od-sw-0"></i>evicted</li>'
+    '<li><i class="od-sw od-sw-new"></i>kept because it was new</li>'
+    '<li><i class="od-sw od-sw-unread"></i>not read yet</li>'
+    '<li><i class="od-sw od-sw-skipped"></i>skipped</li>'
+    "</ul>"
+)
+
+TEMPLATES = {
+    "header": (
+        '<div class="od-header"><div><h1>ondevice</h1><p>Reads documents of any length in a fixed amount of memory, '
+        'and shows what it keeps.</p></div><div class="od-badges">'
+        '<span class="od-badge od-badge-local" title="The page may only talk to this machine; the browser enforces it, '
+        'and a test proves it.">100 % local: nothing leaves this machine</span>'
+        '<span class="od-badge" data-field="model"></span></div></div>'
+        '<p class="od-notice" role="note" hidden></p>'
+    ),
+    "card": (
+        '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length.</p>'
+        '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
+    ),
+    "problem": '<p class="od-problem" role="alert" hidden></p>',
+    "progress": _BAR * 2,
+    "status": '<p class="od-status" role="status" aria-live="polite"></p>',
+    "map": (
+        '<section class="od-panel"><h2>What is kept of the document</h2>'
+        '<p class="od-explain">Each cell is a piece of the document, in order; dark where most of the model’s attention '
+        "heads still keep it.</p>"
+        '<canvas class="od-map" tabindex="0" role="img" aria-label="No document yet"></canvas>'
+        f'<output class="od-readout"></output>{_MAP_KEY}</section>'
+    ),
+    "fill": (
+        '<section class="od-panel"><h2>The pot: fixed memory</h2>'
+        '<p class="od-explain">A fixed number of places for tokens, called slots, in every layer of the model. '
+        "When they are full, the least useful tokens are evicted.</p>"
+        '<canvas class="od-fill" role="img" aria-label="The pot is empty"></canvas>'
+        '<p class="od-facts"></p></section>'
+    ),
+    "latency": (
+        '<section class="od-panel"><h2>Where the time goes</h2>'
+        '<table class="od-times"><tbody></tbody></table></section>'
+    ),
+}
+
+
+def panel(name: str, value: Any = None) -> gr.HTML:
+    """One of `TEMPLATES`, drawn by the function of the same name in assets/."""
+    return gr.HTML(
+        value,
+        html_template=TEMPLATES[name],
+        js_on_load=f"window.ondevice.{name}(element, props, watch)",
+        apply_default_css=False,
+        elem_id=f"od-{name}",
+    )
+
+
+def scripts() -> str:
+    """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
+    files = ("ui.js", "text_panels.js", "token_map.js", "charts.js")
+    code = "\n".join(_asset(name) for name in files)
+    return f"<script>{code}</script>"
+
+
+def stylesheet() -> str:
+    """The app's own rules on top of the theme's."""
+    return _asset("ui.css")
+
+
+def _asset(name: str) -> str:
+    return (resources.files("ondevice.assets") / name).read_text(encoding="utf-8")

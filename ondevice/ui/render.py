@@ -1,0 +1,233 @@
+"""A workspace as the screen shows it: values and visibility for every component that changes, by its name.
+
+Pure functions of the workspace. Names are those of `layout.Screen`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from ondevice.events import PageNote
+from ondevice.telemetry import STAGES
+from ondevice.ui import words
+from ondevice.ui.token_map import map_payload
+from ondevice.ui.workspace import Phase, Workspace
+
+Patch = dict[str, Any]
+
+STAGE_LABELS = {
+    "tokenize": "Split text into tokens",
+    "forward": "Read tokens",
+    "novelty": "Score what is new",
+    "distill": "Choose what to keep",
+    "question": "Read questions",
+    "decode": "Write answers",
+}
+_AT_WORK = (Phase.OPENING, Phase.READING, Phase.ANSWERING)
+_CAN_ASK = (Phase.STOPPED, Phase.READ)
+_WHY_NOT = {
+    Phase.EMPTY: "Choose a document first",
+    Phase.OPENING: "The document is being opened",
+    Phase.READY: "Press Read first",
+    Phase.READING: "You can ask as soon as reading is done or stopped",
+    Phase.ANSWERING: "The answer is being written",
+}
+
+
+def everything(workspace: Workspace) -> Patch:
+    """All there is to show, for a page that was just loaded and for the end of an action."""
+    return (
+        controls(workspace)
+        | {"card": card(workspace), "chat": list(workspace.messages)}
+        | reading(workspace)
+        | {"session_id": workspace.id}
+    )
+
+
+def reading(workspace: Workspace) -> Patch:
+    """What changes while a document is read."""
+    return {
+        "progress": progress(workspace),
+        "status": status(workspace),
+        "map": token_map(workspace),
+        "fill": fill(workspace),
+        "latency": latency(workspace),
+    }
+
+
+def answering(workspace: Workspace) -> Patch:
+    """What changes while an answer is written."""
+    return {"chat": list(workspace.messages), "status": status(workspace), "latency": latency(workspace)}
+
+
+def controls(workspace: Workspace) -> Patch:
+    """Which buttons and fields are there, and which can be used."""
+    phase, problem = workspace.phase, workspace.problem
+    is_busy = phase in _AT_WORK or workspace.is_waiting
+    can_ask = phase in _CAN_ASK and not is_busy
+    has_read = phase in _CAN_ASK
+    return {
+        "problem": {"text": problem.text if problem else ""},
+        "password_box": gr.update(visible=workspace.locked is not None and not is_busy),
+        "file": gr.update(interactive=not is_busy),
+        "sample": gr.update(interactive=not is_busy),
+        "read": gr.update(
+            visible=not is_busy,
+            interactive=workspace.document is not None,
+            value="Read again" if has_read else "Read",
+            variant="secondary" if has_read else "primary",
+        ),
+        "resume": gr.update(visible=phase is Phase.STOPPED and not is_busy),
+        "stop": gr.update(visible=is_busy),
+        "forget": gr.update(visible=workspace.document is not None and not is_busy),
+        "question": gr.update(
+            interactive=can_ask,
+            placeholder="Ask about the document" if can_ask else f"{_WHY_NOT.get(phase, 'In line')}.",
+        ),
+        "ask": gr.update(interactive=can_ask),
+        "follow": gr.update(active=is_busy),
+    }
+
+
+def card(workspace: Workspace) -> dict[str, Any]:
+    """The document: what it is, before any of it is read."""
+    document, layout = workspace.document, workspace.layout
+    if document is None or layout is None:
+        return {"rows": [], "notes": []}
+    missing = [page for page in document.pages if page.problem_code]
+    empty = [page for page in missing if not page.text]
+    rows = [
+        ["File", document.name],
+        ["Kind", words.KINDS.get(document.kind, document.kind)],
+        ["Size", words.size(document.size_bytes or 0)],
+        [f"{document.unit.capitalize()}s", words.count(document.num_pages or 0)],
+        ["Without text", words.count(len(empty)) if empty else "none"],
+        ["Tokens", words.count(layout.num_tokens)],
+    ]
+    notes = [PageNote(page.number, page.problem_code, page.problem) for page in missing]
+    return {"rows": rows, "notes": words.notes(notes, document.unit)}
+
+
+def progress(workspace: Workspace) -> list[dict[str, Any]]:
+    """The two bars. `done` of `total`; a total of None is not known, and the bar says so."""
+    return [_pages_bar(workspace), _tokens_bar(workspace)]
+
+
+def _pages_bar(workspace: Workspace) -> dict[str, Any]:
+    bar = {"label": "Text extracted", "done": 0, "total": 1, "text": "", "is_active": False}
+    document, pages = workspace.document, workspace.pages
+    if workspace.activity is Phase.OPENING and pages is not None:
+        of = f" of {words.count(pages.total)}" if pages.total is not None else ""
+        text = f"{words.count(pages.done)}{of} pages" if pages.done or of else "looking into the file"
+        return bar | {"done": pages.done, "total": pages.total, "text": text, "is_active": True}
+    if document is None:
+        return bar
+    total = document.num_pages or 0
+    return bar | {"done": total, "total": max(total, 1), "text": words.plural(total, document.unit)}
+
+
+def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
+    telemetry, layout = workspace.telemetry, workspace.layout
+    total = layout.num_tokens if layout is not None else 0
+    text = f"{words.count(telemetry.num_read)} of {words.count(total)} tokens" if total else ""
+    is_active = workspace.activity is Phase.READING
+    detail = ""
+    if is_active and telemetry.tokens_per_second:
+        detail = words.rate(telemetry.tokens_per_second)
+        if telemetry.eta_seconds:
+            detail += f", about {words.duration(telemetry.eta_seconds)} left"
+    elif telemetry.num_read and telemetry.ingest_seconds:
+        speed = words.rate(telemetry.num_read / telemetry.ingest_seconds)
+        detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"
+    return {
+        "label": "Tokens read",
+        "done": telemetry.num_read,
+        "total": max(total, 1),
+        "text": text,
+        "detail": detail,
+        "is_active": is_active,
+    }
+
+
+def status(workspace: Workspace) -> dict[str, str]:
+    """One sentence on where things stand. It is read out loud, so it changes seldom."""
+    telemetry, phase = workspace.telemetry, workspace.phase
+    total = words.count(workspace.layout.num_tokens) if workspace.layout else "0"
+    match phase:
+        case _ if workspace.is_waiting and workspace.activity is None:
+            text = "In line: the model is still busy with another document."
+        case Phase.EMPTY:
+            text = "Unlock the document." if workspace.locked else "Choose a document to begin."
+        case Phase.OPENING:
+            text = f"Extracting the text of {workspace.opening_name}."
+        case Phase.READY:
+            text = f"Ready: {total} tokens. Press Read."
+        case Phase.READING:
+            tenths = 10 * telemetry.num_read // max(workspace.layout.num_tokens, 1) if workspace.layout else 0
+            text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
+        case Phase.STOPPED:
+            done = words.count(telemetry.num_read)
+            text = f"Stopped after {done} of {total} tokens. You can ask about what was read, or resume."
+        case Phase.READ:
+            text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}. Ask away."
+            if workspace.session is not None and workspace.session.num_skipped:
+                skipped = words.count(workspace.session.num_skipped)
+                text = f"Reading is done; {skipped} of {total} tokens were skipped, as you chose."
+        case _:
+            text = "Answering."
+    return {"text": text, "phase": phase.value}
+
+
+def token_map(workspace: Workspace) -> dict[str, Any] | None:
+    """The document in cells, each with the share of (layer, head) pairs that still keep its tokens."""
+    layout, session, telemetry = workspace.layout, workspace.session, workspace.telemetry
+    if layout is None:
+        return None
+    if session is None or session.tokens is None or session.pot is None:
+        nothing = telemetry.retention[:0]
+        return map_payload(layout, retention=nothing, num_heads_total=0, novelty_tokens=telemetry.novelty_tokens[:0])
+    # Policy `truncate` leaves out the middle: as many tokens are read at the beginning as at the end.
+    half = (layout.num_tokens - session.num_skipped) // 2
+    skipped = (half, half + session.num_skipped) if session.num_skipped else (0, 0)
+    return map_payload(
+        layout,
+        retention=session.retention,
+        num_heads_total=session.num_heads_total,
+        novelty_tokens=telemetry.novelty_tokens,
+        skipped=skipped,
+    )
+
+
+def fill(workspace: Workspace) -> dict[str, Any] | None:
+    """How full the pot is, layer by layer and over the document, against its ceiling."""
+    telemetry, session = workspace.telemetry, workspace.session
+    if session is None or session.pot is None or not telemetry.num_cached:
+        return None
+    cached, capacity = session.pot.num_cached, session.pot.shape.capacity
+    low, high = min(cached), max(cached)
+    used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
+    return {
+        "cached": list(cached),
+        "capacity": capacity,
+        "history": [list(point) for point in workspace.fill],
+        "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
+        "memory": f"{words.size(session.pot.nbytes)}, allocated once",
+        "cycles": f"{words.plural(telemetry.num_cycles, 'time')} full and thinned out",
+    }
+
+
+def latency(workspace: Workspace) -> list[dict[str, Any]]:
+    """Seconds by stage since the document was opened."""
+    seconds = workspace.telemetry.stage_seconds
+    total = sum(seconds.values())
+    return [
+        {
+            "label": STAGE_LABELS[stage],
+            "seconds": seconds[stage],
+            "text": words.duration(seconds[stage]) if seconds[stage] else "–",  # noqa: RUF001
+            "share": seconds[stage] / total if total else 0.0,
+        }
+        for stage in STAGES
+    ]

@@ -1,0 +1,120 @@
+"""The settings form: presets first, then every knob; and from the form to the engine's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.engine import Engine
+from ondevice.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A pot's size that suits a kind of machine."""
+
+    name: str
+    capacity: int
+    num_kept: int
+
+
+PRESETS = (Preset("Small pot", 1024, 512), Preset("Balanced", 2048, 1024), Preset("Large", 4096, 2048))
+
+POLICIES = (
+    ("What answers need, and what is new (InfiniPot)", "infinipot"),
+    ("The beginning and the latest tokens (StreamingLLM)", "streaming-llm"),
+    ("What the last token looks at (TOVA)", "tova"),
+    ("What surprises the model (SirLLM)", "sirllm"),
+    ("Chosen at random, for comparison", "random"),
+    ("Only the document's beginning and end; skips the rest", "truncate"),
+    ("Everything; the memory grows with the document", "full"),
+)
+CATALYSTS = (
+    ("Summarise: keep what a summary needs", "general"),
+    ("Summarise, wording 1 of the paper", "general-v1"),
+    ("Summarise, wording 2 of the paper", "general-v2"),
+    ("My question: keep what it needs", "question"),
+    ("My own words", "text"),
+    ("A placeholder, for comparison", "placeholder"),
+    ("An unrelated sentence, for comparison", "unrelated"),
+)
+NEED_WORDS = ("question", "text")  # catalysts that are typed in
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The values of the form, in the order of its fields on the screen."""
+
+    capacity: float | None
+    num_kept: float | None
+    novelty: float | None
+    policy: str
+    catalyst: str
+    catalyst_text: str
+    max_new_tokens: float | None
+    temperature: float | None
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Form:
+        pot, generation = config.pot, config.generation
+        return cls(
+            pot.capacity,
+            pot.num_kept,
+            pot.novelty,
+            pot.policy,
+            pot.catalyst,
+            pot.catalyst_text,
+            generation.max_new_tokens,
+            generation.temperature,
+        )
+
+    def engine_config(self, base: EngineConfig) -> EngineConfig:
+        """`base` with the form's values.
+
+        Raises:
+            ConfigError: a field is empty, or the values do not fit together.
+        """
+        pot: Any = {
+            "capacity": _whole("Slots in the pot", self.capacity),
+            "num_kept": _whole("Kept when full", self.num_kept),
+            "novelty": _number("Share kept for being new", self.novelty),
+            "policy": self.policy,
+            "catalyst": self.catalyst,
+            "catalyst_text": self.catalyst_text if self.catalyst in NEED_WORDS else "",
+            "adaptive_keep": None,  # the form has one number for what is kept
+        }
+        return replace(base, pot=replace(base.pot, **pot), generation=self.generation(base.generation))
+
+    def generation(self, base: GenerationConfig) -> GenerationConfig:
+        """How the next answer is sampled; may change between two questions."""
+        return replace(
+            base,
+            max_new_tokens=_whole("Longest answer", self.max_new_tokens),
+            temperature=_number("Temperature", self.temperature),
+        )
+
+
+def matching_preset(pot: PotConfig) -> str | None:
+    """Name of the preset that these settings are."""
+    sizes = {(preset.capacity, preset.num_kept): preset.name for preset in PRESETS}
+    return sizes.get((pot.capacity, pot.num_kept))
+
+
+def preset_named(name: str) -> Preset | None:
+    return next((preset for preset in PRESETS if preset.name == name), None)
+
+
+def slot_bytes(engine: Engine) -> int:
+    """What one slot of the pot takes over all layers and heads: the pot's size is a multiple of it."""
+    return engine.decoder.new_pot(1).nbytes
+
+
+def _number(label: str, value: float | None) -> float:
+    if value is None:
+        raise ConfigError(f"“{label}” is empty", fix="Give it a number.")
+    return float(value)
+
+
+def _whole(label: str, value: float | None) -> int:
+    return int(_number(label, value))

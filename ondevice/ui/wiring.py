@@ -1,0 +1,138 @@
+"""Which event starts which action, and in which lane.
+
+All that uses the model shares one lane, `engine`, where one action runs at a time; opening documents and quick
+actions have lanes of their own, so that Stop is never in line behind the work it should stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import gradio as gr
+
+from ondevice.ui import settings
+from ondevice.ui.actions import Actions
+from ondevice.ui.layout import Screen
+from ondevice.ui.render import Patch
+from ondevice.ui.settings import Form
+
+ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 1}
+DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
+QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
+
+
+def wire(demo: gr.Blocks, screen: Screen, actions: Actions) -> None:
+    """Connect the components of the screen with the actions."""
+    parts = screen.parts
+    session_id, question, password = parts["session_id"], parts["question"], parts["password"]
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+    quick = common | QUICK_LANE
+
+    def form_of(values: tuple[Any, ...]) -> Form:
+        return Form(*values)
+
+    def read(workspace_id: str, *values: Any) -> Iterator[Patch]:
+        return actions.read(workspace_id, form_of(values))
+
+    def ask(workspace_id: str, text: str, *values: Any) -> Iterator[Patch]:
+        return actions.ask(workspace_id, text, form_of(values))
+
+    stream, once = _streaming(parts), _single(parts)
+
+    demo.load(once(actions.restore), session_id, **quick)
+    parts["follow"].tick(once(actions.follow), session_id, **quick)
+
+    opening = [
+        parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **common, **DOCUMENT_LANE),
+        parts["sample"].click(stream(actions.open_sample), session_id, **common, **DOCUMENT_LANE),
+        gr.on(
+            [parts["unlock"].click, password.submit],
+            stream(actions.unlock),
+            [session_id, password],
+            **common,
+            **DOCUMENT_LANE,
+        ),
+    ]
+    parts["forget"].click(once(actions.forget), session_id, **quick)
+
+    in_line = once(actions.queue)
+    working = [
+        parts["read"]
+        .click(in_line, session_id, **quick)
+        .then(stream(read), [session_id, *screen.form], **common, **ENGINE_LANE),
+        parts["resume"]
+        .click(in_line, session_id, **quick)
+        .then(stream(actions.resume), session_id, **common, **ENGINE_LANE),
+        gr.on([parts["ask"].click, question.submit], in_line, session_id, **quick).then(
+            stream(ask), [session_id, question, *screen.form], **common, **ENGINE_LANE
+        ),
+    ]
+    # The action ends by itself at its next event and Stop waits for that; cancelling afterwards takes out of the
+    # line what has not begun, and is the net under a generator that did not listen.
+    parts["stop"].click(once(actions.stop), session_id, **quick).then(
+        None, cancels=[*opening, *working], api_visibility="private"
+    )
+    parts["chat"].clear(once(actions.clear_conversation), session_id, **quick)
+    parts["chat"].example_select(_example_text, None, question, **_small())
+    _wire_settings(screen)
+
+
+def _wire_settings(screen: Screen) -> None:
+    capacity, num_kept, _, _, catalyst, catalyst_text, *_ = screen.form
+    sizes = [capacity, num_kept]
+
+    def choose(name: str) -> tuple[Any, Any]:
+        preset = settings.preset_named(name)
+        return (preset.capacity, preset.num_kept) if preset else (gr.skip(), gr.skip())
+
+    def matching(slots: float | None, kept: float | None) -> str | None:
+        return next((p.name for p in settings.PRESETS if (p.capacity, p.num_kept) == (slots, kept)), None)
+
+    def show_words(kind: str) -> Any:
+        return gr.update(visible=kind in settings.NEED_WORDS)
+
+    screen.preset.input(choose, screen.preset, sizes, **_small())
+    gr.on([capacity.input, num_kept.input], matching, sizes, screen.preset, **_small())
+    catalyst.input(show_words, catalyst, catalyst_text, **_small())
+
+
+def _small() -> dict[str, Any]:
+    return {"show_progress": "hidden", "api_visibility": "private", **QUICK_LANE}
+
+
+def _example_text(event: gr.SelectData) -> str:
+    return str(event.value["text"])
+
+
+def _streaming(parts: dict[str, Any]) -> Callable[[Callable[..., Iterable[Patch]]], Callable[..., Any]]:
+    """Make a Gradio handler of an action that yields patches."""
+
+    def wrap(action: Callable[..., Iterable[Patch]]) -> Callable[..., Any]:
+        def handler(*args: Any) -> Iterator[dict[Any, Any]]:
+            with closing(action(*args)) as patches:  # type: ignore[type-var]
+                for patch in patches:
+                    yield _outputs(parts, patch)
+
+        return handler
+
+    return wrap
+
+
+def _single(parts: dict[str, Any]) -> Callable[[Callable[..., Patch]], Callable[..., Any]]:
+    """Make a Gradio handler of an action that returns one patch."""
+
+    def wrap(action: Callable[..., Patch]) -> Callable[..., Any]:
+        def handler(*args: Any) -> dict[Any, Any]:
+            return _outputs(parts, action(*args))
+
+        return handler
+
+    return wrap
+
+
+def _outputs(parts: dict[str, Any], patch: Patch) -> dict[Any, Any]:
+    if "toast" in patch:
+        gr.Warning(patch["toast"])
+    return {parts[name]: value for name, value in patch.items() if name != "toast"}

@@ -1,0 +1,141 @@
+"""What one person works on: a document, its pot, the conversation, and what is going on with them now.
+
+State only. It lives on the server under a random id; the browser knows nothing but that id.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ondevice.documents import Document
+from ondevice.engine import Session
+from ondevice.events import PagesExtracted, PotDistilled, TokensRead
+from ondevice.telemetry import Telemetry
+from ondevice.ui.token_map import MapLayout
+from ondevice.ui.uploads import Upload
+
+_HISTORY = 240  # points of the fill curve that are kept for the chart
+
+
+class Phase(StrEnum):
+    """What the screen is about."""
+
+    EMPTY = "empty"
+    OPENING = "opening"
+    READY = "ready"
+    READING = "reading"
+    STOPPED = "stopped"
+    READ = "read"
+    ANSWERING = "answering"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the last action failed. `asks_password` is true while the file only lacks its password."""
+
+    text: str
+    asks_password: bool = False
+
+
+@dataclass(slots=True)
+class Workspace:
+    """A session of one browser.
+
+    Attributes:
+        id: random; whoever knows it may use the workspace.
+        document: the open document, with its `layout` for the token map.
+        locked: an uploaded file that waits for its password.
+        session: the engine's session, with the pot; None until reading begins.
+        telemetry: the numbers of that session.
+        fill: used slots after each step, (tokens read, slots), for the chart.
+        messages: the conversation, as the chat shows it.
+        problem: the last failure, until something succeeds.
+        activity: what is running; None at rest.
+        is_waiting: an action is in line behind that of somebody else.
+        stop: set to end the activity at the next event.
+        idle: set while no activity runs.
+        last_used: for the registry, seconds.
+    """
+
+    id: str
+    document: Document | None = None
+    layout: MapLayout | None = None
+    locked: Upload | None = None
+    opening_name: str = ""
+    pages: PagesExtracted | None = None
+    session: Session | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    fill: list[tuple[int, int]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    problem: Problem | None = None
+    activity: Phase | None = None
+    is_waiting: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+    idle: threading.Event = field(default_factory=threading.Event)
+    last_used: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.idle.set()
+
+    @property
+    def phase(self) -> Phase:
+        """What is running, or else how far this workspace has come."""
+        if self.activity is not None:
+            return self.activity
+        if self.document is None:
+            return Phase.EMPTY
+        if self.session is None or self.session.tokens is None:
+            return Phase.READY
+        return Phase.STOPPED if self.session.ledger.tokens_unread else Phase.READ
+
+    @contextmanager
+    def working(self, activity: Phase) -> Iterator[None]:
+        """Mark an activity as running; however it ends, the workspace is at rest afterwards."""
+        self.idle.clear()
+        self.activity, self.is_waiting = activity, False
+        try:
+            yield
+        finally:
+            self.activity = None
+            self.idle.set()
+
+    def halt(self, timeout: float = 15.0) -> bool:
+        """Ask the running activity to end and wait until it has."""
+        self.stop.set()
+        return self.idle.wait(timeout)
+
+    def accept(self, document: Document, layout: MapLayout) -> None:
+        """Take a new document in place of the old one, whose pot is freed."""
+        self.forget()
+        self.document, self.layout = document, layout
+
+    def drop_pot(self) -> None:
+        """Free the pot, with the conversation that was had over it."""
+        self.session, self.telemetry = None, Telemetry()
+        self.fill.clear()
+        self.messages.clear()
+
+    def forget(self) -> None:
+        """Drop the document, the pot and the conversation."""
+        self.drop_pot()
+        self.discard_locked()
+        self.document = self.layout = self.pages = self.problem = None
+
+    def discard_locked(self) -> None:
+        if self.locked is not None:
+            self.locked.discard()
+            self.locked = None
+
+    def note_fill(self, event: object) -> None:
+        """Remember how full the pot was after a step."""
+        match event:
+            case TokensRead():
+                self.fill.append((event.num_read, max(event.num_cached)))
+            case PotDistilled():
+                self.fill.append((event.num_read, event.num_kept))
+        del self.fill[:-_HISTORY]
