@@ -94,6 +94,35 @@ class DocumentTokens:
         start, stop = self.page_tokens(index)
         return self._spans[start:stop]
 
+    def state(self) -> dict[str, npt.NDArray]:
+        """Everything known of the tokens as arrays, for `restore`; a stream has no ids, spans and texts."""
+        text = "".join(self.texts).encode()
+        return {
+            "page_starts": np.array(self._page_starts, np.int32),
+            "page_numbers": np.array(self._page_numbers, np.int32),
+            "ids": self._ids[: self._num_tokens] if self.keeps_text else np.empty(0, np.int32),
+            "spans": self._spans[: self._num_tokens] if self.keeps_text else np.empty((0, 2), np.int32),
+            "text": np.frombuffer(text, np.uint8),
+            "text_lengths": np.array([len(text.encode()) for text in self.texts], np.int64),
+            "num_tokens": np.array([self._num_tokens]),
+        }
+
+    @classmethod
+    def restore(
+        cls, document: Document, encode: Encode, state: dict[str, npt.NDArray], notes: list[PageNote]
+    ) -> DocumentTokens:
+        """The tokens of a fully tokenised document, from what `state` gave; `document.pages` is not read."""
+        tokens = cls(document, encode)
+        tokens._pages, tokens._ended, tokens.notes = iter(()), True, notes
+        tokens._page_starts, tokens._page_numbers = state["page_starts"].tolist(), state["page_numbers"].tolist()
+        tokens._ids, tokens._spans = state["ids"], state["spans"]
+        tokens.num_pages, tokens._num_tokens = len(tokens._page_starts), int(state["num_tokens"][0])
+        text, start = state["text"].tobytes(), 0
+        for length in state["text_lengths"].tolist():
+            tokens.texts.append(text[start : start + length].decode())
+            start += length
+        return tokens
+
     def page_number(self, index: int) -> int:
         """Number of the page at `index` (0-based)."""
         return self._page_numbers[index]

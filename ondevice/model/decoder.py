@@ -6,17 +6,25 @@ transformers' own forward pass to float tolerance: that is the first test of the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask
 from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape
+
+
+class PassStopped(Exception):
+    """A forward pass was stopped between two layers; the pot is as it was before the pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,13 @@ class Decoder:
         model: a transformers causal language model of a supported family, in eval mode.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         self.parts: ModelParts = model_parts(model)
         parameter = next(model.parameters())
         self.device = parameter.device
-        self.dtype = model.model.norm.weight.dtype  # quantised weights have integer types; the norms never do
+        self.dtype: torch.dtype = (
+            model.model.norm.weight.dtype
+        )  # quantised weights have integer types; the norms never do
         self._table: tuple[Tensor, Tensor] | None = None
 
     def new_pot(self, capacity: int, batch: int = 1) -> MemoryPot:
@@ -62,6 +72,7 @@ class Decoder:
         origin: Tensor | int = PROMPT,
         num_transient: int = 0,
         num_observed: int = 0,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> Pass:
         """Run tokens through the model: attend to [pot ; tokens], store their keys and values in the pot.
 
@@ -71,12 +82,19 @@ class Decoder:
             origin: document tokens (n - num_transient,) int32 of what stays, or `PROMPT`.
             num_transient: last tokens that are computed but do not stay in the pot (the catalyst).
             num_observed: last queries whose attention is summed into `Pass.mass`.
+            is_stopped: polled before every layer.
+
+        Raises:
+            PassStopped: `is_stopped` returned True.
         """
         num_tokens = input_ids.shape[1]
         hidden = self.parts.embed(input_ids)
         angles = _Angles(self.parts, hidden, num_tokens)
         mass: list[Tensor] = []
         for index, layer in enumerate(self.parts.layers):
+            if is_stopped is not None and is_stopped():
+                pot.discard(num_tokens)
+                raise PassStopped
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = self._project(layer, hidden, cos, sin)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
@@ -94,6 +112,15 @@ class Decoder:
             hidden = self._finish(layer, hidden, out)
         pot.commit(num_tokens - num_transient, origin, num_transient)
         return Pass(self.parts.norm(hidden), mass)
+
+    def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:
+        """Token ids as the input of `forward`: (1, n) int64 on the model's device."""
+        return torch.as_tensor(np.asarray(ids, np.int64), device=self.device)[None]
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock read afterwards is true."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """(..., hidden_size) after the final norm -> (..., vocab_size)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -66,7 +67,7 @@ class ModelParts:
     logit_softcap: float | None
 
 
-def model_parts(model: nn.Module) -> ModelParts:
+def model_parts(model: Any) -> ModelParts:
     """Take a transformers causal language model apart.
 
     Raises:
@@ -98,7 +99,7 @@ def model_parts(model: nn.Module) -> ModelParts:
     )
 
 
-def _layer_parts(layer: nn.Module, config, index: int) -> LayerParts:
+def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
     attn, mlp = layer.self_attn, layer.mlp
     is_gemma = config.model_type == "gemma2"
     if config.model_type == "phi3":
@@ -123,21 +124,21 @@ def _layer_parts(layer: nn.Module, config, index: int) -> LayerParts:
     )
 
 
-def _sliding_window(attn: nn.Module, config, index: int) -> int | None:
+def _sliding_window(attn: Any, config: Any, index: int) -> int | None:
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
         return config.sliding_window if layer_types[index] == "sliding_attention" else None
     return getattr(config, "sliding_window", None)
 
 
-def _norm(norm: nn.Module, is_gemma: bool = False) -> Op:
+def _norm(norm: Any, is_gemma: bool = False) -> Op:
     # Gemma stores its norm weights minus one.
     weight = 1.0 + norm.weight.detach() if is_gemma else norm.weight.detach()
     eps = getattr(norm, "variance_epsilon", None) or norm.eps
     return partial(F.rms_norm, normalized_shape=(weight.shape[0],), weight=weight, eps=eps)
 
 
-def _fuse(projections: list[nn.Module]) -> Op:
+def _fuse(projections: list[Any]) -> Op:
     """One matrix product instead of several; quantised projections stay apart, since their weights are packed."""
     if any(type(p) is not nn.Linear for p in projections):
         return lambda x: torch.cat([p(x) for p in projections], dim=-1)

@@ -124,6 +124,12 @@ class MemoryPot:
             if num_transient:
                 self._clear(layers, end, end + num_transient)
 
+    def discard(self, num_tokens: int) -> None:
+        """Undo the `append` of up to `num_tokens` tokens that were never committed."""
+        assert self.victims is None or num_tokens == 1
+        for layers, start in self.layers_by_length():
+            self._clear(layers, start, min(start + num_tokens, self.shape.capacity))
+
     def set_novelty(self, novelty: Tensor) -> None:
         """Write the novelty (batch, n) of the last n tokens, float32, into their slots of every layer."""
         num_tokens = novelty.shape[1]

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from ondevice.config import PotConfig
 
+Observed = Literal["catalyst", "last-token", "nothing"]
+
 
 @dataclass(frozen=True, slots=True)
 class LayerView:
@@ -33,14 +35,22 @@ class LayerView:
 
 
 class RetentionPolicy(Protocol):
-    """What a policy needs from the forward pass, and its scores.
+    """What a policy needs from the forward pass, and its scores."""
 
-    `is_per_head` is False where all heads of a layer keep the same tokens; they then share their layout too.
-    """
+    @property
+    def observes(self) -> Observed:
+        """Whose attention `LayerView.mass` holds."""
+        ...
 
-    observes: Literal["catalyst", "last-token", "nothing"]
-    needs_novelty: bool
-    is_per_head: bool
+    @property
+    def needs_novelty(self) -> bool:
+        """Whether tokens must be scored by their cross-entropy."""
+        ...
+
+    @property
+    def is_per_head(self) -> bool:
+        """False where all heads of a layer keep the same tokens; they then share their layout too."""
+        ...
 
     def scores(self, view: LayerView) -> Tensor:
         """Return (layers, batch, num_kv_heads, num_cached) float32, higher = keep."""
@@ -57,7 +67,7 @@ class InfiniPot:
 
     novelty_share: float
 
-    observes: Literal["catalyst"] = "catalyst"
+    observes: Observed = "catalyst"
     is_per_head: bool = True
 
     @property
@@ -78,7 +88,7 @@ class InfiniPot:
 class StreamingLLM:
     """Sinks and the most recent tokens (arXiv 2309.17453); the sinks are kept by the distillation itself."""
 
-    observes: Literal["nothing"] = "nothing"
+    observes: Observed = "nothing"
     needs_novelty: bool = False
     is_per_head: bool = False
 
@@ -90,7 +100,7 @@ class StreamingLLM:
 class TOVA:
     """Attention of the last token, averaged over the heads of a layer (arXiv 2401.06104)."""
 
-    observes: Literal["last-token"] = "last-token"
+    observes: Observed = "last-token"
     needs_novelty: bool = False
     is_per_head: bool = False
 
@@ -104,7 +114,7 @@ class TOVA:
 class SirLLM:
     """Token entropy alone (ACL 2024, arXiv 2405.12528): every head keeps the same tokens."""
 
-    observes: Literal["nothing"] = "nothing"
+    observes: Observed = "nothing"
     needs_novelty: bool = True
     is_per_head: bool = False
 
@@ -115,7 +125,7 @@ class SirLLM:
 class Random:
     """Uniform scores: the floor that a policy has to beat."""
 
-    observes: Literal["nothing"] = "nothing"
+    observes: Observed = "nothing"
     needs_novelty = False
     is_per_head = True
 

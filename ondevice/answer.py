@@ -1,0 +1,89 @@
+"""One question and its answer: they live in the pot while it is written, and leave it bit-identical."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from ondevice.config import GenerationConfig
+from ondevice.errors import PotError
+from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead
+from ondevice.model.decoder import PassStopped
+from ondevice.model.sampling import sample
+from ondevice.pot.undo import UndoLog
+
+if TYPE_CHECKING:
+    from ondevice.session import Session
+
+
+def answer(
+    session: Session,
+    question: str,
+    ids: list[int],
+    generation: GenerationConfig,
+    is_stopped: Callable[[], bool],
+) -> Iterator[Event]:
+    """Put the question into the pot, decode the answer token by token, take everything back.
+
+    Args:
+        ids: the question with whatever the template puts around it.
+        is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
+
+    Raises:
+        PotError: the question does not fit into the free slots.
+    """
+    pot, decoder, tokenizer = session.used_pot(), session.decoder, session.loaded.tokenizer
+    began = decode_began = time.perf_counter()
+    if len(ids) > pot.num_free:
+        raise PotError(
+            f"The question has {len(ids)} tokens and the pot has {pot.num_free} free slots",
+            fix="Shorten the question or raise --reserve.",
+        )
+    generator = torch.Generator(device=decoder.device).manual_seed(session.config.seed)
+    stream, text, stop_reason, num_tokens = tokenizer.stream_decoder(), "", "length", 0
+    ttft = 0.0
+    undo = UndoLog(pot, session.num_protected)
+    may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
+    try:
+        out = decoder.forward(
+            decoder.ids(ids), pot, num_observed=len(ids) if may_overflow else 0, is_stopped=is_stopped
+        )
+        if may_overflow:
+            undo.rank(out.mass)
+        yield QuestionRead(question, len(ids), time.perf_counter() - began)
+        while True:
+            logits = decoder.logits(out.hidden_states[:, -1])
+            token = int(sample(logits, temperature=generation.temperature, top_p=generation.top_p, generator=generator))
+            if num_tokens == 0:
+                decode_began = time.perf_counter()
+                ttft = decode_began - began
+            if token in tokenizer.eos_ids:
+                stop_reason = "end"
+                break
+            piece = stream.push(token)
+            text += piece
+            num_tokens += 1
+            yield AnswerToken(token, piece, num_tokens - 1, time.perf_counter() - began)
+            if num_tokens == generation.max_new_tokens:
+                break
+            if pot.num_free == 0:
+                undo.make_room()
+            out = decoder.forward(decoder.ids([token]), pot, is_stopped=is_stopped)
+    except PassStopped:
+        stop_reason = "cancelled"
+    finally:
+        decode_seconds = time.perf_counter() - decode_began
+        undo.rewind()
+    yield AnswerFinished(
+        question=question,
+        text=(text + stream.flush()).strip(),
+        num_tokens=num_tokens,
+        stop_reason=stop_reason,
+        ttft_seconds=ttft,
+        decode_seconds=decode_seconds,
+        num_overwritten=undo.num_overwritten,
+        ledger=session.ledger,
+    )

@@ -1,0 +1,325 @@
+"""A session: one document, its pot and the cursor up to which it is read.
+
+`read`, `resume`, `ask` are generators of events: they never print, and closing one leaves the session usable.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ondevice.answer import answer
+from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.documents.types import Document
+from ondevice.errors import ConfigError, EmptyDocument, PotError
+from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDistilled, TextTokenized, TokensRead
+from ondevice.model.decoder import Decoder, PassStopped
+from ondevice.model.load import LoadedModel
+from ondevice.pot.catalyst import catalyst_prompt
+from ondevice.pot.distill import distill
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.policies import make_policy
+from ondevice.pot.retention import count_heads, tokens_per_layer
+
+UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
+
+
+class Session:
+    """One document in one pot.
+
+    Attributes:
+        pot: the memory pot; with policy `full` it is made when the document's size is known.
+        tokens: tokens and provenance of the document; None before one is opened.
+        num_read: document tokens that went through the model.
+        num_skipped: document tokens that policy `truncate` leaves out.
+        num_cycles: distillations so far.
+        num_protected: slots at logical positions below this are never evicted (prompt and sinks).
+        spans: document tokens still to be read, [start, stop).
+    """
+
+    def __init__(self, loaded: LoadedModel, decoder: Decoder, config: EngineConfig) -> None:
+        self.loaded, self.decoder, self.config = loaded, decoder, config
+        self.tokens: DocumentTokens | None = None
+        self.num_read = self.num_skipped = self.num_cycles = 0
+        self.spans: list[tuple[int, int]] = []
+        self.parts = loaded.tokenizer.chat_parts(use_template=config.generation.chat)
+        self.num_protected = max(len(self.parts.prefix), config.pot.num_sink_tokens)
+        self.pot: MemoryPot | None = None if config.pot.policy == "full" else decoder.new_pot(config.pot.capacity)
+        self._policy = make_policy(config.pot, config.seed)
+        self._catalyst = self._encode_catalyst()
+        # Hidden states and ids of the tokens whose novelty is not computed yet, and the state before them.
+        self._unscored: list[tuple[Tensor, Tensor]] = []
+        self._state_before: Tensor | None = None
+        self._stop = threading.Event()
+        if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
+            raise ConfigError(
+                f"The model's prompt and the sinks take {self.num_protected} slots, all that --keep leaves",
+                fix="Raise --keep, or ask without the chat template.",
+            )
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, document: Document) -> Iterator[Event]:
+        """Read a document into the pot. `stop` or closing the generator ends it; `resume` goes on from there.
+
+        Raises:
+            EmptyDocument: there is not one token in it.
+            PotError: this session has a document already, or the policy cannot read a stream.
+        """
+        yield from self.open(document)
+        yield from self.resume()
+
+    def open(self, document: Document) -> Iterator[Event]:
+        """Tokenise a document and plan its reading, without reading it yet; raises as `read`."""
+        if self.tokens is not None:
+            raise PotError("This session has read a document already", fix="Start a new session for another one.")
+        tokens = DocumentTokens(document, self.loaded.tokenizer.encode)
+        yield DocumentOpened(document.name, document.kind, document.unit, document.num_pages, document.size_bytes)
+        began = time.perf_counter()
+        if tokens.keeps_text:
+            for done in tokens.read_pages():
+                yield TextTokenized(done, document.num_pages, tokens.num_tokens, time.perf_counter() - began)
+        if not tokens.ensure(1):
+            raise EmptyDocument(
+                "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
+            )
+        self._plan(tokens)
+        self.tokens = tokens
+
+    def resume(self) -> Iterator[Event]:
+        """Read on from the cursor. Ends with `DocumentRead`, at the end of the document or where `stop` was called."""
+        tokens, began = self.opened_tokens(), time.perf_counter()
+        self._stop.clear()
+        try:
+            while self.spans and not self._stop.is_set():
+                yield from self._read_chunk(tokens)
+        except PassStopped:
+            pass  # the pot is as it was before that pass
+        seconds = time.perf_counter() - began
+        yield DocumentRead(self.ledger, seconds, self.num_cycles, self.num_heads_total, self.retention)
+
+    def stop(self) -> None:
+        """Ask a running `resume` or `ask` to end within one layer of the model; may be called from any thread."""
+        self._stop.set()
+
+    def continue_from(self, other: Session) -> None:
+        """Take over what another session has read, where both documents begin alike: nothing is read twice.
+
+        This session has opened its document and read nothing; the first `other.num_read` tokens of the two
+        documents are equal, and so are their settings. From then on both give the same results as if each had
+        read its document from the beginning.
+        """
+        start, mine, theirs = other.num_read, self.opened_tokens(), other.opened_tokens()
+        assert self.num_read == 0, "this session has read something itself"
+        assert self.config == other.config, "the sessions differ in their settings"
+        assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
+        self.used_pot().restore(other.used_pot().state(), self.decoder.rotate_keys)
+        self.num_read, self.num_cycles = other.num_read, other.num_cycles
+        self._unscored, self._state_before = list(other._unscored), other._state_before
+        self.spans = [(start, self.spans[0][1])]
+
+    def _plan(self, tokens: DocumentTokens) -> None:
+        """Decide which tokens go through the model, make the pot that `full` needs, store the prompt in front."""
+        pot_config, total, num_prefix = self.config.pot, tokens.num_total, len(self.parts.prefix)
+        if total is None:
+            if pot_config.policy in ("full", "truncate"):
+                raise PotError(
+                    f"Policy {pot_config.policy!r} needs to know the document's length",
+                    where=tokens.document.name,
+                    fix="Save the stream to a file first, or use another policy.",
+                )
+            self.spans = [(0, UNTIL_END)]
+        else:
+            self.spans = [(0, total)]
+            half = (pot_config.capacity - pot_config.reserve - num_prefix) // 2
+            if pot_config.policy == "full":
+                self.pot = self.decoder.new_pot(num_prefix + total + pot_config.reserve)
+            elif pot_config.policy == "truncate" and 2 * half < total:
+                self.spans = [(0, half), (total - half, total)]
+                self.num_skipped = total - 2 * half
+        if num_prefix:
+            out = self.decoder.forward(self.decoder.ids(self.parts.prefix), self.used_pot())
+            self._state_before = out.hidden_states[:, -1:]
+
+    def _read_chunk(self, tokens: DocumentTokens) -> Iterator[Event]:
+        """Fill the pot in passes of even size; distill it when more is to come than fits."""
+        room = self.used_pot().num_free - self.config.pot.reserve
+        start, stop = self.spans[0]
+        if stop == UNTIL_END:
+            is_last = not tokens.ensure(start + room + 1)
+            end = min(start + room, tokens.num_tokens)
+        else:
+            is_last = stop - start <= room
+            end = min(start + room, stop)
+        overflows = not is_last or (end - start == room and len(self.spans) > 1)
+        num_passes = -(-(end - start) // self.config.pot.step_size)
+        for i in range(num_passes):
+            first, last = start + (end - start) * i // num_passes, start + (end - start) * (i + 1) // num_passes
+            yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1)
+            if self._stop.is_set():
+                return
+        if is_last:
+            self.spans.pop(0)
+
+    def _read_pass(self, tokens: DocumentTokens, start: int, stop: int, distill_after: bool) -> Iterator[Event]:
+        pot, began = self.used_pot(), time.perf_counter()
+        ids = self.decoder.ids(tokens.ids(start, stop))
+        catalyst = self._catalyst if distill_after else self._catalyst[:, :0]
+        out = self.decoder.forward(
+            torch.cat((ids, catalyst), dim=1),
+            pot,
+            origin=torch.arange(start, stop, dtype=torch.int32, device=self.decoder.device),
+            num_transient=catalyst.shape[1],
+            num_observed=catalyst.shape[1] or int(distill_after and self._policy.observes == "last-token"),
+            is_stopped=self._stop.is_set,
+        )
+        if self._policy.needs_novelty:
+            self._unscored.append((out.hidden_states[:, : stop - start], ids))
+        self.decoder.synchronize()
+        self.num_read += stop - start
+        self.spans[0] = (stop, self.spans[0][1])
+        read = TokensRead(
+            num_read=self.num_read,
+            num_total=tokens.num_total,
+            num_tokens=stop - start,
+            page=tokens.page_of(stop - 1),
+            seconds=time.perf_counter() - began,
+            num_cached=tuple(pot.num_cached),
+            capacity=pot.shape.capacity,
+        )
+        # Both are done before either is told: whoever stops here leaves a pot with room for the next chunk.
+        distilled = self._distill(out.mass) if distill_after else None
+        yield read
+        if distilled is not None:
+            yield distilled
+
+    def _distill(self, mass: list[Tensor]) -> PotDistilled:
+        began = time.perf_counter()
+        self.score_novelty()
+        novelty_seconds = time.perf_counter() - began
+        result = distill(
+            self.used_pot(),
+            self._policy,
+            mass,
+            self.config.pot,
+            num_protected=self.num_protected,
+            rotate_keys=self.decoder.rotate_keys,
+        )
+        self.num_cycles += 1
+        self.decoder.synchronize()
+        return PotDistilled(
+            cycle=self.num_cycles,
+            num_read=self.num_read,
+            num_before=result.num_before,
+            num_kept=result.num_kept,
+            seconds=time.perf_counter() - began - novelty_seconds,
+            novelty_seconds=novelty_seconds,
+            num_heads_total=self.num_heads_total,
+            retention=self.retention,
+            novelty_tokens=result.novelty_tokens.cpu().numpy(),
+        )
+
+    def score_novelty(self) -> None:
+        """Give every token read since the last distillation its cross-entropy.
+
+        It waits until then because the last chunk of a document never needs it. The first token of all has no
+        predecessor and gets 0; it is a sink anyway.
+        """
+        if not self._unscored:
+            return
+        hidden = torch.cat([states for states, _ in self._unscored], dim=1)
+        ids = torch.cat([ids for _, ids in self._unscored], dim=1)
+        if self._state_before is not None:
+            novelty = self.decoder.token_loss(torch.cat((self._state_before, hidden[:, :-1]), dim=1), ids)
+        else:
+            novelty = torch.nn.functional.pad(self.decoder.token_loss(hidden[:, :-1], ids[:, 1:]), (1, 0))
+        self.used_pot().set_novelty(novelty)
+        self._state_before, self._unscored = hidden[:, -1:].clone(), []
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def ask(self, question: str, generation: GenerationConfig | None = None) -> Iterator[Event]:
+        """Answer a question from the pot, reading no document token again. Afterwards the pot is bit-identical.
+
+        Raises:
+            PotError: no document has been read, or the question does not fit.
+        """
+        self.opened_tokens()
+        if not question.strip():
+            raise PotError("The question is empty", fix="Type a question.")
+        yield from self._answer(question, self.parts.question(question), generation)
+
+    def complete(self, text: str, generation: GenerationConfig | None = None) -> Iterator[Event]:
+        """Continue the document with `text` and what the model adds to it, without any template; else as `ask`."""
+        self.opened_tokens()
+        yield from self._answer(text, self.loaded.tokenizer.encode(text)[0].tolist(), generation)
+
+    def _answer(self, question: str, ids: list[int], generation: GenerationConfig | None) -> Iterator[Event]:
+        self._stop.clear()
+        yield from answer(self, question, ids, generation or self.config.generation, self._stop.is_set)
+
+    # -- accounts --------------------------------------------------------------------------------
+
+    @property
+    def num_heads_total(self) -> int:
+        """(layer, KV head) pairs of the model: the most that can hold one token."""
+        return len(self.decoder.parts.layers) * self.decoder.parts.num_kv_heads
+
+    @property
+    def retention(self) -> npt.NDArray[np.uint16]:
+        """How many (layer, head) pairs hold each document token up to the cursor: (num_tokens,), uint16."""
+        end = self.spans[0][0] if self.spans else self.opened_tokens().num_tokens
+        return count_heads(self.used_pot().origin, end)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where every token of the document is now."""
+        tokens, pot = self.tokens, self.pot
+        if tokens is None or pot is None:
+            return Ledger()
+        kept_per_layer, kept = tokens_per_layer(pot.origin)
+        return Ledger(
+            tokens_total=tokens.num_tokens,
+            tokens_read=self.num_read,
+            tokens_kept=kept,
+            tokens_evicted=self.num_read - kept,
+            tokens_skipped=self.num_skipped,
+            tokens_unread=tokens.num_tokens - self.num_read - self.num_skipped,
+            slots_used=max(pot.num_cached),
+            slots_capacity=pot.shape.capacity,
+            kept_per_layer=kept_per_layer,
+            pages_total=tokens.num_pages,
+            pages_without_text=tuple(tokens.notes),
+        )
+
+    def used_pot(self) -> MemoryPot:
+        """The pot; raises PotError before there is one."""
+        if self.pot is None:
+            raise PotError("There is no document in the pot yet", fix="Read a document first.")
+        return self.pot
+
+    def opened_tokens(self) -> DocumentTokens:
+        """The document's tokens; raises PotError before one is opened."""
+        if self.tokens is None:
+            raise PotError("There is no document in the pot yet", fix="Read a document first.")
+        return self.tokens
+
+    def _encode_catalyst(self) -> Tensor:
+        """Ids of the catalyst prompt, (1, n); none where the policy does not look at one."""
+        config = self.config.pot
+        if config.policy in ("full", "truncate") or self._policy.observes != "catalyst":
+            return self.decoder.ids([])
+        ids = self.decoder.ids(self.loaded.tokenizer.encode(catalyst_prompt(config))[0])
+        if ids.shape[1] > config.reserve:
+            raise ConfigError(
+                f"The catalyst prompt has {ids.shape[1]} tokens, more than --reserve {config.reserve}",
+                fix="Shorten it or raise --reserve.",
+            )
+        return ids

@@ -1,0 +1,94 @@
+"""Sessions on disk: a pot with its document's text and provenance, to be asked again without reading."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.documents.types import Document
+from ondevice.engine import Engine
+from ondevice.errors import PotError
+from ondevice.events import PageNote
+from ondevice.pot.saving import check_match, read_header, read_tensors, write_pot
+from ondevice.session import Session
+
+_PREFIX = "tokens."  # of the tensors that belong to the document
+
+
+def save_session(session: Session, path: Path) -> None:
+    """Write the session to one file, whole or not at all.
+
+    Raises:
+        PotError: nothing has been read, reading is not finished, or the file cannot be written.
+    """
+    tokens, pot = session.opened_tokens(), session.used_pot()
+    if session.spans:
+        raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
+    session.score_novelty()
+    document = asdict(replace(tokens.document, pages=()))
+    del document["pages"]
+    header = _fingerprints(session) | {
+        "config": session.config.to_dict(),
+        "document": document,
+        "notes": [asdict(note) for note in tokens.notes],
+        "counts": {name: getattr(session, name) for name in ("num_read", "num_skipped", "num_cycles")},
+        "capacity": pot.shape.capacity,
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
+    write_pot(path, {**pot.state(), **arrays}, header)
+
+
+def load_session(engine: Engine, path: Path, config: EngineConfig | None = None) -> Session:
+    """Open a saved session. Its settings must be those of `config`, or of the engine: see `saved_config`.
+
+    Raises:
+        PotError: the file is missing or damaged.
+        PotMismatch: it belongs to another model, tokenizer or method; says which.
+    """
+    session = engine.session(config)
+    header = read_header(path)
+    check_match(path, header, _fingerprints(session))
+    tensors = read_tensors(path)
+    try:
+        names = [name for name in tensors if name.startswith(_PREFIX)]
+        arrays = {name.removeprefix(_PREFIX): tensors.pop(name).numpy() for name in names}
+        notes = [PageNote(**note) for note in header["notes"]]
+        document = Document(pages=(), **header["document"])
+        session.tokens = DocumentTokens.restore(document, session.loaded.tokenizer.encode, arrays, notes)
+        if session.pot is None:
+            session.pot = session.decoder.new_pot(header["capacity"])
+        session.pot.restore(tensors, session.decoder.rotate_keys)
+        for name, count in header["counts"].items():
+            setattr(session, name, count)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise PotError("The saved pot is incomplete", where=str(path), fix="Read the document again.") from error
+    return session
+
+
+def saved_config(path: Path) -> EngineConfig:
+    """The settings with which a saved session was made.
+
+    Raises:
+        PotError: the file is missing or not a saved pot.
+    """
+    data = dict(read_header(path)["config"])
+    pot, generation = data.pop("pot"), data.pop("generation")
+    if pot["adaptive_keep"] is not None:
+        pot["adaptive_keep"] = tuple(pot["adaptive_keep"])
+    return EngineConfig(**data, pot=PotConfig(**pot), generation=GenerationConfig(**generation))
+
+
+def _fingerprints(session: Session) -> dict[str, Any]:
+    return {
+        "model": session.loaded.fingerprint,
+        "tokenizer": session.loaded.tokenizer.fingerprint,
+        "dtype": str(session.loaded.dtype),
+        "method": asdict(session.config.pot) | {"chat": session.config.generation.chat},
+    }
