@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from ondevice.cli.ask import ask
+from ondevice.cli.bench import decode, ingest
 from ondevice.cli.evaluate import passkey
 from ondevice.cli.options import takes_options
 
@@ -20,7 +21,11 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
+benchmarks = typer.Typer(help="Measure speed and memory beside transformers.", no_args_is_help=True)
 app.add_typer(evaluations, name="eval")
+app.add_typer(benchmarks, name="bench")
 
 app.command("ask")(takes_options(ask))
 evaluations.command("passkey")(takes_options(passkey))
+benchmarks.command("ingest")(takes_options(ingest))
+benchmarks.command("decode")(takes_options(decode))

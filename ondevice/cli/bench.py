@@ -1,0 +1,124 @@
+"""`ondevice bench ingest` and `ondevice bench decode`: ours and transformers side by side in one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ondevice.cli.options import PotOptions, numbers
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import begin, finish, load_engine
+from ondevice.cli.terminal import err, told
+from ondevice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ondevice.bench.reference import Reference
+    from ondevice.config import EngineConfig
+    from ondevice.documents import Document
+    from ondevice.engine import Engine
+
+_TOKENS, _QUICK_TOKENS = 65_536, 6_144
+_TOKENS_PER_SEGMENT = 4_096  # between two prefills of transformers
+_CACHED, _QUICK_CACHED = "1024,2000", "1024"
+_MIN_SEGMENTS = 2
+
+Quick = Annotated[bool, typer.Option("--quick", help="The same on small sizes, in under a minute.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
+OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
+
+
+def ingest(
+    options: PotOptions,
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens to read.", show_default="65536, or the whole of --text")
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="Read this document instead of generated text.")] = None,
+    quick: Quick = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reading speed and memory of the pot, beside transformers' full KV cache on a prompt of 2,048 tokens."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.ingest import Reading, rows_of, run_ingest, summary_of
+
+        config = options.config()
+        if config.pot.policy == "full":
+            raise ConfigError("--policy full has no pot to measure", fix="It is the other contender; choose a pot.")
+        engine, reference = _contenders(config, display)
+        document = _document(text, tokens or (_QUICK_TOKENS if quick else None), engine, display)
+        size = tokens or (_QUICK_TOKENS if quick else _TOKENS)
+        result = begin(engine)
+        for item in run_ingest(engine, reference, document, max(size // _TOKENS_PER_SEGMENT, _MIN_SEGMENTS)):
+            if isinstance(item, Reading):
+                result = replace(result, rows=rows_of(item, engine), summary=summary_of(item))
+            else:
+                display.apply(item)
+        display.clear()
+        finish(result, out_file, as_json)
+
+
+def decode(
+    options: PotOptions,
+    cached: Annotated[str, typer.Option(help="Tokens in the cache when decoding starts.", show_default=_CACHED)] = "",
+    new_tokens: Annotated[int, typer.Option(help="Tokens to decode in each round.", min=8)] = 64,
+    rounds: Annotated[int, typer.Option(help="Rounds; each measures both contenders.", min=1)] = 5,
+    quick: Quick = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decoding speed from the pot, beside model.generate of transformers at the same cache length."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        import torch
+
+        from ondevice.bench.decode import rows_of, run_decode, summary_of
+        from ondevice.bench.source import generated
+
+        lengths = numbers("--cached", cached or (_QUICK_CACHED if quick else _CACHED), int)
+        if quick:
+            new_tokens, rounds = min(new_tokens, 32), min(rounds, 3)
+        if min(lengths) < 1:
+            raise ConfigError(f"--cached is {cached!r}", fix="Give token counts of 1 and more.")
+        engine, reference = _contenders(options.config(), display)
+        tokenizer = engine.loaded.tokenizer
+        text = "".join(page.text for page in generated(max(lengths) + 1, tokenizer, options.seed).pages)
+        ids = torch.as_tensor(tokenizer.encode(text)[0], dtype=torch.int64).to(engine.loaded.device)[None]
+        result, decodings = begin(engine), []
+        for length in lengths:
+            stage = f"Decoding with {length:,} cached tokens"
+            display.stage(stage, 0.0)
+            for done, decoding in run_decode(engine, reference, ids[:, : length + 1], new_tokens, rounds):
+                display.stage(stage, done / rounds, f"{decoding.pot_speeds[-1]:.1f} tokens/s")
+            decodings.append(decoding)
+        display.clear()
+        result = replace(result, rows=rows_of(decodings), summary=summary_of(decodings))
+        finish(result, out_file, as_json)
+
+
+def _contenders(config: EngineConfig, display: ProgressDisplay) -> tuple[Engine, Reference]:
+    """The engine, and transformers with weights of its own that no engine has touched."""
+    from ondevice.bench.reference import Reference
+    from ondevice.model.load import load_model
+
+    engine = load_engine(config, display)
+    untouched = load_model(
+        config.model,
+        device=config.device,
+        dtype=config.dtype,
+        quantization=config.quantization,
+        on_progress=display.stage,
+    )
+    return engine, Reference(untouched)
+
+
+def _document(text: Path | None, num_tokens: int | None, engine: Engine, display: ProgressDisplay) -> Document:
+    from ondevice.bench.source import beginning, generated
+    from ondevice.cli.opening import open_document
+
+    tokenizer = engine.loaded.tokenizer
+    if text is None:
+        return generated(num_tokens or _TOKENS, tokenizer, engine.config.seed)
+    document = open_document(str(text), False, display)
+    return document if num_tokens is None else beginning(document, num_tokens, tokenizer)
