@@ -92,7 +92,7 @@ def _settings_parts(engine: Engine) -> tuple[list[Any], gr.Radio]:
         choices,
         value=settings.matching_preset(config.pot),
         label="Memory: slots in the pot",
-        info="A slot holds one token. More slots keep more and take more memory, whatever the document’s length.",
+        info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
         elem_id="od-preset",
     )
     with gr.Accordion("All settings", open=False, elem_id="od-settings"):

@@ -47,8 +47,8 @@ TEMPLATES = {
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',
     "map": (
         '<section class="od-panel"><h2>What is kept of the document</h2>'
-        '<p class="od-explain">Each cell is a piece of the document, in order; dark where most of the model’s attention '
-        "heads still keep it.</p>"
+        '<p class="od-explain">Each cell is a piece of the document, in order. The stronger its colour, the more '
+        "attention heads of the model still keep it.</p>"
         '<canvas class="od-map" tabindex="0" role="img" aria-label="No document yet"></canvas>'
         f'<output class="od-readout"></output>{_MAP_KEY}</section>'
     ),

@@ -31,7 +31,7 @@ _WHY_NOT = {
     Phase.EMPTY: "Choose a document first",
     Phase.OPENING: "The document is being opened",
     Phase.READY: "Press Read first",
-    Phase.READING: "You can ask as soon as reading is done or stopped",
+    Phase.READING: "Ask when reading is done or stopped",
     Phase.ANSWERING: "The answer is being written",
 }
 
@@ -71,8 +71,8 @@ def controls(workspace: Workspace) -> Patch:
     return {
         "problem": {"text": problem.text if problem else ""},
         "password_box": gr.update(visible=workspace.locked is not None and not is_busy),
-        "file": gr.update(interactive=not is_busy),
-        "sample": gr.update(interactive=not is_busy),
+        "file": gr.update(visible=not is_busy),
+        "sample": gr.update(visible=not is_busy),
         "read": gr.update(
             visible=not is_busy,
             interactive=workspace.document is not None,

@@ -88,7 +88,8 @@ def share(part: float, whole: float) -> str:
 def ledger_line(ledger: Ledger, pot_bytes: int, *, ttft_seconds: float, tokens_per_second: float) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
-    tokens.append(f"kept {count(ledger.tokens_kept)}")
+    # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
+    tokens.append(f"kept {count(ledger.tokens_kept)} (in at least one head)")
     tokens.append(f"evicted {count(ledger.tokens_evicted)}")
     if ledger.tokens_pruned:
         tokens.append(f"pruned {count(ledger.tokens_pruned)}")

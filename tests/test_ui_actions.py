@@ -1,0 +1,324 @@
+"""What the buttons do, driven without a browser: reading, stopping, asking, and every way it can go wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ondevice.errors import PotError
+from ondevice.events import TokensRead
+from ondevice.ui.conversation import Answer
+from ondevice.ui.workspace import Phase
+from tests.documents_factory import encrypt, make_pdf, show
+from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A model this small is faster without company, most of all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, ENGINE)
+
+
+@pytest.fixture(scope="module")
+def read_desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A desk whose document has been read; tests that use it leave it so."""
+    desk = Desk(tmp_path_factory.mktemp("desk"), ENGINE)
+    desk.read()
+    return desk
+
+
+def received(folder: Path, name: str, content: bytes) -> str:
+    path = folder / "received" / name
+    path.parent.mkdir()
+    path.write_bytes(content)
+    return str(path)
+
+
+def is_visible(screen: dict[str, Any], name: str) -> bool:
+    return bool(screen[name]["visible"])
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def test_reading_ends_with_the_full_account(desk: Desk) -> None:
+    patches = list(desk.actions.read(desk.id, desk.form))
+    assert is_visible(patches[0], "stop"), "Stop is there from the first moment"
+    assert not is_visible(patches[0], "read")
+    screen = screen_after(patches)
+    assert screen["status"]["phase"] == "read"
+    pages, tokens = screen["progress"]
+    assert (pages["done"], pages["total"]) == (2, 2)
+    assert (tokens["done"], tokens["total"]) == (len(TEXT), len(TEXT))
+    assert not is_visible(screen, "stop")
+    assert screen["ask"]["interactive"]
+    fill = screen["fill"]
+    assert max(fill["cached"]) <= fill["capacity"] == 512
+    assert max(slots for _, slots in fill["history"]) <= 512
+    assert sum(stage["share"] for stage in screen["latency"]) == pytest.approx(1)
+
+
+def test_progress_only_grows(desk: Desk) -> None:
+    done = [patch["progress"][1]["done"] for patch in desk.actions.read(desk.id, desk.form) if "progress" in patch]
+    assert done == sorted(done)
+    assert len(set(done)) > 2
+
+
+def test_stop_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        if desk.workspace.telemetry.num_read:
+            desk.workspace.stop.set()
+            break
+    screen = screen_after(steps)
+    num_read = desk.workspace.telemetry.num_read
+    assert 0 < num_read < len(TEXT)
+    assert screen["status"]["phase"] == "stopped"
+    assert f"Stopped after {num_read:,} of {len(TEXT):,} tokens" in screen["status"]["text"]
+    assert is_visible(screen, "resume")
+    assert screen["ask"]["interactive"], "what was read can be asked about"
+    desk.actions.queue(desk.id)
+    screen = screen_after(desk.actions.resume(desk.id))
+    assert screen["status"]["phase"] == "read"
+    assert desk.workspace.session is not None
+    assert desk.workspace.session.ledger.tokens_read == len(TEXT)
+
+
+def test_a_closed_page_leaves_a_workspace_that_can_go_on(desk: Desk) -> None:
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        if desk.workspace.telemetry.num_read:
+            break
+    steps.close()  # type: ignore[attr-defined]
+    assert desk.workspace.phase is Phase.STOPPED
+    assert desk.workspace.idle.is_set()
+    restored = desk.actions.restore(desk.id)
+    assert restored["session_id"] == desk.id
+    assert is_visible(restored, "resume")
+    assert screen_after(desk.actions.resume(desk.id))["status"]["phase"] == "read"
+
+
+def test_stopped_in_line_nothing_begins(desk: Desk) -> None:
+    assert is_visible(desk.actions.queue(desk.id), "stop")
+    assert not is_visible(desk.actions.stop(desk.id), "stop")
+    screen_after(desk.actions.read(desk.id, desk.form))
+    assert desk.workspace.session is None
+    assert desk.workspace.phase is Phase.READY
+
+
+def test_reading_again_frees_the_old_pot_and_starts_over(desk: Desk) -> None:
+    desk.read()
+    first = desk.workspace.session
+    desk.ask()
+    screen = screen_after(desk.actions.read(desk.id, replace(desk.form, num_kept=96)))
+    assert desk.workspace.session is not first
+    assert desk.workspace.session is not None
+    assert desk.workspace.session.config.pot.num_kept == 96
+    assert screen["chat"] == []
+
+
+def test_settings_that_cannot_work_change_nothing(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    for form in (replace(read_desk.form, num_kept=500), replace(read_desk.form, capacity=None)):
+        screen = screen_after(read_desk.actions.read(read_desk.id, form))
+        assert screen["toast"] == screen["problem"]["text"] != ""
+        assert "--" not in screen["toast"]
+        assert screen["status"]["phase"] == "read"
+        assert read_desk.workspace.session is session
+
+
+def test_a_pot_that_does_not_fit_is_refused_before_it_is_made(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = read_desk.workspace.session
+    monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device: 1000)
+    screen = screen_after(read_desk.actions.read(read_desk.id, replace(read_desk.form, capacity=100_000)))
+    assert "The pot would take" in screen["problem"]["text"]
+    assert screen["toast"] == screen["problem"]["text"]
+    assert read_desk.workspace.session is session
+
+
+def test_skipped_tokens_are_told_as_skipped(desk: Desk) -> None:
+    screen = screen_after(desk.actions.read(desk.id, replace(desk.form, policy="truncate")))
+    assert desk.workspace.session is not None
+    num_skipped = desk.workspace.session.num_skipped
+    assert num_skipped > 0
+    assert f"{num_skipped:,} of {len(TEXT):,} tokens were skipped" in screen["status"]["text"]
+
+
+# -- asking ------------------------------------------------------------------------------------------
+
+
+def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    assert session is not None
+    assert session.pot is not None
+    origin = session.pot.origin.clone()
+    read_desk.workspace.messages.clear()
+    patches = list(read_desk.actions.ask(read_desk.id, "When was it lit?", read_desk.form))
+    assert any(patch.get("question") == "" for patch in patches), "the field is free for the next question"
+    question, answer, account = patches[-1]["chat"]
+    assert (question["role"], question["content"]) == ("user", "When was it lit?")
+    assert answer["role"] == "assistant"
+    assert answer["content"]
+    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
+    assert record["ledger"] == json.loads(json.dumps(session.ledger.to_dict()))
+    assert record["pot_bytes"] == session.pot.nbytes
+    title = account["metadata"]["title"]
+    for number in (session.ledger.tokens_read, session.ledger.tokens_evicted, session.pot.shape.capacity):
+        assert f"{number:,}" in title
+    assert (session.pot.origin == origin).all(), "a question must leave the pot as it was"
+
+
+def test_stop_ends_an_answer_and_says_so(read_desk: Desk) -> None:
+    read_desk.workspace.messages.clear()
+    steps = read_desk.actions.ask(read_desk.id, "When?", replace(read_desk.form, max_new_tokens=200))
+    for _ in steps:
+        if len(read_desk.workspace.messages) == 2:
+            read_desk.workspace.stop.set()
+            break
+    screen = screen_after(steps)
+    read_desk.workspace.stop.clear()
+    assert screen["status"]["phase"] == "read"
+    assert screen["chat"][-1]["metadata"]["title"].startswith("The answer was stopped.")
+
+
+def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
+    read_desk.workspace.messages.clear()
+    patches = list(read_desk.actions.ask(read_desk.id, "why " * 2000, read_desk.form))
+    assert "free slots" in patches[-1]["toast"]
+    assert not any(patch.get("question") == "" for patch in patches), "the text stays in its field"
+    assert patches[-1]["chat"] == []
+    assert read_desk.ask("When?")["chat"], "the next question works"
+
+
+def test_an_answer_without_a_word_is_not_an_empty_bubble(read_desk: Desk) -> None:
+    read_desk.workspace.messages.clear()
+    finished = next(
+        event for event in read_desk.workspace.session.ask("When?") if type(event).__name__ == "AnswerFinished"
+    )  # type: ignore[union-attr]
+    Answer(read_desk.workspace, "When?").finish(replace(finished, text="", num_tokens=0), 0.0)
+    assert "without a word" in read_desk.workspace.messages[1]["content"]
+    read_desk.workspace.messages.clear()
+
+
+# -- documents ---------------------------------------------------------------------------------------
+
+
+def test_the_sample_opens_with_its_card(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    screen = screen_after(desk.actions.open_sample(desk.id))
+    rows = dict(screen["card"]["rows"])
+    assert rows["File"] == "lighthouse.md"
+    assert rows["Without text"] == "none"
+    assert int(rows["Tokens"].replace(",", "")) > 10_000, "the tiny model counts bytes"
+    assert screen["status"]["phase"] == "ready"
+    assert screen["read"]["interactive"]
+    assert list(desk.uploads_folder.iterdir()) == [], "the file is deleted once its text is out"
+
+
+def test_a_locked_file_asks_in_place_and_tells_wrong_from_missing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    plain = make_pdf(tmp_path / "plain.pdf", show("The secret is twelve."))
+    locked = encrypt(plain, tmp_path / "locked.pdf", user="open sesame")
+    screen = screen_after(desk.actions.open_received(desk.id, received(tmp_path, "locked.pdf", locked.read_bytes())))
+    assert is_visible(screen, "password_box")
+    needed = screen["problem"]["text"]
+    assert desk.workspace.document is desk.document, "the document before it stays"
+    screen = screen_after(desk.actions.unlock(desk.id, "sesame"))
+    wrong = screen["problem"]["text"]
+    assert is_visible(screen, "password_box")
+    assert needed
+    assert wrong
+    assert needed != wrong
+    screen = screen_after(desk.actions.unlock(desk.id, "open sesame"))
+    assert not is_visible(screen, "password_box")
+    assert screen["problem"]["text"] == ""
+    assert screen["password"] == ""
+    assert dict(screen["card"]["rows"])["File"] == "locked.pdf"
+    assert list(desk.uploads_folder.iterdir()) == []
+    assert "open sesame" not in repr(desk.workspace)
+
+
+def test_a_file_that_cannot_be_read_keeps_the_one_before(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    desk.read()
+    session = desk.workspace.session
+    screen = screen_after(desk.actions.open_received(desk.id, received(tmp_path, "a.pdf", b"\x89PNG\r\n\x1a\n" * 9)))
+    assert screen["toast"] == screen["problem"]["text"] != ""
+    assert desk.workspace.document is desk.document
+    assert desk.workspace.session is session
+    assert screen["status"]["phase"] == "read"
+    assert list(desk.uploads_folder.iterdir()) == []
+    assert not (tmp_path / "received" / "a.pdf").exists()
+
+
+def test_closing_the_document_frees_everything(desk: Desk) -> None:
+    desk.read()
+    screen = desk.actions.forget(desk.id)
+    assert desk.workspace.session is None
+    assert desk.workspace.document is None
+    assert screen["status"]["phase"] == "empty"
+    assert screen["map"] is None
+    assert screen["chat"] == []
+
+
+# -- failures ----------------------------------------------------------------------------------------
+
+
+def test_our_own_failure_has_a_reference_and_no_text_in_the_log(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.read()
+
+    def broken(*args: Any) -> Iterator[Any]:
+        raise RuntimeError(f"failed at {TEXT[:30]}")
+        yield
+
+    monkeypatch.setattr(desk.workspace.session, "ask", broken)
+    with caplog.at_level(logging.INFO):
+        screen = desk.ask("a private question")
+    reference = screen["problem"]["text"].partition("reference ")[2].rstrip(").")
+    assert len(reference) == 8
+    assert reference in caplog.text
+    assert TEXT[:20] not in caplog.text
+    assert "private" not in caplog.text
+    assert screen["status"]["phase"] == "read"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), PotError("It is full", fix="Empty it.")])
+def test_failures_while_reading_leave_the_workspace_at_rest(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def failing(self: Any, document: Any) -> Iterator[Any]:
+        yield TokensRead(1, 2, 1, 1, 0.1, (1,), 512)
+        raise error
+
+    monkeypatch.setattr("ondevice.engine.Session.read", failing)
+    screen = desk.read()
+    assert screen["problem"]["text"]
+    assert screen["toast"] == screen["problem"]["text"]
+    assert desk.workspace.idle.is_set()
+    assert not is_visible(screen, "stop")
+
+
+def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
+    screen = screen_after(desk.actions.ask("0" * 32, "When?", desk.form))
+    assert screen["session_id"] not in ("0" * 32, desk.id)
+    stopped = desk.actions.stop("f" * 32)
+    assert "idle for too long" in stopped["problem"]["text"]

@@ -1,0 +1,78 @@
+"""What the tests of the screen share: a tiny engine, a document in a workspace, patches folded into a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.documents import Document, Page
+from ondevice.engine import Engine
+from ondevice.events import Event
+from ondevice.ui.actions import Actions
+from ondevice.ui.registry import Registry
+from ondevice.ui.settings import Form
+from ondevice.ui.token_map import make_layout
+from ondevice.ui.uploads import Uploads
+from ondevice.ui.workspace import Workspace
+from tests.tiny import tiny_loaded
+
+POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
+CONFIG = EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=12))
+TEXT = "The lamp was lit at dusk and burned until the morning. " * 12  # one token a byte: 660
+NOTICE = "A notice with a `command`."
+
+
+def tiny_engine(config: EngineConfig = CONFIG) -> Engine:
+    """An engine that reads 1,000 tokens in well under a second."""
+    return Engine(replace(tiny_loaded(), notice=NOTICE), config)
+
+
+class Desk:
+    """Actions on one workspace that already holds a document of two pages."""
+
+    def __init__(self, folder: Path, engine: Engine | None = None) -> None:
+        self.engine = engine or tiny_engine()
+        self.registry = Registry()
+        self.uploads_folder = folder / "documents"
+        self.uploads_folder.mkdir(mode=0o700)
+        self.actions = Actions(self.engine, self.registry, Uploads(self.uploads_folder))
+        self.workspace: Workspace = self.registry.create()
+        self.id = self.workspace.id
+        self.form = Form.of(self.engine.config)
+        half = len(TEXT) // 2
+        pages = (Page(1, TEXT[:half]), Page(2, TEXT[half:]))
+        self.document = Document("lamp.txt", "txt", "part", pages, 2, len(TEXT))
+        self.workspace.accept(self.document, make_layout([(1, half), (2, len(TEXT) - half)], "part"))
+
+    def read(self) -> dict[str, Any]:
+        return screen_after(self.actions.read(self.id, self.form))
+
+    def ask(self, question: str = "When?") -> dict[str, Any]:
+        return screen_after(self.actions.ask(self.id, question, self.form))
+
+
+def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What the screen shows after all patches."""
+    screen: dict[str, Any] = {}
+    for patch in patches:
+        screen |= patch
+    return screen
+
+
+def after_event(session: Any, number: int, then: Callable[[], None]) -> None:
+    """Let something happen at the given event of the next reading or answer."""
+    for name in ("read", "resume", "ask"):
+        setattr(session, name, _counted(getattr(session, name), number, then))
+
+
+def _counted(method: Callable[..., Iterator[Event]], number: int, then: Callable[[], None]) -> Callable[..., Any]:
+    def run(*args: Any) -> Iterator[Event]:
+        for i, event in enumerate(method(*args)):
+            if i == number:
+                then()
+            yield event
+
+    return run
