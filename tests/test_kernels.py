@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from ondevice.kernels import attention, attention_mass, keep_slots_, replace_slots_, rotate, token_loss
+from ondevice.kernels import attention, attention_mass, keep_slots_, project, replace_slots_, rotate, token_loss
 from ondevice.kernels.attention import additive_mask, attention_mass_ref, attention_ref
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
+from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
 from ondevice.kernels.token_loss import token_loss_ref
 
@@ -110,6 +111,18 @@ def test_replace_slots_equals_reference_in_place_and_take_slots_reads_it_back(tr
     assert replace_slots_(buffer, index, new).data_ptr() == address
     assert torch.equal(buffer, expected)
     assert torch.equal(take_slots(buffer, index), new)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("shape", [(40,), (1, 40), (1, 1, 40), (2, 1, 40), (1, 7, 40)])
+def test_project_equals_reference(shape, has_bias, dtype, tolerance):
+    generator = torch.Generator().manual_seed(4)
+    x, weight = torch.randn(shape, generator=generator), torch.randn(33, 40, generator=generator) / 6
+    bias = torch.randn(33, generator=generator) if has_bias else None
+    out = project(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+    assert out.shape == (*shape[:-1], 33)
+    torch.testing.assert_close(out.float(), project_ref(x, weight, bias), atol=2 * tolerance, rtol=2 * tolerance)
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask
+from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
@@ -124,7 +124,7 @@ class Decoder:
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """(..., hidden_size) after the final norm -> (..., vocab_size)."""
-        logits = F.linear(hidden_states, self.parts.lm_head)
+        logits = project(hidden_states, self.parts.lm_head)
         cap = self.parts.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ondevice.errors import ModelError
+from ondevice.kernels.projection import project
 
 Op = Callable[[Tensor], Tensor]
 
@@ -103,7 +104,7 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
     attn, mlp = layer.self_attn, layer.mlp
     is_gemma = config.model_type == "gemma2"
     if config.model_type == "phi3":
-        qkv, gate_up, activation = attn.qkv_proj, mlp.gate_up_proj, mlp.activation_fn
+        qkv, gate_up, activation = _linear(attn.qkv_proj), _linear(mlp.gate_up_proj), mlp.activation_fn
     else:
         qkv = _fuse([attn.q_proj, attn.k_proj, attn.v_proj])
         gate_up, activation = _fuse([mlp.gate_proj, mlp.up_proj]), mlp.act_fn
@@ -113,12 +114,12 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
         qkv=qkv,
         q_norm=_norm(attn.q_norm) if hasattr(attn, "q_norm") else None,
         k_norm=_norm(attn.k_norm) if hasattr(attn, "k_norm") else None,
-        out=attn.o_proj,
+        out=_linear(attn.o_proj),
         post_attention_norm=_norm(layer.post_attention_layernorm, True) if is_gemma else None,
         mlp_norm=_norm(mlp_norm, is_gemma),
         gate_up=gate_up,
         activation=activation,
-        down=mlp.down_proj,
+        down=_linear(mlp.down_proj),
         post_mlp_norm=_norm(layer.post_feedforward_layernorm, True) if is_gemma else None,
         sliding_window=_sliding_window(attn, config, index),
     )
@@ -152,4 +153,11 @@ def _fuse(projections: list[Any]) -> Op:
         if bias is not None:
             projection.bias.data = bias[rows]
         start = rows.stop
-    return partial(F.linear, weight=weight, bias=bias)
+    return partial(project, weight=weight, bias=bias)
+
+
+def _linear(module: Any) -> Op:
+    """The projection of a plain linear module; quantised ones know how to multiply with their packed weights."""
+    if type(module) is not nn.Linear:
+        return module
+    return partial(project, weight=module.weight.detach(), bias=None if module.bias is None else module.bias.detach())
