@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ondevice.errors import ModelError
+from ondevice.errors import ModelError, PotError
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.families import model_parts
 from ondevice.model.sampling import sample
@@ -120,6 +120,15 @@ def test_a_stopped_pass_leaves_the_pot_as_it_was():
         decoder.forward(_ids(20, batch=1), pot, is_stopped=lambda: next(polls))
     assert all(torch.equal(a, b) for a, b in zip(before, pot.buffers(), strict=True))
     assert pot.num_cached == [20] * 3
+
+
+def test_a_pot_that_does_not_fit_is_refused_with_one_that_does():
+    decoder = Decoder(tiny_model("llama"))
+    pot = decoder.new_pot(100, batch=2)
+    assert pot.nbytes == pot.shape.nbytes(torch.float32)
+    with pytest.raises(PotError, match="GB are free") as caught:
+        decoder.new_pot(10**12)
+    assert "slots would fit" in caught.value.fix
 
 
 def test_unknown_family_is_refused_with_the_list():

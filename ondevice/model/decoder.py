@@ -15,11 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask
 from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
+from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape
 
 
@@ -58,9 +60,19 @@ class Decoder:
         self._table: tuple[Tensor, Tensor] | None = None
 
     def new_pot(self, capacity: int, batch: int = 1) -> MemoryPot:
-        """Allocate an empty pot that fits this model."""
+        """Allocate an empty pot for this model.
+
+        Raises:
+            PotError: it would not fit into the memory that is free.
+        """
         parts = self.parts
         shape = PotShape(len(parts.layers), parts.num_kv_heads, parts.head_dim, capacity, batch)
+        needed, free = shape.nbytes(self.dtype), free_memory_bytes(self.device)
+        if needed > free:
+            raise PotError(
+                f"A pot of {capacity:,} slots takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
+                fix=f"Lower --capacity; {int(capacity * 0.8 * free / needed):,} slots would fit.",
+            )
         return MemoryPot(shape, dtype=self.dtype, device=self.device)
 
     @torch.inference_mode()

@@ -29,6 +29,11 @@ class PotShape:
     capacity: int
     batch: int = 1
 
+    def nbytes(self, dtype: torch.dtype) -> int:
+        """Bytes that a pot of this shape takes: three tensors of the model's type, four numbers of 4 bytes a slot."""
+        slots = self.num_layers * self.batch * self.num_kv_heads * self.capacity
+        return slots * (3 * self.head_dim * dtype.itemsize + 4 * 4)
+
 
 class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
