@@ -94,9 +94,12 @@ def row(contender: str, case: dict[str, Any], metric: str, unit: str, values: Se
 
 def new_result(command: str, config: EngineConfig, device: torch.device) -> Result:
     """A result without rows, stamped with everything that it depends on."""
+    settings = config.to_dict()
+    if Path(config.model).is_absolute():  # where a model lies is nobody's business, and no part of the result
+        settings["model"] = Path(config.model).name
     return Result(
         command=command,
-        config=config.to_dict(),
+        config=settings,
         seed=config.seed,
         machine=describe_machine(device),
         versions=versions(),
@@ -148,5 +151,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_result(path: Path, result: Result) -> None:
-    """Write a result as indented JSON, whole or not at all."""
-    write_text(path, json.dumps(result.to_dict(), indent=1) + "\n")
+    """Write a result as JSON that reads well in a diff, a line for each field and each row; whole or not at all."""
+    data = result.to_dict()
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in data["rows"])
+    fields = [f" {json.dumps(k)}: " + (f"[\n{rows}\n ]" if k == "rows" else json.dumps(v)) for k, v in data.items()]
+    write_text(path, "{\n" + ",\n".join(fields) + "\n}\n")

@@ -12,6 +12,7 @@ from ondevice.cli.ask import ask
 from ondevice.cli.bench import decode, ingest
 from ondevice.cli.evaluate import passkey
 from ondevice.cli.options import takes_options
+from ondevice.cli.results import results
 
 app = typer.Typer(
     name="ondevice",
@@ -26,6 +27,7 @@ app.add_typer(evaluations, name="eval")
 app.add_typer(benchmarks, name="bench")
 
 app.command("ask")(takes_options(ask))
+app.command("results")(results)
 evaluations.command("passkey")(takes_options(passkey))
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,23 +30,31 @@ def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
     return engine
 
 
-def command_line() -> str:
-    """The command as it was typed, for whoever wants to repeat it."""
-    import shlex
-
-    return shlex.join(["ondevice", *sys.argv[1:]])
+def command_line(arguments: Sequence[str]) -> str:
+    """The command for whoever wants to repeat it: without --out, and of absolute paths only the name."""
+    kept: list[str] = []
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        if "--out" in (before, argument) or argument.startswith("--out="):
+            continue
+        option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+        kept.append(f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}")
+    return shlex.join(["ondevice", *kept])
 
 
 def begin(engine: Engine, out_file: Path | None = None) -> Result:
     """An empty result of this command, or the unfinished one in `out_file` if it was measured in just the same way."""
     from ondevice.results import new_result, read_result
 
-    result = new_result(command_line(), engine.config, engine.loaded.device)
+    result = new_result(command_line(sys.argv[1:]), engine.config, engine.loaded.device)
     if out_file is None or not out_file.is_file():
         return result
     earlier = read_result(out_file)
-    same = replace(earlier, date=result.date, command=result.command, rows=(), summary={}) == result
-    return earlier if same else result
+    if earlier.complete:
+        return result
+    if replace(earlier, date=result.date, command=result.command, rows=(), summary={}) != result:
+        say(f"{out_file} holds an unfinished run with other settings or of another commit; starting anew.", "yellow")
+        return result
+    return earlier
 
 
 def finish(result: Result, out_file: Path | None, as_json: bool) -> None:

@@ -1,0 +1,41 @@
+"""`ondevice results`: the documents under docs/results, from the files that the commands wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ondevice.cli.terminal import say, told
+from ondevice.errors import OndeviceError
+
+
+def results(
+    source: Annotated[Path, typer.Option("--from", help="Folder with the JSON files.")] = Path("bench/results"),
+    target: Annotated[Path, typer.Option("--to", help="Folder for the Markdown pages.")] = Path("docs/results"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail when a page is not up to date.")] = False,
+) -> None:
+    """Make the tables of the documentation from measured results."""
+    with told(as_json=False):
+        from ondevice.pages import make_pages
+        from ondevice.results import ResultError, read_result, write_text
+
+        files = sorted(source.glob("*.json"))
+        if not files:
+            raise ResultError("There are no results", where=str(source), fix="Measure something with --out first.")
+        pages = make_pages({path.stem: read_result(path) for path in files}, source.as_posix())
+        stale = [name for name, text in pages.items() if _text_of(target / name) != text]
+        if check and stale:
+            raise OndeviceError(
+                f"Pages are not what the results say: {', '.join(stale)}",
+                where=str(target),
+                fix="Run ondevice results.",
+            )
+        for name in stale:
+            write_text(target / name, pages[name])
+        say(f"{len(pages)} pages from {len(files)} files; {len(stale)} written.")
+
+
+def _text_of(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
