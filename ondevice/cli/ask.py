@@ -1,4 +1,4 @@
-"""`ondevice ask`: read a document once, answer any number of questions from the pot."""
+"""`ondevice ask`: read a document once, or open a saved pot, and answer any number of questions from it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,18 +20,25 @@ from ondevice.errors import ConfigError, OndeviceError
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
-    from ondevice.engine import Session
     from ondevice.events import AnswerFinished
+    from ondevice.session import Session
+
+SAVED = ".pot"  # file name ending of a saved pot
 
 
 def ask(
-    document: Annotated[str, typer.Argument(metavar="DOC", help="A file; - reads text from standard input.")],
-    pot: PotOptions,
+    document: Annotated[
+        str, typer.Argument(metavar="DOC", help="A file, a saved .pot, or - for text from standard input.")
+    ],
+    options: PotOptions,
     answers: AnswerOptions,
     questions: Annotated[list[str] | None, typer.Argument(metavar="QUESTION...", help="One or more.")] = None,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Go on asking, at a prompt or from standard input.")
     ] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.pot", help="Save the pot when the document is read, to ask it again.")
+    ] = None,
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Take the document's password from the first line of stdin.")
     ] = False,
@@ -38,28 +47,35 @@ def ask(
     """Read a document of any length and answer questions about it."""
     with told(as_json), ProgressDisplay(err()) as display:
         given = questions or []
-        interactive = interactive or (not given and sys.stdin.isatty())
-        if not given and not interactive:
+        interactive = interactive or (not given and save is None and sys.stdin.isatty())
+        if not given and not interactive and save is None:
             raise ConfigError("There is no question", fix='Type one behind the document: ondevice ask DOC "...?".')
-        only_question = given[0] if len(given) == 1 and not interactive else ""
-        config = pot.config(answers.config(), question=only_question)
-        _ask(document, given, config, interactive, password_stdin, as_json, display)
+        if save is not None and save.suffix != SAVED:
+            raise ConfigError(f"--save {save} does not end in {SAVED}", fix=f"Name it {save.stem}{SAVED}.")
+        seconds: dict[str, float] = {}
+        if document.endswith(SAVED):
+            session = _open_saved(Path(document), options, answers, display, seconds)
+        else:
+            # A pot to be asked again must not be made for one question only.
+            only = given[0] if len(given) == 1 and not interactive and save is None else ""
+            config = options.config(answers.config(), question=only)
+            session = _read(document, config, password_stdin, display, seconds)
+        if save is not None:
+            _save(session, save)
+        finished = _converse(session, given, _typed(document) if interactive else iter(()), display)
+        if as_json:
+            from ondevice.cli.report import report
+
+            print_json(report(session, finished, display.telemetry, seconds))
 
 
-def _ask(
-    name: str,
-    questions: list[str],
-    config: EngineConfig,
-    interactive: bool,
-    password_stdin: bool,
-    as_json: bool,
-    display: ProgressDisplay,
-) -> None:
-    from ondevice.cli.conversation import read_document, typed_questions
-    from ondevice.cli.opening import STREAM, open_document
-    from ondevice.cli.report import report
+def _read(
+    name: str, config: EngineConfig, password_stdin: bool, display: ProgressDisplay, seconds: dict[str, float]
+) -> Session:
+    """A session that has read the document; fills in the seconds of each stage."""
+    from ondevice.cli.conversation import read_document
+    from ondevice.cli.opening import open_document
 
-    seconds: dict[str, float] = {}
     with _timed(seconds, "extract_seconds"):
         document = open_document(name, password_stdin, display)
     with _timed(seconds, "load_seconds"):
@@ -69,10 +85,41 @@ def _ask(
     session = engine.session()
     with _timed(seconds, "ingest_seconds"):
         read_document(session, document, display)
-    typed = typed_questions(name == STREAM) if interactive else iter(())
-    finished = _converse(session, questions, typed, display)
-    if as_json:
-        print_json(report(session, document, finished, display.telemetry, seconds))
+    return session
+
+
+def _open_saved(
+    path: Path, options: PotOptions, answers: AnswerOptions, display: ProgressDisplay, seconds: dict[str, float]
+) -> Session:
+    """A saved session: model and pot as they were saved, device, seed and answers as they are asked for now."""
+    from ondevice.session_file import load_session, saved_config
+
+    saved = saved_config(path)
+    generation = replace(answers.config(), chat=saved.generation.chat)
+    model = options.model if options.model != type(options)().model else saved.model
+    config = replace(saved, model=model, device=options.device, seed=options.seed, generation=generation)
+    with _timed(seconds, "load_seconds"):
+        engine = load_engine(config, display)
+    seconds["ingest_seconds"] = 0.0
+    with _timed(seconds, "reopen_seconds"):
+        session = load_session(engine, path)
+    say(f"Opened {path.name}, with the settings it was saved with: {session.num_read:,} tokens, none read again.")
+    return session
+
+
+def _save(session: Session, path: Path) -> None:
+    from ondevice.cli.wording import megabytes
+    from ondevice.session_file import save_session
+
+    save_session(session, path)
+    say(f"Saved {path} ({megabytes(path.stat().st_size)}); ask it with: ondevice ask {path} QUESTION")
+
+
+def _typed(document: str) -> Iterator[str]:
+    from ondevice.cli.conversation import typed_questions
+    from ondevice.cli.opening import STREAM
+
+    return typed_questions(document == STREAM)
 
 
 def _converse(
@@ -85,18 +132,14 @@ def _converse(
     for question in given:
         if len(given) > 1:
             say(question, "bold")
-        answered = answer(session, question, display)
-        if answered is None:
-            raise Interrupted("Stopped while answering.")
-        finished.append(answered)
+        finished.append(answer(session, question, display))
+        if finished[-1].stop_reason == "cancelled":
+            raise Interrupted("Stopped while answering; the pot is as it was before the question.")
     for question in typed:
         try:
-            answered = answer(session, question, display)
+            finished.append(answer(session, question, display))
         except OndeviceError as error:
             show_error(error)
-            continue
-        if answered is not None:
-            finished.append(answered)
     return finished
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say
@@ -17,8 +16,7 @@ from ondevice.events import AnswerFinished, AnswerToken
 
 if TYPE_CHECKING:
     from ondevice.documents import Document
-    from ondevice.engine import Session
-    from ondevice.events import Event
+    from ondevice.session import Session
 
 _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
@@ -45,29 +43,20 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
         say(line, "yellow")
 
 
-def answer(session: Session, question: str, display: ProgressDisplay) -> AnswerFinished | None:
-    """Stream the answer to standard output, its ledger line to standard error; None when Ctrl-C stopped it.
-
-    The pot is as before in either case: the engine is stopped between two tokens.
-    """
-    events = cast("Generator[Event, None, None]", session.ask(question))
+def answer(session: Session, question: str, display: ProgressDisplay) -> AnswerFinished:
+    """Stream the answer to standard output, its ledger line to standard error. Ctrl-C ends it as `cancelled`."""
     finished = None
-    with _first_interrupt() as interrupted:
-        for event in events:
+    with _calling_on_interrupt(session.stop):
+        for event in session.ask(question):
             display.telemetry.apply(event)
             if isinstance(event, AnswerToken):
                 sys.stdout.write(printable(event.text))
                 sys.stdout.flush()
             elif isinstance(event, AnswerFinished):
                 finished = event
-            if interrupted.is_set():
-                events.close()
-                break
+    assert finished is not None
     print(flush=True)
-    if finished is None:
-        say("Stopped; the pot is as it was before the question.", "yellow")
-    else:
-        say(ledger_line(finished, display.telemetry, session))
+    say(ledger_line(finished, display.telemetry, session))
     return finished
 
 
@@ -107,16 +96,15 @@ def _next_line(source: TextIO) -> str:
 
 
 @contextmanager
-def _first_interrupt() -> Iterator[threading.Event]:
-    """Note the first Ctrl-C instead of being torn out of a forward pass by it; a second one gets through."""
-    interrupted = threading.Event()
+def _calling_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Let the first Ctrl-C call `stop` instead of tearing us out of a forward pass; a second one gets through."""
 
-    def note(*_: object) -> None:
-        interrupted.set()
+    def handle(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
+        stop()
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, handle)
     try:
-        yield interrupted
+        yield
     finally:
         signal.signal(signal.SIGINT, before)

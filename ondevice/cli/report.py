@@ -12,15 +12,13 @@ from ondevice.machine import versions
 from ondevice.rss import peak_rss_bytes
 
 if TYPE_CHECKING:
-    from ondevice.documents import Document
-    from ondevice.engine import Session
     from ondevice.events import AnswerFinished
+    from ondevice.session import Session
     from ondevice.telemetry import Telemetry
 
 
 def report(
     session: Session,
-    document: Document,
     answers: Sequence[AnswerFinished],
     telemetry: Telemetry,
     seconds: Mapping[str, float],
@@ -30,6 +28,7 @@ def report(
     Args:
         seconds: wall-clock seconds of the stages before the first question, by name.
     """
+    document = session.opened_tokens().document
     texts = [answer.text for answer in answers]
     return {
         **({"answer": texts[0]} if len(texts) == 1 else {"answers": texts}),

@@ -10,8 +10,8 @@ from ondevice.cli.progress import duration
 from ondevice.rss import peak_rss_bytes
 
 if TYPE_CHECKING:
-    from ondevice.engine import Session
     from ondevice.events import AnswerFinished, PageNote
+    from ondevice.session import Session
     from ondevice.telemetry import Telemetry
 
 
@@ -39,6 +39,8 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
     parts.append(f"first token {answer.ttft_seconds:.2f} s")
     if telemetry.decode_tokens_per_second:
         parts.append(f"{telemetry.decode_tokens_per_second:.1f} tokens/s")
+    if answer.stop_reason == "cancelled":
+        parts.append("stopped")
     if answer.stop_reason == "length":
         parts.append(f"cut at {answer.num_tokens:,} tokens")
     if answer.num_overwritten:
