@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, eval, bench, results, doctor`.
+"""The command line: `ondevice app, ask, eval, bench, results, fetch, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import typer
 
+from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.bench import decode, ingest
+from ondevice.cli.doctor import doctor
 from ondevice.cli.evaluate import passkey
+from ondevice.cli.fetch import fetch
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
 
@@ -23,11 +26,14 @@ app = typer.Typer(
 )
 evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
 benchmarks = typer.Typer(help="Measure speed and memory beside transformers.", no_args_is_help=True)
-app.add_typer(evaluations, name="eval")
-app.add_typer(benchmarks, name="bench")
 
+app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
-app.command("results")(results)
+app.add_typer(evaluations, name="eval")
 evaluations.command("passkey")(takes_options(passkey))
+app.add_typer(benchmarks, name="bench")
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))
+app.command("results")(results)
+app.command("fetch")(fetch)
+app.command("doctor")(doctor)

@@ -58,6 +58,12 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
     return folder
 
 
+def cached_embedded() -> Path | None:
+    """The folder of the default model if it is complete, None where it still has to be made."""
+    folder = cache_dir() / _FOLDER
+    return folder if is_intact(folder) else None
+
+
 @contextmanager
 def _held(lock: FileLock, report: Progress) -> Iterator[None]:
     try:

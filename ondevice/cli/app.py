@@ -1,0 +1,53 @@
+"""`ondevice app`: the same in the browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ondevice.cli.options import AnswerOptions, PotOptions
+from ondevice.cli.terminal import told
+from ondevice.errors import ConfigError
+
+
+def app(
+    options: PotOptions,
+    answers: AnswerOptions,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7860,
+    listen: Annotated[bool, typer.Option("--listen", help="Agree to be reachable from other machines.")] = False,
+    auth: Annotated[
+        str,
+        typer.Option(
+            # Other users can read the arguments of a command, not the environment of its process.
+            help="What the browser must give; better in the environment variable.",
+            metavar="USER:PASSWORD",
+            envvar="ONDEVICE_AUTH",
+            show_envvar=True,
+        ),
+    ] = "",
+    allowed_hosts: Annotated[str, typer.Option(help="Further names of this server, with commas between them.")] = "",
+    inbrowser: Annotated[bool, typer.Option("--inbrowser", help="Open the page in your browser.")] = False,
+) -> None:
+    """Start the app in the browser."""
+    with told(as_json=False):
+        user, colon, password = auth.partition(":")
+        if auth and not (user and colon and password):
+            raise ConfigError("--auth needs a user name and a password", fix="Give them as USER:PASSWORD.")
+        config = options.config(answers.config())
+        try:
+            from ondevice.ui.launch import launch
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"The app needs {error.name}, which is not installed", fix="Run `python -m pip install ondevice`."
+            ) from None
+        launch(
+            config,
+            host=host,
+            port=port,
+            listen=listen,
+            auth=(user, password) if auth else None,
+            allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
+            inbrowser=inbrowser,
+        )

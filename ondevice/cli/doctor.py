@@ -1,0 +1,117 @@
+"""`ondevice doctor`: what this machine has, what it lacks, and which model suits it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ondevice.cli.terminal import out, print_json, told
+
+State = Literal["good", "missing", "advice"]
+_STYLES: dict[State, str] = {"good": "green", "missing": "yellow", "advice": "cyan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; `fix` is a command or a sentence, "" where nothing is to be done."""
+
+    topic: str
+    state: State
+    text: str
+    fix: str = ""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON in the last line.")] = False,
+) -> None:
+    """Look at this machine: device, memory, packages, the default model, and the model to try."""
+    with told(as_json):
+        findings = tuple(examine())
+        table = Table(show_header=False, box=None, padding=(0, 1))
+        for finding in findings:
+            text = Text(finding.text)
+            if finding.fix:
+                text.append(f"\n{finding.fix}", style="bold")
+            table.add_row(Text(finding.topic), Text(finding.state, style=_STYLES[finding.state]), text)
+        out().print(table)
+        if as_json:
+            print_json({"findings": [asdict(finding) for finding in findings]})
+
+
+def examine() -> Iterator[Finding]:
+    """Every finding, in the order in which it matters."""
+    yield from _versions()
+    yield from _machine()
+    yield _default_model()
+    yield _recommended()
+    yield from _optional_packages()
+
+
+def _versions() -> Iterator[Finding]:
+    from ondevice.machine import versions
+
+    found = versions()
+    yield Finding("software", "good", ", ".join(f"{name} {number}" for name, number in found.items()))
+    yield Finding("system", "good", f"{platform.system()} {platform.release()}, {platform.machine()}")
+
+
+def _machine() -> Iterator[Finding]:
+    import psutil
+
+    from ondevice.machine import describe_machine
+    from ondevice.model.placement import choose_device, free_memory_bytes
+
+    device = choose_device("auto")
+    machine = describe_machine(device)
+    kind = "GPU" if device.type == "cuda" else "no GPU that torch can use; CPU"
+    yield Finding("device", "good", f"{kind}: {machine['device']}, {machine['cores']} cores")
+    memory = psutil.virtual_memory()
+    yield Finding("memory", "good", f"{_gigabytes(memory.total)}, {_gigabytes(memory.available)} of it free")
+    if device.type == "cuda":
+        total, free = machine["device_memory_bytes"], free_memory_bytes(device)
+        yield Finding("GPU memory", "good", f"{_gigabytes(total)}, {_gigabytes(free)} of it free")
+
+
+def _default_model() -> Finding:
+    from ondevice.model.cache import cache_dir
+    from ondevice.model.embedded import NAME, cached_embedded
+
+    folder = cached_embedded()
+    if folder is not None:
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        return Finding("default model", "good", f"{NAME} is ready: {_gigabytes(size)} in {folder}")
+    text = f"{NAME} is not in {cache_dir()} yet; the first start fetches it (98 MB), later ones need no network"
+    return Finding("default model", "missing", text, "ondevice fetch")
+
+
+def _recommended() -> Finding:
+    from ondevice.model.placement import choose_device, recommendation_for
+
+    best = recommendation_for(choose_device("auto"))
+    return Finding("model to try", "advice", f"{best.model}: {best.why}", best.command)
+
+
+def _optional_packages() -> Iterator[Finding]:
+    import torch
+
+    from ondevice.machine import installed_version
+
+    wanted = {"gradio": "the app in the browser", "bitsandbytes": "--quantization 8bit and 4bit"}
+    if torch.cuda.is_available():
+        wanted["triton"] = "the fast kernels on a GPU"
+    for package, purpose in wanted.items():
+        version = installed_version(package)
+        if version is not None:
+            yield Finding(package, "good", f"{version}, for {purpose}")
+        else:
+            yield Finding(package, "missing", f"needed for {purpose}", f"python -m pip install {package}")
+
+
+def _gigabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB"
