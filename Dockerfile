@@ -36,7 +36,7 @@ RUN if python3 -c "import torch" 2>/dev/null; then sed -i '/^torch==/d' constrai
 
 # The default model goes into the image, so that a container never needs the network.
 RUN useradd --create-home --uid 10001 ondevice \
-    && python3 -c "from ondevice.model.embedded import ensure_embedded; ensure_embedded(verify=True)" \
+    && ondevice fetch \
     && chmod -R a+rX cache
 USER ondevice
 WORKDIR /home/ondevice
