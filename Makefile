@@ -1,0 +1,83 @@
+# Two commands: `make app` starts the app, `make test` runs every check. Each sets everything up first, once;
+# from then on both work without a network.
+#
+#   PYTHON       the Python to use, 3.11 or newer
+#   TORCH_ARGS   more arguments for the installation of torch, for instance the index of another build
+#   ARGS         more arguments for the app: make app ARGS="--port 8000"
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+TORCH_ARGS ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+MODEL := $(VENV)/model-fetched
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
+export PYTHONSAFEPATH = 1
+
+.PHONY: help app setup test lint unit browser bench screenshots clean
+
+help:
+	@echo 'make app          start the app on http://127.0.0.1:7860'
+	@echo 'make test         lint, types, unit tests, browser tests'
+	@echo 'make lint         formatting, lint and types only'
+	@echo 'make bench        measure, and write bench/results and docs/results'
+	@echo 'make screenshots  take the pictures of the README'
+	@echo 'make setup        only the set-up that all of these begin with'
+	@echo 'make clean        remove what the set-up made here'
+
+app: setup
+	@$(BIN)/ondevice app $(ARGS)
+
+setup: $(MODEL)
+
+$(BIN)/python:
+	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
+	@rm -rf $(VENV)
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+		scripts/debian-packages "$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first and alone, so that nothing else decides which of its builds is taken.
+$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install --quiet $(TORCH_ARGS) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(MODEL): $(INSTALLED)
+	$(BIN)/ondevice fetch
+	@touch $@
+
+test: lint unit browser
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/pytest -q --ignore=tests/browser
+
+# Without Chromium these tests skip, and say so.
+browser: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
+	$(BIN)/pytest -q tests/browser
+
+bench: setup
+	$(BIN)/ondevice bench ingest --out bench/results/ingest.json
+	$(BIN)/ondevice bench decode --out bench/results/decode.json
+	$(BIN)/ondevice results
+
+screenshots: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium
+	$(BIN)/python -m tests.browser.screenshots
+
+clean:
+	rm -rf $(VENV) build ondevice.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
