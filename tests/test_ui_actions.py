@@ -15,6 +15,7 @@ import torch
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
 from ondevice.ui.conversation import Answer
+from ondevice.ui.throttle import Throttle
 from ondevice.ui.workspace import Phase
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
@@ -79,6 +80,22 @@ def test_progress_only_grows(desk: Desk) -> None:
     done = [patch["progress"][1]["done"] for patch in desk.actions.read(desk.id, desk.form) if "progress" in patch]
     assert done == sorted(done)
     assert len(set(done)) > 2
+
+
+def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand steps in two seconds: as many patches as the throttle lets through, and the last state."""
+    now = [0.0]
+
+    def fast(self: Any, document: Any) -> Iterator[Any]:
+        for i in range(1000):
+            now[0] += 0.002
+            yield TokensRead(i, 1000, 1, 1, 0.002, (1,), 512)
+
+    monkeypatch.setattr("ondevice.engine.Session.read", fast)
+    monkeypatch.setattr("ondevice.ui.actions.Throttle", lambda: Throttle(clock=lambda: now[0]))
+    patches = [patch for patch in desk.actions.read(desk.id, desk.form) if "map" in patch]
+    assert 15 <= len(patches) <= 20
+    assert patches[-1]["progress"][1]["done"] == 999
 
 
 def test_stop_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:

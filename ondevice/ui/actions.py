@@ -87,12 +87,11 @@ class Actions:
     def unlock(self, workspace_id: object, password: str) -> Iterator[Patch]:
         """Open the file that asked for a password."""
         workspace = self._at_rest(workspace_id)
-        upload, workspace.locked = workspace.locked, None
-        if upload is None:
+        if workspace.locked is None:
             yield render.everything(workspace)
             return
         yield {"password": ""}  # it stays in no field and in no state
-        yield from self._open(workspace, upload, password)
+        yield from self._open(workspace, workspace.locked, password)
 
     def forget(self, workspace_id: object) -> Patch:
         """Drop the document, the pot and the conversation."""
@@ -102,19 +101,16 @@ class Actions:
         return render.everything(workspace) | {"password": ""}
 
     def _open(self, workspace: Workspace, upload: Upload, password: str | None) -> Iterator[Patch]:
-        workspace.discard_locked()
-        keep_file = False
-
         def steps() -> Iterator[Patch]:
-            nonlocal keep_file
+            is_locked = False
             try:
                 yield from open_upload(workspace, upload, password, self._engine.loaded.tokenizer.encode)
             except (PasswordRequired, WrongPassword) as error:
-                keep_file = True
-                text = _PASSWORD_WRONG if isinstance(error, WrongPassword) else _PASSWORD_NEEDED
-                workspace.locked, workspace.problem = upload, Problem(text, asks_password=True)
+                is_locked = True
+                workspace.problem = Problem(_PASSWORD_WRONG if isinstance(error, WrongPassword) else _PASSWORD_NEEDED)
             finally:
-                if not keep_file:
+                workspace.keep_locked(upload if is_locked else None)
+                if not is_locked:
                     upload.discard()
 
         yield from self._run(workspace, Phase.OPENING, steps())

@@ -23,7 +23,7 @@ class Answer:
         self._num_tokens = 0
         self._first_seconds = self._last_seconds = 0.0
         self._is_finished = False
-        workspace.messages.append({"role": "user", "content": question})
+        workspace.messages.append({"role": "user", "content": without_images(question)})
         self._start = len(workspace.messages)
 
     def add(self, event: AnswerToken) -> None:
@@ -53,7 +53,7 @@ class Answer:
         self._account(session.ledger, "cancelled", self._first_seconds, speed)
 
     def _show(self, text: str) -> None:
-        self._workspace.messages[self._start :] = [{"role": "assistant", "content": text}]
+        self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]
 
     def _account(self, ledger: Ledger, stop_reason: str, ttft_seconds: float, tokens_per_second: float) -> None:
         session = self._workspace.session
@@ -70,6 +70,14 @@ class Answer:
             "seed": session.config.seed,
         }
         self._workspace.messages.append(_account_message(_REASONS[stop_reason] + line, record))
+
+
+def without_images(text: str) -> str:
+    """Markdown whose pictures stay text: a page that loaded one would tell another machine what was asked.
+
+    The browser would block it as well; this way it does not even try.
+    """
+    return text.replace("![", "!\\[")
 
 
 def _account_message(title: str, record: dict[str, Any]) -> dict[str, Any]:

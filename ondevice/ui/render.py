@@ -70,7 +70,7 @@ def controls(workspace: Workspace) -> Patch:
     has_read = phase in _CAN_ASK
     return {
         "problem": {"text": problem.text if problem else ""},
-        "password_box": gr.update(visible=workspace.locked is not None and not is_busy),
+        "password_box": gr.update(visible=workspace.locked is not None),
         "file": gr.update(visible=not is_busy),
         "sample": gr.update(visible=not is_busy),
         "read": gr.update(

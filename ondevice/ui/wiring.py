@@ -51,6 +51,7 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions) -> None:
             [parts["unlock"].click, password.submit],
             stream(actions.unlock),
             [session_id, password],
+            trigger_mode="multiple",  # a second try must not be lost because the first has only just failed
             **common,
             **DOCUMENT_LANE,
         ),

@@ -36,10 +36,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the last action failed. `asks_password` is true while the file only lacks its password."""
+    """Why the last action failed."""
 
     text: str
-    asks_password: bool = False
 
 
 @dataclass(slots=True)
@@ -123,13 +122,14 @@ class Workspace:
     def forget(self) -> None:
         """Drop the document, the pot and the conversation."""
         self.drop_pot()
-        self.discard_locked()
+        self.keep_locked(None)
         self.document = self.layout = self.pages = self.problem = None
 
-    def discard_locked(self) -> None:
-        if self.locked is not None:
+    def keep_locked(self, upload: Upload | None) -> None:
+        """Let this file wait for its password, in place of the one that did."""
+        if self.locked is not None and self.locked is not upload:
             self.locked.discard()
-            self.locked = None
+        self.locked = upload
 
     def note_fill(self, event: object) -> None:
         """Remember how full the pot was after a step."""

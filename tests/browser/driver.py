@@ -1,0 +1,105 @@
+"""A browser on a page of the app, and a record of everything it must not do: talk to others, report errors."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+    "--disable-gpu", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-lcd-text",
+]  # fmt: skip
+LIMIT_MS = 30_000
+
+
+@dataclass
+class Visit:
+    """A page, with what it did so far.
+
+    Attributes:
+        foreign: addresses of other machines that it asked for.
+        errors: errors in its console, and exceptions of its scripts.
+    """
+
+    page: Page
+    url: str
+    foreign: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def state(self, *names: str) -> str:
+        """Wait until the app is in one of these states, as it tells in `data-state`."""
+        selector = ", ".join(f"body[data-state={name}]" for name in names)
+        self.page.wait_for_selector(selector, timeout=LIMIT_MS)
+        return self.page.evaluate("document.body.dataset.state")
+
+    def text(self, selector: str) -> str:
+        return self.page.inner_text(selector)
+
+    def until(self, is_true: Callable[[], bool], what: str) -> None:
+        """Wait for something that no selector can tell."""
+        end = time.monotonic() + LIMIT_MS / 1000
+        while not is_true():
+            assert time.monotonic() < end, f"never: {what}"
+            self.page.wait_for_timeout(50)
+
+    def ask(self, question: str) -> None:
+        self.page.fill("#od-question textarea", question)
+        self.page.click("#od-ask")
+
+    def open_sample(self) -> None:
+        self.page.click("#od-sample")
+        self.state("ready")
+
+    def upload(self, path: str) -> None:
+        self.page.set_input_files("#od-file input[type=file]", path)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The system's Chromium, with everything that makes pictures differ between machines turned off."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+def new_context(
+    browser: Browser, *, width: int = 1280, height: int = 860, color_scheme: str = "light"
+) -> BrowserContext:
+    """A fresh profile."""
+    return browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=color_scheme,  # type: ignore[arg-type]
+        reduced_motion="reduce",
+        locale="en-US",
+    )
+
+
+@contextmanager
+def visiting(context: BrowserContext, url: str) -> Iterator[Visit]:
+    """The app's page as a first visitor sees it. Whatever it asks other machines for is noted."""
+    page = context.new_page()
+    visit = Visit(page, url)
+    page.on("request", lambda request: _note_request(visit, request.url))
+    page.on("console", lambda message: visit.errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    page.add_init_script("if (!sessionStorage.visited) { localStorage.clear(); sessionStorage.visited = 1; }")
+    page.goto(url)
+    page.wait_for_selector("body[data-state]:not([data-state=loading])", timeout=LIMIT_MS)
+    try:
+        yield visit
+    finally:
+        page.close()
+
+
+def _note_request(visit: Visit, address: str) -> None:
+    parts = urlsplit(address)
+    if parts.scheme not in ("data", "blob", "about") and parts.netloc != urlsplit(visit.url).netloc:
+        visit.foreign.append(address)

@@ -1,0 +1,286 @@
+"""The app in a real browser: the whole walk of a document, and what the page must never do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.engine import Session
+from ondevice.events import AnswerFinished, AnswerToken, QuestionRead
+from ondevice.ui.launch import serving
+from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
+from tests.documents_factory import encrypt, make_pdf, show
+from tests.ui_tools import tiny_engine
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
+ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(ENGINE, port=0) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def profile(program: Any) -> Any:
+    """One profile for most tests: what Gradio's page loads is fetched once."""
+    return new_context(program)
+
+
+@pytest.fixture
+def visit(profile: Any, url: str) -> Iterator[Visit]:
+    """A page that must have been silent and local when the test ends."""
+    with visiting(profile, url) as page:
+        yield page
+        assert page.foreign == []
+        assert page.errors == []
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward pass takes 30 ms longer, so that a test can watch the reading and stop it."""
+    forward = ENGINE.decoder.forward
+
+    def slower(*args: Any, **options: Any) -> Any:
+        time.sleep(0.03)
+        return forward(*args, **options)
+
+    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Let the model say something particular."""
+
+    def ask(self: Session, question: str, generation: Any = None) -> Iterator[Any]:
+        yield QuestionRead(question, 3, 0.01)
+        for i, letter in enumerate(text):
+            yield AnswerToken(1, letter, i, 0.01 * i)
+        yield AnswerFinished(question, text, len(text), "end", 0.01, 0.1, 0, self.ledger)
+
+    monkeypatch.setattr(Session, "ask", ask)
+
+
+def test_from_a_document_to_an_answer(visit: Visit, slow: None) -> None:
+    page = visit.page
+    assert "tiny-llama on CPU, float32" in visit.text("#od-header")
+    assert "100 % local" in visit.text("#od-header")
+    assert page.locator(".od-notice code").inner_text() == "command"
+    assert page.is_disabled("#od-read")
+    assert page.is_disabled("#od-ask")
+    visit.open_sample()
+    assert "lighthouse.md" in visit.text("#od-card")
+    page.click("#od-read")
+    visit.state("reading")
+    assert page.is_visible("#od-stop")
+    assert not page.is_visible("#od-read")
+    bar = page.get_by_role("progressbar", name="Tokens read")
+    visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "progress is shown while reading")
+    assert "left" in (bar.get_attribute("aria-valuetext") or "")
+    visit.state("read")
+    total = bar.get_attribute("aria-valuemax")
+    assert bar.get_attribute("aria-valuenow") == total
+    assert f"{int(total or 0):,}" in page.get_by_role("status").first.inner_text()
+    visit.ask("How many steps?")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the account stands under the answer")
+    account = visit.text("#od-chat .thought-group")
+    assert f"Read {int(total or 0):,} of {int(total or 0):,} tokens" in account
+    assert "1,024 slots" in account
+    assert page.input_value("#od-question textarea") == ""
+
+
+def test_stop_then_resume(visit: Visit, slow: None) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    bar = page.get_by_role("progressbar", name="Tokens read")
+    visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "reading has begun")
+    began = time.monotonic()
+    page.click("#od-stop")
+    visit.state("stopped")
+    assert time.monotonic() - began < 2.0
+    done = int(bar.get_attribute("aria-valuenow") or 0)
+    assert f"Stopped after {done:,} of" in page.get_by_role("status").first.inner_text()
+    page.wait_for_timeout(400)
+    assert int(bar.get_attribute("aria-valuenow") or 0) == done, "it really stands still"
+    assert page.is_enabled("#od-ask")
+    page.click("#od-resume")
+    visit.state("read")
+    assert bar.get_attribute("aria-valuenow") == bar.get_attribute("aria-valuemax")
+
+
+def test_a_reload_loses_nothing(visit: Visit) -> None:
+    visit.open_sample()
+    visit.page.click("#od-read")
+    visit.state("read")
+    visit.ask("When?")
+    visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "answered")
+    visit.page.reload()
+    visit.state("read")
+    assert "lighthouse.md" in visit.text("#od-card")
+    visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "the conversation is back")
+    visit.ask("And then?")
+    visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 2, "no reading again is needed")
+
+
+def test_a_locked_pdf_asks_for_its_password_in_place(visit: Visit, tmp_path: Path) -> None:
+    plain = make_pdf(tmp_path / "plain.pdf", show("The code of the safe is nine."))
+    visit.upload(str(encrypt(plain, tmp_path / "locked.pdf", user="sesame")))
+    field = visit.page.locator("#od-password input")
+    field.wait_for()
+    assert field.get_attribute("type") == "password"
+    visit.until(lambda: "is locked" in visit.text("#od-problem"), "it says what is missing")
+    field.fill("wrong")
+    field.press("Enter")
+    visit.until(lambda: "does not open" in visit.text("#od-problem"), "a wrong password has its own message")
+    field.fill("sesame")
+    field.press("Enter")
+    visit.state("ready")
+    assert "locked.pdf" in visit.text("#od-card")
+    assert not field.is_visible()
+
+
+def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.pdf"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\x00" * 100)
+    visit.upload(str(picture))
+    visit.page.get_by_test_id("toast-body").wait_for()
+    assert "picture.pdf" in visit.text("#od-problem")
+    assert visit.page.get_by_role("alert").first.is_visible()
+
+
+HOSTILE = (
+    "<img src=http://evil.example/a onerror=window.hit=1> ${window.hit=1} `${window.hit=1}` {{constructor}} "
+    "![x](http://evil.example/b.png) [click](http://evil.example/c) [run](javascript:window.hit=1) "
+    "<script>window.hit=1</script> <a href='http://evil.example/d'>e</a> \u202egpj.exe"
+)
+
+
+def test_hostile_text_is_only_text(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(monkeypatch, HOSTILE)
+    page = visit.page
+    file = tmp_path / "${window.hit=1}{{x}}<img src=x onerror=window.hit=1>.txt"
+    file.write_text(HOSTILE * 20, encoding="utf-8")
+    visit.upload(str(file))
+    visit.state("ready")
+    page.click("#od-read")
+    visit.state("read")
+    visit.ask(HOSTILE)
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "answered")
+    opened: list[Any] = []
+    page.context.on("page", lambda other: opened.append(other))
+    links = page.locator("#od-chat a[href*=evil]")
+    assert links.count() >= 2
+    for i in range(links.count()):
+        links.nth(i).dispatch_event("click")
+        links.nth(i).click(force=True, button="middle")
+    page.wait_for_timeout(300)
+    assert page.url.startswith(visit.url), "links of an answer are not followed"
+    assert opened == []
+    assert page.evaluate("window.hit") is None
+    assert page.locator("#od-chat script, #od-chat img, #od-card img, #od-chat [onerror]").count() == 0
+
+
+def test_the_map_shows_what_is_kept(visit: Visit, slow: None) -> None:
+    page = visit.page
+    visit.open_sample()
+    canvas = page.locator(".od-map")
+    assert int(canvas.get_attribute("data-cells") or 0) > 1000
+    assert canvas.get_attribute("data-kept") == "0"
+    page.click("#od-read")
+    visit.until(lambda: int(canvas.get_attribute("data-kept") or 0) > 0, "the map follows the reading")
+    visit.state("read")
+    canvas.hover(position={"x": 60, "y": 5})
+    first = visit.text(".od-readout")
+    assert first.startswith("Tokens ")
+    assert "section 1" in first
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    assert visit.text(".od-readout") != first
+    box = canvas.bounding_box()
+    assert box is not None
+    painted = canvas.evaluate("c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size")
+    assert painted > 20, "the canvas is drawn"
+
+
+def test_progress_comes_at_most_ten_times_a_second(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.evaluate(
+        """() => { window.arrivals = [];
+        const bar = [...document.querySelectorAll("[role=progressbar]")].at(-1);
+        new MutationObserver(() => window.arrivals.push(performance.now()))
+          .observe(bar, {attributes: true, attributeFilter: ["aria-valuenow"]}); }"""
+    )
+    page.click("#od-read")
+    visit.state("read")
+    arrivals = page.evaluate("window.arrivals")
+    assert len(arrivals) > 3
+    seconds = (arrivals[-1] - arrivals[0]) / 1000
+    assert len(arrivals) <= 10 * seconds + 3, "three for the beginning and the end"
+
+
+SMALL_TEXTS = (".od-status", ".od-card dt", ".od-card dd", ".od-explain", ".od-key li", ".od-badge-local", ".od-notice")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+def test_every_screen_fits_and_reads_well(program: Any, url: str, scheme: str, width: int) -> None:
+    context = new_context(program, width=width, color_scheme=scheme)
+    with visiting(context, url) as visit:
+        visit.open_sample()
+        overflow = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0
+        assert visit.page.evaluate("document.body.classList.contains('dark')") is (scheme == "dark")
+        for selector in SMALL_TEXTS:
+            assert contrast(visit, selector) >= 4.5, f"{selector} in {scheme}"
+        assert visit.errors == []
+        assert visit.foreign == []
+    context.close()
+
+
+def contrast(visit: Visit, selector: str) -> float:
+    """Contrast ratio of WCAG between a text and what lies behind it."""
+    script = """(element) => {
+        const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+        const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => v / 255)
+            .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return .2126*r + .7152*g + .0722*b; };
+        let behind = element, ground = [0, 0, 0, 0];
+        while (behind && (ground[3] ?? 1) === 0) {
+            ground = rgb(getComputedStyle(behind).backgroundColor); behind = behind.parentElement; }
+        const [a, b] = [light(rgb(getComputedStyle(element).color)), light(ground)].sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05); }"""
+    return float(visit.page.locator(selector).first.evaluate(script))
+
+
+def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) -> None:
+    page = visit.page
+    page.get_by_role("radio", name="Large").check(force=True)
+    page.click("#od-settings button")
+    slots = page.get_by_label("Slots in the pot")
+    visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
+    slots.fill("3000")
+    visit.until(lambda: page.locator("#od-preset input:checked").count() == 0, "own sizes are no preset")
