@@ -15,13 +15,14 @@ _SHOWN_IN_GRID = 2  # case keys that make rows and columns of one grid
 
 
 def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
-    """Markdown by file name: one page for each command, with every run of it.
+    """Markdown by file name: one page for each command, with every finished run of it.
 
     Args:
         results: by the name of their file.
         source: where those files are, as a reader knows it.
     """
-    named = sorted(results.items(), key=lambda item: (_topic(item[1]), item[0]))
+    finished = [(name, result) for name, result in results.items() if result.complete]
+    named = sorted(finished, key=lambda item: (_topic(item[1]), item[0]))
     pages = {}
     for topic, group in groupby(named, key=lambda item: _topic(item[1])):
         runs = list(group)
@@ -56,12 +57,11 @@ def _summary(run: Result, key: str) -> str:
 def _run(name: str, result: Result) -> str:
     used = ", ".join(f"{package} {version}" for package, version in result.versions.items())
     where = f"{machine_text(result.machine)}; {used}; {_commit(result.commit)}; {result.date[:10]}."
-    unfinished = [] if result.complete else ["**Unfinished: some measurements are missing.**"]
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in fold_trials(result.rows):
         groups.setdefault((row.contender, row.metric), []).append(row)
     tables = [_grid(rows) if _fits_grid(rows) else rows for rows in groups.values()]
-    return "\n\n".join([f"## {name}", *unfinished, f"`{result.command}`", where, *_joined(tables)])
+    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *_joined(tables)])
 
 
 def _commit(commit: str) -> str:

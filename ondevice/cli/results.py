@@ -24,7 +24,8 @@ def results(
         files = sorted(source.glob("*.json"))
         if not files:
             raise ResultError("There are no results", where=str(source), fix="Measure something with --out first.")
-        pages = make_pages({path.stem: read_result(path) for path in files}, source.as_posix())
+        found = {path.stem: read_result(path) for path in files}
+        pages = make_pages(found, source.as_posix())
         stale = [name for name, text in pages.items() if _text_of(target / name) != text]
         if check and stale:
             raise OndeviceError(
@@ -34,6 +35,8 @@ def results(
             )
         for name in stale:
             write_text(target / name, pages[name])
+        if unfinished := [name for name, result in found.items() if not result.complete]:
+            say(f"Left out, because they are unfinished: {', '.join(unfinished)}", "yellow")
         say(f"{len(pages)} pages from {len(files)} files; {len(stale)} written.")
 
 
