@@ -16,12 +16,14 @@ class Reference:
     """A second, untouched instance of the model, timed.
 
     Args:
-        loaded: from `load_model`; no engine has been made of it.
+        loaded: from `load_model`, for this object alone; no engine has been made of it.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._model: Any = loaded.model
         self._device = loaded.device
+        # Without an end token: the number of steps must not depend on what the model wants to say.
+        self._model.generation_config.eos_token_id = None
 
     @torch.inference_mode()
     def prefill(self, input_ids: Tensor) -> float:
@@ -50,7 +52,6 @@ class Reference:
             attention_mask=torch.ones_like(input_ids),
             past_key_values=fresh,
             max_new_tokens=num_tokens,
-            min_new_tokens=num_tokens,
             do_sample=False,
             use_cache=True,
             pad_token_id=0,
