@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ondevice.cli.progress import duration
@@ -49,12 +48,16 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
 
 
 def missing_pages(notes: Sequence[PageNote], unit: str) -> Iterable[str]:
-    """One line for each reason why text is missing, with the pages it is true of."""
-    by_reason = sorted(notes, key=lambda note: (note.code, note.message, note.page))
-    for (_, message), group in groupby(by_reason, key=lambda note: (note.code, note.message)):
-        numbers = [note.page for note in group]
-        plural = "" if len(numbers) == 1 else "s"
-        yield f"{unit.capitalize()}{plural} {ranges(numbers)}: {message}"
+    """One sentence for each reason why text is missing, with all the pages that it is true of."""
+    pages: dict[str, list[PageNote]] = {}
+    for note in sorted(notes, key=lambda note: note.page):
+        pages.setdefault(note.message.replace(f"{unit} {note.page}", "each"), []).append(note)
+    for reason, group in pages.items():
+        if len(group) == 1:
+            message = group[0].message
+            yield f"{message[:1].upper()}{message[1:]}."
+        else:
+            yield f"{unit.capitalize()}s {ranges([note.page for note in group])}: {reason}."
 
 
 def ranges(numbers: Sequence[int]) -> str:

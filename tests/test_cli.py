@@ -1,0 +1,429 @@
+"""The command line, run in-process on a tiny checkpoint: what goes to which stream, and how every failure ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from click.testing import Result
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ondevice.cli import app, conversation, opening
+from ondevice.cli.options import AnswerOptions, PotOptions
+from ondevice.cli.progress import ProgressDisplay, duration
+from ondevice.cli.terminal import printable
+from ondevice.cli.wording import missing_pages, ranges
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.documents import Document, Page
+from ondevice.engine import Engine
+from ondevice.errors import ConfigError
+from ondevice.events import AnswerToken, PageNote, PagesExtracted, TokensRead
+from tests.documents_factory import IMAGE_CONTENT, encrypt, make_pdf, show
+from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
+
+TEXT = "The lamp is lit at dusk by the keeper. " * 20  # 780 tokens: several fillings of the pot below
+POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
+REPORT_KEYS = {"turns", "document", "ledger", "timings", "memory", "config", "versions"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "lamp.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def run(*arguments: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def ask(checkpoint: Path, *arguments: object, stdin: str | None = None) -> Result:
+    common = ["--model", checkpoint, *POT, "--max-new-tokens", "6", "--no-chat"]
+    return run("ask", *arguments, *common, stdin=stdin)
+
+
+def last_json(result: Result) -> dict:
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+# -- asking ------------------------------------------------------------------------------------------
+
+
+def test_one_question_is_answered_with_its_account(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When?", "--json")
+    assert done.exit_code == 0, done.output
+    report = last_json(done)
+    assert set(report) == {"answer", *REPORT_KEYS}
+    assert done.stdout.startswith(printable(report["answer"])[:3])
+    ledger = report["ledger"]
+    assert ledger["tokens_total"] == ledger["tokens_read"] == 780
+    assert ledger["tokens_read"] == ledger["tokens_kept"] + ledger["tokens_evicted"] + ledger["tokens_pruned"]
+    assert ledger["tokens_evicted"] > 0
+    assert {"ingest_seconds", "distill_seconds", "ttft_seconds", "decode_tokens_per_second"} <= set(report["timings"])
+    assert report["memory"]["pot_bytes"] > 0
+    assert report["memory"]["peak_rss_bytes"] > 50_000_000
+    assert "read 780 of 780 tokens" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_question_steers_the_reading_and_says_so(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When is it lit?", "--json")
+    pot = last_json(done)["config"]["pot"]
+    assert (pot["catalyst"], pot["catalyst_text"]) == ("question", "When is it lit?")
+    assert "with the question in mind" in done.stderr
+    chosen = ask(checkpoint, text, "When is it lit?", "--catalyst", "general", "--json")
+    assert last_json(chosen)["config"]["pot"]["catalyst"] == "general"
+    assert "with the question in mind" not in chosen.stderr
+
+
+def test_several_questions_share_one_reading(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When?", "Who?", "--json")
+    report = last_json(done)
+    assert set(report) == {"answers", *REPORT_KEYS}
+    assert [turn["question"] for turn in report["turns"]] == ["When?", "Who?"]
+    assert report["answers"] == [turn["text"] for turn in report["turns"]]
+    assert report["config"]["pot"]["catalyst"] == "general"
+    assert report["ledger"]["tokens_read"] == 780
+    assert done.stderr.count("Read 780 tokens") == 1
+
+
+def test_standard_input_is_read_as_a_stream(checkpoint: Path, text: Path) -> None:
+    streamed = ask(checkpoint, "-", "When?", "--json", stdin=TEXT)
+    from_file = ask(checkpoint, text, "When?", "--json")
+    assert last_json(streamed)["answer"] == last_json(from_file)["answer"]
+    assert last_json(streamed)["document"]["name"] == "standard input"
+
+
+def test_questions_can_be_typed_until_the_user_leaves(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "--interactive", "--json", stdin="When?\n\nWho?\nquit\nnever asked\n")
+    assert [turn["question"] for turn in last_json(done)["turns"]] == ["When?", "Who?"]
+
+
+def test_a_typed_question_that_fails_does_not_end_the_conversation(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "-i", "--json", stdin=f"{'long ' * 200}\nWho?\n")
+    assert done.exit_code == 0
+    assert "Shorten the question" in done.stderr
+    assert last_json(done)["turns"][0]["question"] == "Who?"
+
+
+def test_a_saved_pot_answers_as_the_session_that_saved_it(checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    pot = tmp_path / "lamp.pot"
+    first = ask(checkpoint, text, "When?", "--save", pot, "--json")
+    assert first.exit_code == 0, first.output
+    text.unlink()
+    again = run("ask", pot, "When?", "--max-new-tokens", "6", "--json")
+    assert again.exit_code == 0, again.output
+    assert last_json(again)["answer"] == last_json(first)["answer"]
+    assert last_json(again)["config"]["pot"] == last_json(first)["config"]["pot"]
+    assert last_json(first)["config"]["pot"]["catalyst"] == "general", "a saved pot is for any question"
+    assert last_json(again)["timings"]["ingest_seconds"] == 0.0
+    assert "780 tokens, none read again" in again.stderr
+
+
+def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    assert ask(checkpoint, text, "--save", tmp_path / "a.pot").exit_code == 0
+    assert (tmp_path / "a.pot").is_file()
+    wrong = ask(checkpoint, text, "--save", tmp_path / "a.bin")
+    assert wrong.exit_code == 2
+    assert "a.pot" in wrong.stderr
+
+
+# -- failures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
+        (["ask", "nowhere.txt"], "config", "There is no question"),
+        (["ask", "a.txt", "When?", "--keep", "9999"], "config", "--keep 9999"),
+        (["ask", "a.txt", "When?", "--adaptive-keep", "5"], "config", "LOW,HIGH"),
+        (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
+        (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),
+        (["eval", "passkey", "--lengths", "many"], "config", "--lengths is 'many'"),
+        (["eval", "passkey", "--model", "no such model!"], "model", "no such model"),
+    ],
+)
+def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: str, words: str) -> None:
+    failed = run(*arguments, "--json")
+    assert failed.exit_code == 2
+    assert words in failed.stderr
+    assert "what to do:" in failed.stderr
+    assert "Traceback" not in failed.output
+    error = last_json(failed)["error"]
+    assert error["code"] == code
+    assert set(error) == {"code", "what", "where", "fix"}
+
+
+def test_without_json_a_failure_leaves_standard_output_empty() -> None:
+    assert run("ask", "nowhere.txt", "When?").stdout == ""
+
+
+def test_markup_in_a_file_name_is_shown_as_it_is(tmp_path: Path) -> None:
+    assert "[red]x[/red].txt" in run("ask", tmp_path / "[red]x[" / "red].txt", "When?").stderr.replace("\n", "")
+
+
+def test_a_password_is_never_an_argument_and_can_be_piped_in(checkpoint: Path, tmp_path: Path) -> None:
+    pdf = encrypt(make_pdf(tmp_path / "a.pdf", show("The lamp is lit at dusk.")), tmp_path / "b.pdf", "s3cret")
+    needed = ask(checkpoint, pdf, "When?", "--json")
+    assert needed.exit_code == 2
+    assert last_json(needed)["error"]["code"] == "password-required"
+    assert "--password-stdin" in needed.stderr
+    wrong = ask(checkpoint, pdf, "When?", "--password-stdin", "--json", stdin="other\n")
+    assert last_json(wrong)["error"]["code"] == "password-wrong"
+    right = ask(checkpoint, pdf, "When?", "--password-stdin", "--json", stdin="s3cret\n")
+    assert right.exit_code == 0, right.output
+    assert "s3cret" not in right.output
+
+
+def test_a_terminal_is_asked_for_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pdf = encrypt(make_pdf(tmp_path / "a.pdf", show("The lamp is lit.")), tmp_path / "b.pdf", "s3cret")
+    typed = iter(["wrong", "s3cret"])
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(opening.getpass, "getpass", lambda prompt: next(typed))
+    with ProgressDisplay(Console(file=io.StringIO())) as display:
+        document = opening.open_document(str(pdf), False, display)
+    assert [page.text.strip() for page in document.pages] == ["The lamp is lit."]
+    assert next(typed, None) is None
+
+
+def test_pages_without_text_are_named_with_their_reason(checkpoint: Path, tmp_path: Path) -> None:
+    pdf = make_pdf(tmp_path / "a.pdf", show("The lamp is lit at dusk."), IMAGE_CONTENT, IMAGE_CONTENT)
+    done = ask(checkpoint, pdf, "When?", "--json")
+    assert "Pages 2-3: each is an image without a text layer.\n" in done.stderr
+    notes = last_json(done)["ledger"]["pages_without_text"]
+    assert [note["page"] for note in notes] == [2, 3]
+    assert all(note["code"] and note["message"] for note in notes)
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_reading_says_what_was_read(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = ProgressDisplay.apply
+
+    def interrupted(self: ProgressDisplay, event: object) -> None:
+        apply(self, event)
+        if isinstance(event, TokensRead) and event.num_read > 200:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressDisplay, "apply", interrupted)
+    stopped = ask(checkpoint, text, "When?", "--json")
+    assert stopped.exit_code == 130
+    error = last_json(stopped)["error"]
+    assert error["code"] == "interrupted"
+    assert "of 780 tokens were read, up to part 1." in error["what"]
+    assert "Traceback" not in stopped.output
+
+
+def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pot = PotConfig(capacity=256, num_kept=96, reserve=80, step_size=64)
+    engine = Engine(tiny_loaded(), EngineConfig(pot=pot, generation=GenerationConfig(max_new_tokens=500)))
+    session = engine.session()
+    for _ in session.read(Document("d", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):
+        pass
+    before = [buffer.clone() for buffer in session.used_pot().buffers()]
+    handler = signal.getsignal(signal.SIGINT)
+    with ProgressDisplay(Console(file=io.StringIO())) as display:
+        apply = display.telemetry.apply
+
+        def interrupting(event: object) -> None:
+            apply(event)
+            if isinstance(event, AnswerToken) and event.index == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(type(display.telemetry), "apply", lambda self, event: interrupting(event))
+        finished = conversation.answer(session, "When?", display)
+    assert finished.stop_reason == "cancelled"
+    assert finished.num_tokens == 3
+    assert all(torch.equal(a, b) for a, b in zip(before, session.used_pot().buffers(), strict=True))
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert "stopped" in capsys.readouterr().err
+
+
+def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
+    command = [sys.executable, "-c", "from ondevice.cli import app; app()", "ask", "-", "When?"]
+    process = subprocess.Popen(
+        [*command, "--model", str(checkpoint), *POT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(60 * TEXT.encode())  # and the pipe stays open: the reader waits for more
+    process.stdin.flush()
+    said = b""
+    while b"Reading:" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    assert b"Stopped: " in rest
+    assert b"Traceback" not in rest
+
+
+# -- options -----------------------------------------------------------------------------------------
+
+SHARED = {
+    "--model", "--capacity", "--keep", "--reserve", "--catalyst", "--catalyst-text", "--novelty", "--policy",
+    "--no-context-reset", "--sinks", "--adaptive-keep", "--step", "--device", "--dtype", "--quantization", "--seed",
+}  # fmt: skip
+ANSWERING = {"--max-new-tokens", "--temperature", "--top-p", "--no-chat"}
+
+
+def flags(*path: str) -> set[str]:
+    command = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("path", [("app",), ("ask",), ("eval", "passkey"), ("bench", "ingest"), ("bench", "decode")])
+def test_every_command_has_the_same_pot_options(path: tuple[str, ...]) -> None:
+    assert flags(*path) >= SHARED
+    assert (flags(*path) >= ANSWERING) == (path in {("app",), ("ask",)})
+
+
+def test_options_left_alone_are_the_defaults_of_the_settings() -> None:
+    assert PotOptions().config(AnswerOptions().config()) == EngineConfig()
+
+
+def test_every_option_reaches_its_setting() -> None:
+    options = PotOptions(
+        model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
+        policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, context_reset=False, sinks=2,
+        adaptive_keep="64,200", step=100,
+    )  # fmt: skip
+    pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100)
+    generation = GenerationConfig(9, 0.5, 0.9, False)
+    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, generation)
+    assert options.config(AnswerOptions(9, 0.5, 0.9, False).config()) == expected
+
+
+def test_the_app_takes_no_half_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_AUTH", "user-only")
+    refused = run("app")
+    assert refused.exit_code == 2
+    assert "USER:PASSWORD" in refused.stderr
+
+
+def test_the_app_is_started_with_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("ondevice.ui.launch.launch", lambda config, **rest: calls.append((config, rest)))
+    monkeypatch.setenv("ONDEVICE_AUTH", "me:a:b")
+    assert run("app", "--port", "8000", "--capacity", "512", "--keep", "64", "--allowed-hosts", "a,b").exit_code == 0
+    ((config, rest),) = calls
+    assert config.pot.capacity == 512
+    assert rest == {
+        "host": "127.0.0.1", "port": 8000, "listen": False, "auth": ("me", "a:b"), "allowed_hosts": ("a", "b"),
+        "inbrowser": False,
+    }  # fmt: skip
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+def shown(*events: object, terminal: bool = False) -> str:
+    file = io.StringIO()
+    with ProgressDisplay(Console(file=file, force_terminal=terminal, width=120)) as display:
+        for event in events:
+            display.apply(event)
+    return file.getvalue()
+
+
+def passed(num_read: int, num_total: int | None) -> TokensRead:
+    return TokensRead(num_read, num_total, 100, 1, 0.5, (num_read,), 256)
+
+
+def test_a_log_gets_counts_speed_and_time_left() -> None:
+    assert shown(passed(300, 1000)) == "Reading: 300 of 1,000 tokens (30.0%), 200 tokens/s, 4 s left\n"
+
+
+def test_of_an_open_stream_no_share_and_no_end_is_invented() -> None:
+    assert shown(passed(300, None)) == "Reading: 300 tokens so far, 200 tokens/s\n"
+    assert shown(PagesExtracted(3, None)) == "Extracting: 3 pages so far\n"
+
+
+def test_a_log_is_not_flooded_and_a_new_stage_is_told_at_once() -> None:
+    lines = shown(*(PagesExtracted(i, 9) for i in range(9)), *(passed(i, 99) for i in range(9))).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Extracting", "Reading"]
+
+
+def test_a_terminal_gets_a_bar_that_vanishes() -> None:
+    text = shown(passed(300, 1000), terminal=True)
+    assert "300 of 1,000 tokens" in text
+    assert text.endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (61, "1:01"), (3723, "1:02:03")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_an_answer_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[2J\x07b\r\n\tc é \u202e") == "a[2Jb\n\tc é "
+
+
+def test_page_numbers_are_told_in_ranges() -> None:
+    assert ranges([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
+    notes = [PageNote(4, "scan", "page 4 is a drawing"), PageNote(2, "blank", "page 2 is blank")]
+    notes += [PageNote(3, "scan", "page 3 is a drawing"), PageNote(9, "x", "a part of page 9 was left out")]
+    assert list(missing_pages(notes, "page")) == [
+        "Page 2 is blank.",
+        "Pages 3-4: each is a drawing.",
+        "A part of page 9 was left out.",
+    ]
+
+
+# -- doctor ------------------------------------------------------------------------------------------
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
+    monkeypatch.setattr("ondevice.machine.installed_version", lambda name: None if name == "bitsandbytes" else "1.0")
+    done = run("doctor", "--json")
+    assert done.exit_code == 0, done.output
+    findings = {finding["topic"]: finding for finding in last_json(done)["findings"]}
+    assert findings["default model"]["state"] == "missing"
+    assert findings["default model"]["fix"] == "ondevice fetch"
+    assert findings["bitsandbytes"]["state"] == "missing"
+    assert findings["gradio"]["state"] == "good"
+    assert findings["model to try"]["fix"].startswith("ondevice app")
+    assert list(tmp_path.iterdir()) == [], "the doctor changes nothing"
+
+
+def test_numbers_with_commas_between_them() -> None:
+    from ondevice.cli.options import numbers
+
+    assert numbers("--x", "1,2", int) == (1, 2)
+    with pytest.raises(ConfigError, match="--x is '1;2'"):
+        numbers("--x", "1;2", float)
