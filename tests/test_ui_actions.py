@@ -118,6 +118,30 @@ def test_stop_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
     assert desk.workspace.session.ledger.tokens_read == len(TEXT)
 
 
+def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk) -> None:
+    """The engine distills before it tells of the step that made it necessary; Stop may come in between."""
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        session = desk.workspace.session
+        if session is not None and session.num_cycles:
+            desk.workspace.stop.set()
+            break
+    screen = screen_after(steps)
+    assert session is not None
+    assert session.pot is not None
+    assert screen["fill"]["cycles"].startswith("1 time ")
+    assert screen["fill"]["history"][-1] == [session.num_read, max(session.pot.num_cached)]
+    assert screen["fill"]["cached"] == list(session.pot.num_cached)
+
+
+def test_stop_tells_at_once_and_again_when_it_has_ended(desk: Desk) -> None:
+    with desk.workspace.working(Phase.READING):
+        steps = desk.actions.stop(desk.id)
+        assert next(iter(steps))["stop"]["value"] == "Stopping…"
+        assert desk.workspace.stop.is_set()
+    assert not is_visible(screen_after(steps), "stop")
+
+
 def test_a_closed_page_leaves_a_workspace_that_can_go_on(desk: Desk) -> None:
     steps = desk.actions.read(desk.id, desk.form)
     for _ in steps:
@@ -134,7 +158,7 @@ def test_a_closed_page_leaves_a_workspace_that_can_go_on(desk: Desk) -> None:
 
 def test_stopped_in_line_nothing_begins(desk: Desk) -> None:
     assert is_visible(desk.actions.queue(desk.id), "stop")
-    assert not is_visible(desk.actions.stop(desk.id), "stop")
+    assert not is_visible(screen_after(desk.actions.stop(desk.id)), "stop")
     screen_after(desk.actions.read(desk.id, desk.form))
     assert desk.workspace.session is None
     assert desk.workspace.phase is Phase.READY
@@ -337,5 +361,5 @@ def test_failures_while_reading_leave_the_workspace_at_rest(
 def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
     screen = screen_after(desk.actions.ask("0" * 32, "When?", desk.form))
     assert screen["session_id"] not in ("0" * 32, desk.id)
-    stopped = desk.actions.stop("f" * 32)
+    stopped = screen_after(desk.actions.stop("f" * 32))
     assert "idle for too long" in stopped["problem"]["text"]

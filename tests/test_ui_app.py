@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
-from ondevice.config import EngineConfig
+from ondevice.config import CatalystKind, EngineConfig, PolicyName
 from ondevice.errors import ConfigError
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
@@ -95,6 +96,13 @@ def test_all_that_uses_the_model_shares_one_lane() -> None:
     in_engine_lane = [function for function in demo.fns.values() if function.concurrency_id == "engine"]
     assert len(in_engine_lane) == 3, "read, resume and ask"
     demo.close(verbose=False)
+
+
+def test_the_form_offers_every_policy_and_every_prompt() -> None:
+    from ondevice.ui import settings
+
+    assert {value for _, value in settings.POLICIES} == set(get_args(PolicyName))
+    assert {value for _, value in settings.CATALYSTS} == set(get_args(CatalystKind))
 
 
 def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
+import gradio as gr
 import torch
 
 from ondevice.engine import Engine
@@ -125,12 +126,15 @@ class Actions:
             workspace.is_waiting = True
         return render.controls(workspace) | {"status": render.status(workspace)}
 
-    def stop(self, workspace_id: object) -> Patch:
-        """End what is running, and say so only when it has ended."""
+    def stop(self, workspace_id: object) -> Iterator[Patch]:
+        """End what is running: at its next event, which is when the forward pass under way is done."""
         workspace = self._workspace(workspace_id)
         workspace.is_waiting = False
+        workspace.stop.set()
+        if not workspace.idle.is_set():
+            yield {"stop": gr.update(value="Stopping…", interactive=False)}
         workspace.halt()
-        return render.everything(workspace)
+        yield render.everything(workspace)
 
     def read(self, workspace_id: object, form: Form) -> Iterator[Patch]:
         """Read the document from its beginning, with the settings of the form."""
@@ -184,14 +188,17 @@ class Actions:
 
     def _read(self, workspace: Workspace, events: Iterator[Event]) -> Iterator[Patch]:
         throttle = Throttle()
-        with closing(events):  # type: ignore[type-var]
-            for event in events:
-                workspace.telemetry.apply(event)
-                workspace.note_fill(event)
-                if throttle.allows(urgent=isinstance(event, PotDistilled | DocumentRead)):
-                    yield render.reading(workspace)
-                if workspace.stop.is_set():
-                    return
+        try:
+            with closing(events):  # type: ignore[type-var]
+                for event in events:
+                    workspace.telemetry.apply(event)
+                    workspace.note_fill(event)
+                    if throttle.allows(urgent=isinstance(event, PotDistilled | DocumentRead)):
+                        yield render.reading(workspace)
+                    if workspace.stop.is_set():
+                        return
+        finally:
+            workspace.note_rest()
 
     def _answer(self, workspace: Workspace, question: str, events: Iterator[Event]) -> Iterator[Patch]:
         throttle, answer = Throttle(), Answer(workspace, question)

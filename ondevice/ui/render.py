@@ -38,12 +38,15 @@ _WHY_NOT = {
 
 def everything(workspace: Workspace) -> Patch:
     """All there is to show, for a page that was just loaded and for the end of an action."""
-    return (
-        controls(workspace)
-        | {"card": card(workspace), "chat": list(workspace.messages)}
-        | reading(workspace)
-        | {"session_id": workspace.id}
-    )
+    return {
+        **controls(workspace),
+        **reading(workspace),
+        "card": card(workspace),
+        "chat": list(workspace.messages),
+        "session_id": workspace.id,
+        # At work although this page has nothing to do with it: another page has begun it, or has been reloaded.
+        "follow": gr.update(active=workspace.activity is not None),
+    }
 
 
 def reading(workspace: Workspace) -> Patch:
@@ -80,14 +83,13 @@ def controls(workspace: Workspace) -> Patch:
             variant="secondary" if has_read else "primary",
         ),
         "resume": gr.update(visible=phase is Phase.STOPPED and not is_busy),
-        "stop": gr.update(visible=is_busy),
+        "stop": gr.update(visible=is_busy, value="Stop", interactive=True),
         "forget": gr.update(visible=workspace.document is not None and not is_busy),
         "question": gr.update(
             interactive=can_ask,
             placeholder="Ask about the document" if can_ask else f"{_WHY_NOT.get(phase, 'In line')}.",
         ),
         "ask": gr.update(interactive=can_ask),
-        "follow": gr.update(active=is_busy),
     }
 
 
@@ -214,7 +216,7 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
         "memory": f"{words.size(session.pot.nbytes)}, allocated once",
-        "cycles": f"{words.plural(telemetry.num_cycles, 'time')} full and thinned out",
+        "cycles": f"{words.plural(session.num_cycles, 'time')} full and thinned out",
     }
 
 

@@ -22,22 +22,22 @@ class Preset:
 PRESETS = (Preset("Small pot", 1024, 512), Preset("Balanced", 2048, 1024), Preset("Large", 4096, 2048))
 
 POLICIES = (
-    ("What answers need, and what is new (InfiniPot)", "infinipot"),
-    ("The beginning and the latest tokens (StreamingLLM)", "streaming-llm"),
-    ("What the last token looks at (TOVA)", "tova"),
-    ("What surprises the model (SirLLM)", "sirllm"),
-    ("Chosen at random, for comparison", "random"),
-    ("Only the document's beginning and end; skips the rest", "truncate"),
-    ("Everything; the memory grows with the document", "full"),
+    ("Useful and new (InfiniPot)", "infinipot"),
+    ("First and latest (StreamingLLM)", "streaming-llm"),
+    ("Looked at last (TOVA)", "tova"),
+    ("Surprising (SirLLM)", "sirllm"),
+    ("Random, to compare", "random"),
+    ("Both ends, skip the middle", "truncate"),
+    ("Everything; memory grows", "full"),
 )
 CATALYSTS = (
-    ("Summarise: keep what a summary needs", "general"),
-    ("Summarise, wording 1 of the paper", "general-v1"),
-    ("Summarise, wording 2 of the paper", "general-v2"),
-    ("My question: keep what it needs", "question"),
+    ("Summarise", "general"),
+    ("Summarise, wording 1", "general-v1"),
+    ("Summarise, wording 2", "general-v2"),
+    ("Answer my question", "question"),
     ("My own words", "text"),
-    ("A placeholder, for comparison", "placeholder"),
-    ("An unrelated sentence, for comparison", "unrelated"),
+    ("Placeholder, to compare", "placeholder"),
+    ("Unrelated, to compare", "unrelated"),
 )
 NEED_WORDS = ("question", "text")  # catalysts that are typed in
 

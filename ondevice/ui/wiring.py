@@ -6,6 +6,7 @@ actions have lanes of their own, so that Stop is never in line behind the work i
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -72,7 +73,7 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions) -> None:
     ]
     # The action ends by itself at its next event and Stop waits for that; cancelling afterwards takes out of the
     # line what has not begun, and is the net under a generator that did not listen.
-    parts["stop"].click(once(actions.stop), session_id, **quick).then(
+    parts["stop"].click(stream(actions.stop), session_id, **quick).then(
         None, cancels=[*opening, *working], api_visibility="private"
     )
     parts["chat"].clear(once(actions.clear_conversation), session_id, **quick)
@@ -135,5 +136,5 @@ def _single(parts: dict[str, Any]) -> Callable[[Callable[..., Patch]], Callable[
 
 def _outputs(parts: dict[str, Any], patch: Patch) -> dict[Any, Any]:
     if "toast" in patch:
-        gr.Warning(patch["toast"])
+        gr.Warning(html.escape(patch["toast"], quote=False))  # toasts take HTML, and file names are not ours
     return {parts[name]: value for name, value in patch.items() if name != "toast"}

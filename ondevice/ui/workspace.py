@@ -14,7 +14,7 @@ from typing import Any
 
 from ondevice.documents import Document
 from ondevice.engine import Session
-from ondevice.events import PagesExtracted, PotDistilled, TokensRead
+from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.telemetry import Telemetry
 from ondevice.ui.token_map import MapLayout
 from ondevice.ui.uploads import Upload
@@ -131,11 +131,20 @@ class Workspace:
             self.locked.discard()
         self.locked = upload
 
-    def note_fill(self, event: object) -> None:
+    def note_fill(self, event: Event) -> None:
         """Remember how full the pot was after a step."""
         match event:
             case TokensRead():
-                self.fill.append((event.num_read, max(event.num_cached)))
+                self._add_fill(event.num_read, max(event.num_cached))
             case PotDistilled():
-                self.fill.append((event.num_read, event.num_kept))
+                self._add_fill(event.num_read, event.num_kept)
+
+    def note_rest(self) -> None:
+        """Reading has ended. Whoever stops it may miss the distillation that its last step has led to."""
+        if self.session is not None and self.session.pot is not None and self.fill:
+            self._add_fill(self.session.num_read, max(self.session.pot.num_cached))
+
+    def _add_fill(self, num_read: int, num_cached: int) -> None:
+        if not self.fill or self.fill[-1] != (num_read, num_cached):
+            self.fill.append((num_read, num_cached))
         del self.fill[:-_HISTORY]
