@@ -77,7 +77,7 @@ bench: setup
 
 screenshots: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
-	$(BIN)/python -m tests.browser.screenshots
+	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
 
 clean:
 	rm -rf $(VENV) build ondevice.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
