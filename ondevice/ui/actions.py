@@ -127,10 +127,10 @@ class Actions:
         return render.controls(workspace) | {"status": render.status(workspace)}
 
     def stop(self, workspace_id: object) -> Iterator[Patch]:
-        """End what is running: at its next event, which is when the forward pass under way is done."""
+        """End what is running, within one layer of the forward pass under way."""
         workspace = self._workspace(workspace_id)
         workspace.is_waiting = False
-        workspace.stop.set()
+        workspace.request_stop()
         if not workspace.idle.is_set():
             yield {"stop": gr.update(value="Stopping…", interactive=False)}
         workspace.halt()

@@ -103,9 +103,15 @@ class Workspace:
             self.activity = None
             self.idle.set()
 
+    def request_stop(self) -> None:
+        """Ask the running activity to end: between two layers of the model, or at its next event."""
+        self.stop.set()
+        if self.session is not None:
+            self.session.stop()
+
     def halt(self, timeout: float = 15.0) -> bool:
         """Ask the running activity to end and wait until it has."""
-        self.stop.set()
+        self.request_stop()
         return self.idle.wait(timeout)
 
     def accept(self, document: Document, layout: MapLayout) -> None:
