@@ -86,8 +86,8 @@ def rows_of(decodings: Sequence[Decoding]) -> tuple[Row, ...]:
         rows += [
             row(POT, case, "decoding speed", "tokens/s", decoding.pot_speeds),
             row(GENERATE, case, "decoding speed", "tokens/s", decoding.generate_speeds),
-            row(POT, case, "decoding speed, ratio to its neighbour", "x", ratios),
-            row("memory", case, "limit of decoding speed", "tokens/s", limits),
+            row(POT, case, "decoding speed ratio", "x", ratios),
+            row("memory", case, "bandwidth limit", "tokens/s", limits),
             row("memory", case, "read bandwidth", "bytes/s", decoding.bandwidths),
         ]
     return tuple(rows)

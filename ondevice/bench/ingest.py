@@ -104,9 +104,9 @@ def rows_of(reading: Reading, engine: Engine) -> tuple[Row, ...]:
     return (
         row(pot, total, "reading speed", "tokens/s", reading.segment_speeds),
         row(FULL_KV, prompt, "reading speed", "tokens/s", reading.prefill_speeds),
-        row(pot, total, "reading speed, ratio to its neighbour", "x", ratios),
+        row(pot, total, "reading speed ratio", "x", ratios),
         row(pot, total, "pot size", "bytes", [reading.pot_bytes]),
-        row(pot, total, "peak memory of the process", "bytes", peaks),
+        row(pot, total, "peak memory", "bytes", peaks),
     )
 
 

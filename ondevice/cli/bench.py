@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ondevice.documents import Document
     from ondevice.engine import Engine
 
-_TOKENS, _QUICK_TOKENS = 65_536, 6_144
+_TOKENS, _QUICK_TOKENS = 65_536, 4_096
 _TOKENS_PER_SEGMENT = 4_096  # between two prefills of transformers
 _CACHED, _QUICK_CACHED = "1024,2000", "1024"
 _MIN_SEGMENTS = 2
