@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ondevice.errors import ModelError
+from ondevice.kernels.norm import rms_norm
 from ondevice.kernels.projection import project
 
 Op = Callable[[Tensor], Tensor]
@@ -136,7 +136,7 @@ def _norm(norm: Any, is_gemma: bool = False) -> Op:
     # Gemma stores its norm weights minus one.
     weight = 1.0 + norm.weight.detach() if is_gemma else norm.weight.detach()
     eps = getattr(norm, "variance_epsilon", None) or norm.eps
-    return partial(F.rms_norm, normalized_shape=(weight.shape[0],), weight=weight, eps=eps)
+    return partial(rms_norm, weight=weight, eps=eps)
 
 
 def _fuse(projections: list[Any]) -> Op:
