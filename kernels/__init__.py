@@ -5,7 +5,6 @@ runs it; a float32 reference stands beside each (suffix `_ref`) and is what the 
 """
 
 from ondevice.kernels.attention import attention, attention_mass
-from ondevice.kernels.norm import rms_norm
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate
@@ -17,7 +16,6 @@ __all__ = [
     "keep_slots_",
     "project",
     "replace_slots_",
-    "rms_norm",
     "rotate",
     "token_loss",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import sys
 from pathlib import Path
 
@@ -35,3 +37,12 @@ def reset_peak_rss() -> bool:
     except OSError:
         return False
     return True
+
+
+def return_free_memory() -> None:
+    """Give back to the system what the process has freed, where the C library can, so that a peak is of use alone."""
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not
+        if trim is not None:
+            trim(0)

@@ -81,7 +81,7 @@ def test_fused_projections_take_no_more_memory():
     sizes = sum(p.numel() for p in model.parameters())
     parts = model_parts(model)
     attn = model.model.layers[0].self_attn
-    fused = parts.layers[0].qkv.keywords["weight"]
+    fused = parts.layers[0].qkv.weight
     assert attn.q_proj.weight.data_ptr() == fused.data_ptr()
     assert attn.v_proj.weight.untyped_storage().data_ptr() == fused.untyped_storage().data_ptr()
     assert sum(p.numel() for p in model.parameters()) == sizes

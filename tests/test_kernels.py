@@ -8,12 +8,10 @@ from ondevice.kernels import (
     keep_slots_,
     project,
     replace_slots_,
-    rms_norm,
     rotate,
     token_loss,
 )
 from ondevice.kernels.attention import additive_mask, attention_mass_ref, attention_ref
-from ondevice.kernels.norm import rms_norm_ref
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
 from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
@@ -133,17 +131,6 @@ def test_project_equals_reference(shape, has_bias, dtype, tolerance):
     out = project(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     assert out.shape == (*shape[:-1], 33)
     torch.testing.assert_close(out.float(), project_ref(x, weight, bias), atol=2 * tolerance, rtol=2 * tolerance)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
-@pytest.mark.parametrize("shape", [(40,), (1, 1, 40), (2, 1, 40), (1, 7, 3, 40)])
-def test_rms_norm_equals_reference(shape, dtype, tolerance):
-    generator = torch.Generator().manual_seed(5)
-    x, weight = 3 * torch.randn(shape, generator=generator), torch.randn(40, generator=generator)
-    out = rms_norm(x.to(dtype), weight.to(dtype), 1e-5)
-    assert out.shape == x.shape
-    torch.testing.assert_close(out.float(), rms_norm_ref(x, weight, 1e-5), atol=2 * tolerance, rtol=2 * tolerance)
-    assert bool(rms_norm(torch.zeros(shape), weight, 1e-5).isfinite().all())
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])

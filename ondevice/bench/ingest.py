@@ -6,7 +6,6 @@ ratio is of two neighbours in time, so that a machine that slows down slows both
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from ondevice.errors import ConfigError
 from ondevice.events import DocumentRead, Event, PotDistilled
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.results import Row, row
-from ondevice.rss import peak_rss_bytes, reset_peak_rss
+from ondevice.rss import peak_rss_bytes, reset_peak_rss, return_free_memory
 
 PROMPT_TOKENS = 2048
 WARM_TOKENS = 32 * 1024  # memory has to stay where it is from here on
@@ -77,6 +76,7 @@ def run_ingest(
     reference.prefill(prompt[:, :_WARM_UP_TOKENS])
     reading = Reading(pot_bytes=session.pot.nbytes)
     layout, segment = _layout(session.pot), []
+    return_free_memory()
     reset_peak_rss()
     for item in _cycles(session):
         if not isinstance(item, Cycle):
@@ -90,7 +90,7 @@ def run_ingest(
             reading.prefill_speeds.append(PROMPT_TOKENS / reference.prefill(prompt))
             segment = []
             # What transformers took must not hide what the pot takes.
-            gc.collect()
+            return_free_memory()
             reset_peak_rss()
     yield reading
 

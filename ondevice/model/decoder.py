@@ -21,6 +21,7 @@ from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
+from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape
 
@@ -58,6 +59,8 @@ class Decoder:
             model.model.norm.weight.dtype
         )  # quantised weights have integer types; the norms never do
         self._table: tuple[Tensor, Tensor] | None = None
+        layers = plain_layers(self.parts, self.device, self.dtype)
+        self._one_token = OneToken(self.parts, layers) if layers else None
 
     def new_pot(self, capacity: int, batch: int = 1) -> MemoryPot:
         """Allocate an empty pot for this model.
@@ -103,10 +106,18 @@ class Decoder:
         hidden = self.parts.embed(input_ids)
         angles = _Angles(self.parts, hidden, num_tokens)
         mass: list[Tensor] = []
-        for index, layer in enumerate(self.parts.layers):
+
+        def stop_if_asked() -> None:
             if is_stopped is not None and is_stopped():
                 pot.discard(num_tokens)
                 raise PassStopped
+
+        if self._one_token is not None and input_ids.numel() == 1 and not num_observed and self._is_causal(pot):
+            hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked)
+            pot.commit(1 - num_transient, origin, num_transient)
+            return Pass(self.parts.norm(hidden), mass)
+        for index, layer in enumerate(self.parts.layers):
+            stop_if_asked()
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = self._project(layer, hidden, cos, sin)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
@@ -199,6 +210,13 @@ class Decoder:
             softcap=self.parts.attention_softcap,
         )
         return mass[..., : keys.shape[2] - num_transient]
+
+    def _is_causal(self, pot: MemoryPot) -> bool:
+        """Whether one more token goes to the next free slot of every layer and sees all that the pot holds."""
+        windows = (layer.sliding_window for layer in self.parts.layers)
+        return pot.victims is None and all(
+            window is None or position < window for window, position in zip(windows, pot.next_position, strict=True)
+        )
 
     def _window_mask(self, pot: MemoryPot, layer: int, num_tokens: int) -> Tensor | None:
         """Additive mask of a sliding-window layer, once positions go beyond the window; else None (plain causal).

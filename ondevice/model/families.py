@@ -8,19 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ondevice.errors import ModelError
-from ondevice.kernels.norm import rms_norm
 from ondevice.kernels.projection import project
 
 Op = Callable[[Tensor], Tensor]
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A plain linear projection, weight (out_features, in_features)."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    """Root-mean-square norm over the last dimension."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +52,17 @@ class LayerParts:
     `sliding_window` limits attention to that many last positions.
     """
 
-    input_norm: Op
+    input_norm: RMSNorm
     qkv: Op
-    q_norm: Op | None
-    k_norm: Op | None
+    q_norm: RMSNorm | None
+    k_norm: RMSNorm | None
     out: Op
-    post_attention_norm: Op | None
-    mlp_norm: Op
+    post_attention_norm: RMSNorm | None
+    mlp_norm: RMSNorm
     gate_up: Op
     activation: Op
     down: Op
-    post_mlp_norm: Op | None
+    post_mlp_norm: RMSNorm | None
     sliding_window: int | None
 
 
@@ -55,7 +76,7 @@ class ModelParts:
 
     embed: Op
     layers: tuple[LayerParts, ...]
-    norm: Op
+    norm: RMSNorm
     lm_head: Tensor
     rotary: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     num_heads: int
@@ -108,6 +129,8 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
     else:
         qkv = _fuse([attn.q_proj, attn.k_proj, attn.v_proj])
         gate_up, activation = _fuse([mlp.gate_proj, mlp.up_proj]), mlp.act_fn
+    if getattr(config, "hidden_act", None) == "silu":
+        activation = F.silu
     mlp_norm = layer.pre_feedforward_layernorm if is_gemma else layer.post_attention_layernorm
     return LayerParts(
         input_norm=_norm(layer.input_layernorm, is_gemma),
@@ -132,11 +155,11 @@ def _sliding_window(attn: Any, config: Any, index: int) -> int | None:
     return getattr(config, "sliding_window", None)
 
 
-def _norm(norm: Any, is_gemma: bool = False) -> Op:
+def _norm(norm: Any, is_gemma: bool = False) -> RMSNorm:
     # Gemma stores its norm weights minus one.
     weight = 1.0 + norm.weight.detach() if is_gemma else norm.weight.detach()
     eps = getattr(norm, "variance_epsilon", None) or norm.eps
-    return partial(rms_norm, weight=weight, eps=eps)
+    return RMSNorm(weight, eps)
 
 
 def _fuse(projections: list[Any]) -> Op:
@@ -153,11 +176,11 @@ def _fuse(projections: list[Any]) -> Op:
         if bias is not None:
             projection.bias.data = bias[rows]
         start = rows.stop
-    return partial(project, weight=weight, bias=bias)
+    return Linear(weight, bias)
 
 
 def _linear(module: Any) -> Op:
     """The projection of a plain linear module; quantised ones know how to multiply with their packed weights."""
     if type(module) is not nn.Linear:
         return module
-    return partial(project, weight=module.weight.detach(), bias=None if module.bias is None else module.bias.detach())
+    return Linear(module.weight.detach(), None if module.bias is None else module.bias.detach())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +36,19 @@ class PotShape:
         return slots * (3 * self.head_dim * dtype.itemsize + 4 * 4)
 
 
+class NextSlot(NamedTuple):
+    """Views of one layer's storage: the slot for one more token, and what that token attends to.
+
+    `keys_values` (2, batch, num_kv_heads, head_dim) before RoPE, `rotated` (batch, num_kv_heads, head_dim) the key
+    after RoPE; `seen_keys` (after RoPE) and `seen_values` (batch, num_kv_heads, num_cached + 1, head_dim).
+    """
+
+    keys_values: Tensor
+    rotated: Tensor
+    seen_keys: Tensor
+    seen_values: Tensor
+
+
 class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
@@ -54,14 +68,10 @@ class MemoryPot:
 
     def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
         self.shape = shape
-        slots = (shape.batch, shape.num_kv_heads, shape.capacity)
-
-        def buffers() -> list[Tensor]:
-            return [torch.zeros(*slots, shape.head_dim, dtype=dtype, device=device) for _ in range(shape.num_layers)]
-
-        self.keys, self.rotated, self.values = buffers(), buffers(), buffers()
-        # Provenance of all layers lies in one tensor each: one write per step instead of one per layer.
-        per_slot = (shape.num_layers, *slots)
+        # All layers lie in one tensor each: what concerns several layers is one write instead of one per layer.
+        per_slot = (shape.num_layers, shape.batch, shape.num_kv_heads, shape.capacity)
+        self._storage = torch.zeros(3, *per_slot, shape.head_dim, dtype=dtype, device=device)
+        self.keys, self.values, self.rotated = (list(buffers.unbind()) for buffers in self._storage)
         self.positions = torch.zeros(per_slot, dtype=torch.int32, device=device)
         self.origin = torch.full(per_slot, FREE, dtype=torch.int32, device=device)
         self.importance = torch.zeros(per_slot, dtype=torch.float32, device=device)
@@ -105,6 +115,17 @@ class MemoryPot:
         self.rotated[layer][:, :, start:end] = rotated
         self.values[layer][:, :, start:end] = values
         return self.rotated[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def next_slots(self) -> list[NextSlot]:
+        """The next free slot of every layer, to be written directly instead of by `append`; `commit` counts it."""
+        assert self.num_free > 0
+        slots: list[NextSlot] = []
+        for layers, at in self.layers_by_length():
+            storage = self._storage[:, layers]
+            keys_values, rotated = storage[:2, :, :, :, at].unbind(1), storage[2, :, :, :, at].unbind(0)
+            seen_values, seen_keys = storage[1:, :, :, :, : at + 1]
+            slots += map(NextSlot, keys_values, rotated, seen_keys.unbind(0), seen_values.unbind(0))
+        return slots
 
     def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
         """Count the first `num_tokens` appended slots of every layer as used; the last `num_transient` become free.
@@ -223,9 +244,7 @@ class MemoryPot:
 
     def _clear(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
-        for buffers in (self.keys, self.rotated, self.values):
-            for buffer in buffers[layers]:
-                buffer[:, :, start:end] = 0
+        self._storage[:, layers, :, :, start:end] = 0
         for part in self.provenance():
             part[layers, :, :, start:end] = FREE if part is self.origin else 0
 

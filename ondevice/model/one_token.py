@@ -1,0 +1,139 @@
+"""One token through the layers on a CPU in float32: the decoder's own arithmetic in as few operations as can be.
+
+Decoding is bound by reading the weights; on a small model the calls around that cost as much again. Here every layer
+works in buffers laid out once, norms and residuals are folded into the matrix-vector products, and nothing is
+allocated but what torch's attention returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
+from ondevice.pot.memory_pot import MemoryPot
+
+
+class PlainLayer(NamedTuple):
+    """A layer of plain projections and SiLU, with norms before its two halves only."""
+
+    input_norm: RMSNorm
+    q_norm: RMSNorm | None
+    k_norm: RMSNorm | None
+    mlp_norm: RMSNorm
+    qkv: Linear
+    out: Linear
+    gate_up: Linear
+    down: Linear
+
+
+class OneToken:
+    """The layers of one model for one token at a time, batch 1.
+
+    Args:
+        parts: of a model on the CPU in float32.
+        layers: `plain_layers` of the same model.
+    """
+
+    def __init__(self, parts: ModelParts, layers: tuple[PlainLayer, ...]) -> None:
+        num_heads, num_kv_heads, head_dim = parts.num_heads, parts.num_kv_heads, parts.head_dim
+        num_rotated = num_heads + num_kv_heads
+        self._layers = layers
+        self._scale = parts.scale
+        self._hidden = torch.empty(parts.hidden_size)
+        self._normed = torch.empty(parts.hidden_size)
+        # One buffer that is seen as what it holds: query and key heads to be rotated, keys and values to be stored.
+        self._qkv = torch.empty((num_rotated + num_kv_heads) * head_dim)
+        self._heads = self._qkv[: num_rotated * head_dim].view(num_rotated, head_dim)
+        self._first_half, self._second_half = self._heads.chunk(2, dim=-1)
+        self._rotated = torch.empty_like(self._heads)
+        self._rotated_first, self._rotated_second = self._rotated.chunk(2, dim=-1)
+        self._num_heads = num_heads
+        self._query = self._rotated[:num_heads].view(1, num_kv_heads, num_heads // num_kv_heads, head_dim)
+        self._keys = self._rotated[num_heads:].view(1, num_kv_heads, head_dim)
+        self._keys_values = self._qkv[num_heads * head_dim :].view(2, 1, num_kv_heads, head_dim)
+        self._gate_up = torch.empty(layers[0].gate_up.weight.shape[0])
+        self._gate, self._up = self._gate_up.chunk(2)
+        self._activated = torch.empty_like(self._gate)
+
+    def run(
+        self,
+        hidden: Tensor,
+        pot: MemoryPot,
+        angles: Callable[[int], tuple[Tensor, Tensor]],
+        before_layer: Callable[[], None],
+    ) -> Tensor:
+        """Store the token's keys and values in the pot's next free slot and attend to all that is in it.
+
+        Args:
+            hidden: (1, 1, hidden_size), the token's embedding.
+            pot: not yet told about the token; `commit` does that afterwards.
+            angles: cosines and signed sines (1, 1, 1, head_dim) of a position.
+            before_layer: called before each layer; may raise.
+
+        Returns:
+            (1, 1, hidden_size) before the final norm, a new tensor.
+        """
+        state, query, heads = self._hidden.copy_(hidden.view(-1)), self._query, self._heads
+        slots = pot.next_slots()
+        for layer, position, slot in zip(self._layers, pot.next_position, slots, strict=True):
+            before_layer()
+            self._normed_product(layer.input_norm, layer.qkv, self._qkv)
+            if layer.q_norm is not None and layer.k_norm is not None:
+                heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
+                heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
+            slot.keys_values.copy_(self._keys_values)
+            self._rotate(*angles(position))
+            slot.rotated.copy_(self._keys)
+            out = F.scaled_dot_product_attention(query, slot.seen_keys, slot.seen_values, scale=self._scale)
+            _add_product_(state, layer.out, out.view(-1))
+            self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
+            torch.ops.aten.silu.out(self._gate, out=self._activated)
+            _add_product_(state, layer.down, self._activated.mul_(self._up))
+        return state.view(hidden.shape).clone()
+
+    def _rotate(self, cos: Tensor, sin: Tensor) -> None:
+        """RoPE of the query and key heads, as in `kernels.rope.rotate`."""
+        cos, sin = cos.view(-1), sin.view(-1)
+        half = cos.shape[0] // 2
+        torch.mul(self._heads, cos, out=self._rotated)
+        self._rotated_first.addcmul_(self._second_half, sin[:half])
+        self._rotated_second.addcmul_(self._first_half, sin[half:])
+
+    def _normed_product(self, norm: RMSNorm, linear: Linear, out: Tensor) -> None:
+        """out = linear(norm(hidden)); the root mean square is a factor on the matrix-vector product."""
+        state = self._hidden
+        factor = (float(torch.dot(state, state)) / state.numel() + norm.eps) ** -0.5
+        torch.mul(state, norm.weight, out=self._normed)
+        if linear.bias is None:
+            torch.addmv(out, linear.weight, self._normed, beta=0, alpha=factor, out=out)
+        else:
+            torch.addmv(linear.bias, linear.weight, self._normed, alpha=factor, out=out)
+
+
+def _add_product_(state: Tensor, linear: Linear, vector: Tensor) -> None:
+    """state += linear(vector)."""
+    state.addmv_(linear.weight, vector)
+    if linear.bias is not None:
+        state.add_(linear.bias)
+
+
+def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) -> tuple[PlainLayer, ...] | None:
+    """The layers of a model as `OneToken` takes them; None where they have something that it leaves out."""
+    if device.type != "cpu" or dtype != torch.float32 or parts.attention_softcap is not None:
+        return None
+    layers = [_plain_layer(layer) for layer in parts.layers]
+    return None if None in layers else tuple(filter(None, layers))
+
+
+def _plain_layer(layer: LayerParts) -> PlainLayer | None:
+    if layer.post_attention_norm or layer.post_mlp_norm or layer.activation is not F.silu:
+        return None
+    linear = [x for x in (layer.qkv, layer.out, layer.gate_up, layer.down) if isinstance(x, Linear)]
+    if len(linear) < 4:
+        return None
+    return PlainLayer(layer.input_norm, layer.q_norm, layer.k_norm, layer.mlp_norm, *linear)
