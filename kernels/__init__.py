@@ -4,18 +4,23 @@ One public function per operation, with the same signature and the same in-place
 runs it; a float32 reference stands beside each (suffix `_ref`) and is what the tests compare with.
 """
 
-from ondevice.kernels.attention import attention, attention_mass
+from ondevice.kernels.attention import attention, attention_mass, observed_attention
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.projection import project
-from ondevice.kernels.rope import rotate
+from ondevice.kernels.rope import rotate, rotate_half, rotate_with_half_
+from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.token_loss import token_loss
 
 __all__ = [
     "attention",
     "attention_mass",
     "keep_slots_",
+    "observed_attention",
     "project",
     "replace_slots_",
+    "rope_attention",
     "rotate",
+    "rotate_half",
+    "rotate_with_half_",
     "token_loss",
 ]

@@ -68,6 +68,28 @@ def attention_ref(
     return (_probabilities(query.float(), keys, mask, scale, softcap) @ values).to(query.dtype)
 
 
+def observed_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`attention` and `attention_mass` of the same queries, whose probabilities are computed once.
+
+    All of them are held at once: meant for the one query of a decoding step (heavy hitters, arXiv 2306.14048).
+    """
+    groups = query.shape[1] // keys.shape[1]
+    if mask is None and query.shape[2] > 1:
+        mask = causal_mask(query.shape[2], keys.shape[2], query.dtype, query.device)
+    folded_mask = None if mask is None else mask.repeat(1, 1, groups, 1)
+    probabilities = _probabilities(_fold(query, keys.shape[1]), keys, folded_mask, scale, softcap)
+    out = probabilities.to(values.dtype) @ values
+    return out.reshape(query.shape), probabilities.sum(dim=-2)
+
+
 def attention_mass(
     query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
 ) -> Tensor:

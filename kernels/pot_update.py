@@ -35,27 +35,35 @@ def keep_slots_ref(buffer: Tensor, index: Tensor, num_cached: int) -> Tensor:
     return out
 
 
-def replace_slots_(buffer: Tensor, index: Tensor, new: Tensor) -> Tensor:
-    """Overwrite the slots `index` with `new`, per head: EQUIP's in-place replacement.
+def replace_slots_(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor:
+    """Overwrite slots with `new`: EQUIP's in-place replacement (its figure 15).
 
     Args:
-        buffer: slot buffer, changed in place.
-        index: (batch, num_kv_heads, n) int64, distinct per head.
+        buffer: contiguous slot buffer, changed in place.
+        index: a slice of n slots, the same for all heads (sink and recent tokens); or (batch, num_kv_heads, n) int64,
+            distinct per head (heavy hitters).
         new: (batch, num_kv_heads, n) or (batch, num_kv_heads, n, head_dim), dtype of `buffer`.
 
     Returns:
         `buffer`.
     """
-    return buffer.scatter_(2, _like(index, buffer), new)
+    if isinstance(index, slice):
+        buffer[:, :, index] = new
+    elif buffer.dim() == index.dim():
+        buffer.scatter_(2, index, new)
+    else:  # whole rows are copied; `scatter_` would address every number on its own
+        buffer.view(-1, buffer.shape[-1]).index_copy_(0, _rows(index, buffer), new.reshape(-1, buffer.shape[-1]))
+    return buffer
 
 
-def replace_slots_ref(buffer: Tensor, index: Tensor, new: Tensor) -> Tensor:
+def replace_slots_ref(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor:
     """Reference for `replace_slots_`: a new tensor, head by head and slot by slot."""
     out = buffer.clone()
-    for batch in range(index.shape[0]):
-        for head in range(index.shape[1]):
-            for i, at in enumerate(index[batch, head].tolist()):
-                out[batch, head, at] = new[batch, head, i]
+    for batch in range(buffer.shape[0]):
+        for head in range(buffer.shape[1]):
+            at = range(buffer.shape[2])[index] if isinstance(index, slice) else index[batch, head].tolist()
+            for i, slot in enumerate(at):
+                out[batch, head, slot] = new[batch, head, i]
     return out
 
 
@@ -64,13 +72,12 @@ def take_slots(buffer: Tensor, index: Tensor) -> Tensor:
     if buffer.dim() == index.dim():
         return torch.gather(buffer, 2, index)
     # Whole rows are copied at memory speed; `gather` would address every number on its own.
-    batch, num_heads, capacity = buffer.shape[:3]
-    first = torch.arange(batch * num_heads, device=index.device).view(batch, num_heads, 1) * capacity
-    rows = buffer.view(-1, buffer.shape[-1]).index_select(0, (index + first).flatten())
+    rows = buffer.view(-1, buffer.shape[-1]).index_select(0, _rows(index, buffer))
     return rows.view(*index.shape, -1)
 
 
-def _like(index: Tensor, buffer: Tensor) -> Tensor:
-    if buffer.dim() == index.dim():
-        return index
-    return index.unsqueeze(-1).expand(*index.shape, buffer.shape[-1])
+def _rows(index: Tensor, buffer: Tensor) -> Tensor:
+    """Rows of the buffer seen as (batch * num_kv_heads * capacity, head_dim), flat, for slots given per head."""
+    batch, num_heads, capacity = buffer.shape[:3]
+    first = torch.arange(batch * num_heads, device=index.device).view(batch, num_heads, 1) * capacity
+    return (index + first).flatten()

@@ -36,6 +36,26 @@ def rotate_ref(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return out.to(x.dtype)
 
 
+def rotate_half(x: Tensor, rotary_dim: int) -> Tensor:
+    """The part of RoPE that no position changes: halves of the first `rotary_dim` dimensions swapped, 0 behind them.
+
+    Without the usual sign, which `signed_sine` carries. EQUIP caches it, so that keys whose positions change every
+    step need not be turned over every step.
+    """
+    half = torch.zeros_like(x)
+    half[..., :rotary_dim] = x[..., :rotary_dim].roll(rotary_dim // 2, dims=-1)
+    return half
+
+
+def rotate_with_half_(out: Tensor, x: Tensor, half: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Write x * cos + half * sin into `out`: `rotate` with `rotate_half(x)` at hand; shapes as there."""
+    rotary_dim = cos.shape[-1]
+    torch.mul(x[..., :rotary_dim], cos, out=out[..., :rotary_dim])
+    out[..., :rotary_dim].addcmul_(half[..., :rotary_dim], sin)
+    out[..., rotary_dim:] = x[..., rotary_dim:]
+    return out
+
+
 def signed_sine(sin: Tensor) -> Tensor:
     """Negate the first half of `sin` (..., rotary_dim), the form that `rotate` takes."""
     first, second = sin.chunk(2, dim=-1)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ondevice.config import GenerationConfig
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead
 from ondevice.model.decoder import PassStopped
 from ondevice.model.sampling import sample
+from ondevice.pot.eviction import Eviction, FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.undo import UndoLog
 
 if TYPE_CHECKING:
@@ -45,14 +47,16 @@ def answer(
     generator = torch.Generator(device=decoder.device).manual_seed(session.config.seed)
     stream, text, stop_reason, num_tokens = tokenizer.stream_decoder(), "", "length", 0
     ttft = 0.0
-    undo = UndoLog(pot, session.num_protected)
+    undo, num_overwritten = UndoLog(pot), 0
+    eviction: Eviction | None = None
     may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
+    num_document = list(pot.num_cached)
     try:
         out = decoder.forward(
             decoder.ids(ids), pot, num_observed=len(ids) if may_overflow else 0, is_stopped=is_stopped
         )
         if may_overflow:
-            undo.rank(out.mass)
+            eviction = _eviction(session, num_document, out.mass, undo)
         yield QuestionRead(question, len(ids), time.perf_counter() - began)
         while True:
             logits = decoder.logits(out.hidden_states[:, -1])
@@ -69,9 +73,13 @@ def answer(
             yield AnswerToken(token, piece, num_tokens - 1, time.perf_counter() - began)
             if num_tokens == generation.max_new_tokens:
                 break
-            if pot.num_free == 0:
-                undo.make_room()
-            out = decoder.forward(decoder.ids([token]), pot, is_stopped=is_stopped)
+            if pot.num_free == 0 and eviction is not None:
+                eviction.make_room()
+                num_overwritten += 1
+            observes = eviction is not None and eviction.observes
+            out = decoder.forward(decoder.ids([token]), pot, num_observed=int(observes), is_stopped=is_stopped)
+            if eviction is not None and observes:
+                eviction.observe(out.mass)
     except PassStopped:
         stop_reason = "cancelled"
     finally:
@@ -84,6 +92,26 @@ def answer(
         stop_reason=stop_reason,
         ttft_seconds=ttft,
         decode_seconds=decode_seconds,
-        num_overwritten=undo.num_overwritten,
+        num_overwritten=num_overwritten,
         ledger=session.ledger,
     )
+
+
+def _eviction(session: Session, num_document: list[int], mass: list[Tensor], undo: UndoLog) -> Eviction:
+    """The rule by which a long answer overwrites slots.
+
+    Args:
+        num_document: slots of each layer used before the question came.
+        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached).
+    """
+    pot, rotate_keys, num_protected = session.used_pot(), session.decoder.rotate_keys, session.num_protected
+    policy, max_positions = session.config.pot.decode_policy, session.loaded.max_positions
+    if policy == "streaming-llm":
+        return SinkRecent(pot, num_protected, rotate_keys, save=undo.save)
+    if policy == "h2o":
+        num_recent = session.config.pot.reserve
+        return HeavyHitter(
+            pot, num_protected, num_recent, rotate_keys, max_positions=max_positions, mass=mass, save=undo.save
+        )
+    order = least_attended(pot, mass, num_document, num_protected)
+    return FixedOrder(pot, order, rotate_keys, max_positions=max_positions, save=undo.save)

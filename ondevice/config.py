@@ -12,6 +12,8 @@ from ondevice.errors import ConfigError
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 PolicyName = Literal["infinipot", "full", "truncate", "streaming-llm", "tova", "sirllm", "random"]
+DecodePolicyName = Literal["question", "streaming-llm", "h2o"]
+KeyRotation = Literal["stored", "half-cache", "on-read"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "8bit", "4bit"]
@@ -47,6 +49,11 @@ class PotConfig:
         adaptive_keep: (low, high) bounds in tokens for a kept size that follows the score distribution;
             None keeps exactly `num_kept`.
         step_size: tokens per forward pass while reading.
+        decode_policy: which slots the tokens of a long answer overwrite once the reserve is used up: those that
+            `question` attends to least, the oldest behind the sinks (`streaming-llm`), or those that the answer
+            itself has attended to least (`h2o`).
+        key_rotation: what is kept so that keys need no RoPE at every step: the rotated keys (`stored`), EQUIP's
+            rotated halves (`half-cache`), or nothing (`on-read`: a third less memory, slower).
     """
 
     capacity: int = 2048
@@ -60,10 +67,14 @@ class PotConfig:
     num_sink_tokens: int = 4
     adaptive_keep: tuple[int, int] | None = None
     step_size: int = 768
+    decode_policy: DecodePolicyName = "question"
+    key_rotation: KeyRotation = "stored"
 
     def __post_init__(self) -> None:
         _one_of("--policy", self.policy, PolicyName)
         _one_of("--catalyst", self.catalyst, CatalystKind)
+        _one_of("--decode-policy", self.decode_policy, DecodePolicyName)
+        _one_of("--key-rotation", self.key_rotation, KeyRotation)
         _require(self.capacity >= 16, f"--capacity is {self.capacity}", "Give at least 16 slots.")
         _require(
             self.num_sink_tokens < self.num_kept,

@@ -51,7 +51,11 @@ class Session:
         self.spans: list[tuple[int, int]] = []
         self.parts = loaded.tokenizer.chat_parts(use_template=config.generation.chat)
         self.num_protected = max(len(self.parts.prefix), config.pot.num_sink_tokens)
-        self.pot: MemoryPot | None = None if config.pot.policy == "full" else decoder.new_pot(config.pot.capacity)
+        self.pot: MemoryPot | None = (
+            None
+            if config.pot.policy == "full"
+            else decoder.new_pot(config.pot.capacity, key_rotation=config.pot.key_rotation)
+        )
         self._policy = make_policy(config.pot, config.seed)
         self._catalyst = self._encode_catalyst()
         # Hidden states and ids of the tokens whose novelty is not computed yet, and the state before them.
@@ -140,7 +144,9 @@ class Session:
             self.spans = [(0, total)]
             half = (pot_config.capacity - pot_config.reserve - num_prefix) // 2
             if pot_config.policy == "full":
-                self.pot = self.decoder.new_pot(num_prefix + total + pot_config.reserve)
+                self.pot = self.decoder.new_pot(
+                    num_prefix + total + pot_config.reserve, key_rotation=pot_config.key_rotation
+                )
             elif pot_config.policy == "truncate" and 2 * half < total:
                 self.spans = [(0, half), (total - half, total)]
                 self.num_skipped = total - 2 * half

@@ -63,7 +63,7 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
         document = Document(pages=(), **header["document"])
         session.tokens = DocumentTokens.restore(document, session.loaded.tokenizer.encode, arrays, notes)
         if session.pot is None:
-            session.pot = session.decoder.new_pot(header["capacity"])
+            session.pot = session.decoder.new_pot(header["capacity"], key_rotation=session.config.pot.key_rotation)
         session.pot.restore(tensors, session.decoder.rotate_keys)
         for name, count in header["counts"].items():
             setattr(session, name, count)

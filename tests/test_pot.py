@@ -10,6 +10,7 @@ from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.pot.catalyst import PROMPTS, catalyst_prompt
 from ondevice.pot.distill import distill, kept_size
+from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import FREE, PROMPT, MemoryPot, PotShape
 from ondevice.pot.policies import LayerView, make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
@@ -18,8 +19,8 @@ from ondevice.pot.undo import UndoLog
 LAYERS, HEADS, DIM, CAPACITY = 2, 3, 8, 48
 
 
-def new_pot(capacity=CAPACITY, batch=1):
-    shape = PotShape(LAYERS, HEADS, DIM, capacity, batch)
+def new_pot(capacity=CAPACITY, batch=1, key_rotation="stored"):
+    shape = PotShape(LAYERS, HEADS, DIM, capacity, batch, key_rotation, DIM)
     return MemoryPot(shape, dtype=torch.float32, device="cpu")
 
 
@@ -54,6 +55,15 @@ def run_distill(pot, mass, settings_, **options):
     return distill(pot, policy, mass, settings_, num_protected=2, rotate_keys=rotate_keys, **options)
 
 
+def make_eviction(rule, pot, log):
+    if rule == "streaming-llm":
+        return SinkRecent(pot, 2, rotate_keys, save=log.save)
+    if rule == "h2o":
+        return HeavyHitter(pot, 2, 3, rotate_keys, max_positions=100, mass=random_mass(pot), save=log.save)
+    order = least_attended(pot, random_mass(pot), pot.num_cached, num_protected=2)
+    return FixedOrder(pot, order, rotate_keys, max_positions=100, save=log.save)
+
+
 def contents(pot):
     return [buffer.clone() for buffer in pot.buffers()]
 
@@ -70,10 +80,14 @@ def assert_same(pot, before):
     num_kept=st.integers(3, 20),
     context_reset=st.booleans(),
     answer_tokens=st.integers(0, 70),
+    rule=st.sampled_from(["question", "streaming-llm", "h2o"]),
+    key_rotation=st.sampled_from(["stored", "half-cache", "on-read"]),
 )
-def test_invariants_hold_after_every_operation(chunks, policy, novelty, num_kept, context_reset, answer_tokens):
+def test_invariants_hold_after_every_operation(
+    chunks, policy, novelty, num_kept, context_reset, answer_tokens, rule, key_rotation
+):
     settings_ = config(policy=policy, novelty=novelty, num_kept=num_kept, context_reset=context_reset)
-    pot, num_read = new_pot(), 0
+    pot, num_read = new_pot(key_rotation=key_rotation), 0
     addresses, nbytes = [b.data_ptr() for b in pot.buffers()], pot.nbytes
     for i, size in enumerate(chunks):
         if size > pot.num_free:
@@ -84,16 +98,17 @@ def test_invariants_hold_after_every_operation(chunks, policy, novelty, num_kept
         feed(pot, size, num_read)
         num_read += size
         pot.check_integrity(num_read)
-    before, log = contents(pot), UndoLog(pot, num_protected=2)
-    log.rank(random_mass(pot))
+    before, log = contents(pot), UndoLog(pot)
     if pot.num_cached[0] > 2:
+        eviction = make_eviction(rule, pot, log)
         for i in range(answer_tokens):
             if pot.num_free == 0:
-                log.make_room()
+                eviction.make_room()
             tokens = torch.full((1, HEADS, 1, DIM), float(i))
             for layer in range(LAYERS):
                 pot.append(layer, tokens, tokens, tokens)
             pot.commit(1, PROMPT)
+            eviction.observe(random_mass(pot, i))
             pot.check_integrity(num_read)
     log.rewind()
     assert_same(pot, before)
@@ -253,16 +268,14 @@ def test_retention_counts_heads_per_token():
 def test_overwriting_takes_what_the_question_heeds_least():
     pot = new_pot(capacity=12)
     feed(pot, 10, 0)
-    log, mass = UndoLog(pot, num_protected=2), random_mass(pot)
-    log.rank(mass)
+    mass, eviction = random_mass(pot), make_eviction("question", pot, UndoLog(pot))
     new = torch.ones(1, HEADS, 1, DIM)
     for _ in range(4):
         if pot.num_free == 0:
-            log.make_room()
+            eviction.make_room()
         for layer in range(LAYERS):
             pot.append(layer, new, new, new)
         pot.commit(1, PROMPT)
-    assert log.num_overwritten == 2
     least = mass[0][0, 0, 2:10].argsort()[:2] + 2
     gone = set(range(10)) - set(pot.origin[0, 0, 0].tolist())
     assert gone == set(least.tolist())

@@ -12,10 +12,12 @@ import typer
 
 from ondevice.config import (
     CatalystKind,
+    DecodePolicyName,
     DeviceName,
     DtypeName,
     EngineConfig,
     GenerationConfig,
+    KeyRotation,
     PolicyName,
     PotConfig,
     Quantization,
@@ -69,6 +71,13 @@ class PotOptions:
     ] = ""
     step: Annotated[int, _option("Pot", "Tokens per forward pass while reading.")] = _POT.step_size
 
+    decode_policy: Annotated[
+        DecodePolicyName, _option("Pot", "What an answer overwrites once the reserve is used up.")
+    ] = _POT.decode_policy
+    key_rotation: Annotated[
+        KeyRotation, _option("Pot", "What is kept so that keys need no rotation at every step.")
+    ] = _POT.key_rotation
+
     def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
         """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
         catalyst, catalyst_text = self.catalyst or _POT.catalyst, self.catalyst_text
@@ -93,6 +102,8 @@ class PotOptions:
                 num_sink_tokens=self.sinks,
                 adaptive_keep=_bounds(self.adaptive_keep),
                 step_size=self.step,
+                decode_policy=self.decode_policy,
+                key_rotation=self.key_rotation,
             ),
         )
 

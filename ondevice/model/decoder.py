@@ -8,22 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypedDict, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ondevice.config import KeyRotation
 from ondevice.errors import PotError
-from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask, observed_attention
 from ondevice.kernels.projection import project
-from ondevice.kernels.rope import rotate, signed_sine
+from ondevice.kernels.rope import rotate, rotate_with_half_, signed_sine
+from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
 from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.placement import free_memory_bytes
-from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape
+from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape, Victims
+
+
+class Cache(Protocol):
+    """What a forward pass needs of a key-value cache; `MemoryPot` is one, and says what each part means."""
+
+    num_cached: list[int]
+    next_position: list[int]
+    victims: Victims | None
+
+    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None: ...
+
+    def discard(self, num_tokens: int) -> None: ...
+
+
+class AttentionOptions(TypedDict):
+    """What all functions of `kernels.attention` take."""
+
+    mask: Tensor | None
+    scale: float
+    softcap: float | None
 
 
 class PassStopped(Exception):
@@ -62,14 +86,17 @@ class Decoder:
         layers = plain_layers(self.parts, self.device, self.dtype)
         self._one_token = OneToken(self.parts, layers) if layers else None
 
-    def new_pot(self, capacity: int, batch: int = 1) -> MemoryPot:
+    def new_pot(self, capacity: int, batch: int = 1, key_rotation: KeyRotation = "stored") -> MemoryPot:
         """Allocate an empty pot for this model.
 
         Raises:
             PotError: it would not fit into the memory that is free.
         """
         parts = self.parts
-        shape = PotShape(len(parts.layers), parts.num_kv_heads, parts.head_dim, capacity, batch)
+        rotary_dim = self._angles(1)[0].shape[-1]
+        shape = PotShape(
+            len(parts.layers), parts.num_kv_heads, parts.head_dim, capacity, batch, key_rotation, rotary_dim
+        )
         needed, free = shape.nbytes(self.dtype), free_memory_bytes(self.device)
         if needed > free:
             raise PotError(
@@ -82,7 +109,7 @@ class Decoder:
     def forward(
         self,
         input_ids: Tensor,
-        pot: MemoryPot,
+        pot: Cache,
         *,
         origin: Tensor | int = PROMPT,
         num_transient: int = 0,
@@ -112,7 +139,7 @@ class Decoder:
                 pot.discard(num_tokens)
                 raise PassStopped
 
-        if self._one_token is not None and input_ids.numel() == 1 and not num_observed and self._is_causal(pot):
+        if self._one_token is not None and input_ids.numel() == 1 and not num_observed and self._takes_one_token(pot):
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked)
             pot.commit(1 - num_transient, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
@@ -121,17 +148,9 @@ class Decoder:
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = self._project(layer, hidden, cos, sin)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
-            mask = self._window_mask(pot, index, num_tokens)
-            out = attention(
-                query,
-                seen_keys,
-                seen_values,
-                mask=mask,
-                scale=self.parts.scale,
-                softcap=self.parts.attention_softcap,
-            )
-            if num_observed:
-                mass.append(self._observe(query, seen_keys, mask, num_observed, num_transient))
+            out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed)
+            if observed is not None:
+                mass.append(observed[..., : observed.shape[-1] - num_transient])
             hidden = self._finish(layer, hidden, out)
         pot.commit(num_tokens - num_transient, origin, num_transient)
         return Pass(self.parts.norm(hidden), mass)
@@ -164,9 +183,10 @@ class Decoder:
         return rotate(keys, cos.index_select(0, index).view(shape), sin.index_select(0, index).view(shape))
 
     def _angles(self, num_positions: int) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of positions 0..num_positions-1, each (num_positions, rotary_dim)."""
-        if self._table is None or self._table[0].shape[0] != num_positions:
-            positions = torch.arange(num_positions, device=self.device)
+        """Cosines and signed sines of positions 0..num_positions-1 and more, each (size, rotary_dim)."""
+        size = max(64, 1 << (num_positions - 1).bit_length())  # else every step would need a larger table
+        if self._table is None or self._table[0].shape[0] != size:
+            positions = torch.arange(size, device=self.device)
             cos, sin = self.parts.rotary(torch.empty(0, dtype=self.dtype, device=self.device), positions[None])
             self._table = (cos[0], signed_sine(sin[0]))
         return self._table
@@ -196,45 +216,66 @@ class Decoder:
             out = layer.post_mlp_norm(out)
         return out.add_(hidden)
 
-    def _observe(
-        self, query: Tensor, keys: Tensor, mask: Tensor | None, num_observed: int, num_transient: int
-    ) -> Tensor:
-        """Attention mass that the last `num_observed` queries pay to the slots that stay."""
+    def _attend(
+        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: Cache, num_observed: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of the new tokens, and the attention mass of the last `num_observed` of them."""
+        num_tokens, softcap = query.shape[2], self.parts.attention_softcap
+        mask = self._mask(pot, layer, num_tokens)
+        if isinstance(pot, MemoryPot) and not pot.rotated:
+            positions = pot.positions_with(layer, num_tokens)
+            cos, sin = self._angles(pot.next_position[layer] + num_tokens)
+            if not pot.halves and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
+                return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
+            keys = self._rotate_seen(layer, keys, pot, cos[positions], sin[positions])
+        options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
+        if num_tokens == num_observed == 1:
+            return observed_attention(query, keys, values, **options)
+        out = attention(query, keys, values, **options)
+        if num_observed == 0:
+            return out, None
         if mask is None:
-            mask = causal_mask(query.shape[2], keys.shape[2], torch.float32, keys.device)
-        mass = attention_mass(
-            query[:, :, -num_observed:],
-            keys,
-            mask=mask[:, :, -num_observed:],
-            scale=self.parts.scale,
-            softcap=self.parts.attention_softcap,
-        )
-        return mass[..., : keys.shape[2] - num_transient]
+            mask = causal_mask(num_tokens, keys.shape[2], torch.float32, keys.device)
+        options["mask"] = mask[:, :, -num_observed:]
+        return out, attention_mass(query[:, :, -num_observed:], keys, **options)
 
-    def _is_causal(self, pot: MemoryPot) -> bool:
+    def _rotate_seen(self, layer: int, keys: Tensor, pot: MemoryPot, cos: Tensor, sin: Tensor) -> Tensor:
+        """Keys after RoPE, of a pot that does not store them."""
+        if pot.workspace is None:
+            return rotate(keys, cos, sin)
+        used = keys.shape[2]
+        return rotate_with_half_(pot.workspace[:, :, :used], keys, pot.halves[layer][:, :, :used], cos, sin)
+
+    def _takes_one_token(self, pot: Cache) -> TypeGuard[MemoryPot]:
         """Whether one more token goes to the next free slot of every layer and sees all that the pot holds."""
         windows = (layer.sliding_window for layer in self.parts.layers)
-        return pot.victims is None and all(
-            window is None or position < window for window, position in zip(windows, pot.next_position, strict=True)
+        return (
+            isinstance(pot, MemoryPot)
+            and bool(pot.rotated)
+            and pot.victims is None
+            and all(
+                window is None or position < window for window, position in zip(windows, pot.next_position, strict=True)
+            )
         )
 
-    def _window_mask(self, pot: MemoryPot, layer: int, num_tokens: int) -> Tensor | None:
-        """Additive mask of a sliding-window layer, once positions go beyond the window; else None (plain causal).
+    def _mask(self, pot: Cache, layer: int, num_tokens: int) -> Tensor | None:
+        """Additive mask where plain causal attention over the last slots would not do; else None.
 
-        Only the last `window` logical positions are visible; heads differ in what they hold, so the shape is
-        (batch, num_kv_heads, num_tokens, num_slots).
+        It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
+        visible, and when several new tokens lie in slots of evicted ones. Heads differ in what they hold, so the
+        shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
         """
         window, first = self.parts.layers[layer].sliding_window, pot.next_position[layer]
-        if window is None or first + num_tokens <= window:
+        if window is not None and first + num_tokens <= window:
+            window = None
+        if window is None and (num_tokens == 1 or pot.victims is None):
             return None
+        assert isinstance(pot, MemoryPot)
+        slots = pot.positions_with(layer, num_tokens)
         new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.device)
-        slots = pot.positions[layer][:, :, : pot.num_cached[layer]]
-        if pot.victims is not None:
-            slots = slots.scatter(-1, pot.victims[layer], first)
-        else:
-            slots = torch.cat((slots, new.expand(*slots.shape[:2], -1)), dim=-1)
         distance = new[:, None] - slots[:, :, None]
-        return additive_mask((distance >= 0) & (distance < window), self.dtype)
+        visible = distance >= 0
+        return additive_mask(visible if window is None else visible & (distance < window), self.dtype)
 
 
 class _Angles:

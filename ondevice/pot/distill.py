@@ -72,7 +72,7 @@ def distill(
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
         pot.keep(layers, _most_important_first(pot.importance[used], survivors))
         if config.context_reset:
-            _reset_positions(pot, layers, rotate_keys)
+            reset_positions(pot, layers, rotate_keys)
     novelty = torch.cat(novel_tokens).unique() if novel_tokens else torch.empty(0, dtype=torch.int32)
     return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0])
 
@@ -98,12 +98,11 @@ def _most_important_first(importance: Tensor, survivors: Tensor) -> Tensor:
     return survivors.gather(-1, order)
 
 
-def _reset_positions(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> None:
-    """CR-RoPE: positions become the rank in document order, 0..num_kept-1; keys are rotated from pre-RoPE ones."""
+def reset_positions(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> None:
+    """CR-RoPE: positions become the rank in document order, 0..num_cached-1; keys are rotated from pre-RoPE ones."""
     num_kept = pot.num_cached[layers.start]
     positions = pot.positions[layers, :, :, :num_kept]
     positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
+    pot.refresh_keys(layers, rotate_keys)
     for layer in range(layers.start, layers.stop):
-        keys = pot.keys[layer][:, :, :num_kept]
-        pot.rotated[layer][:, :, :num_kept] = rotate_keys(keys, pot.positions[layer][:, :, :num_kept])
         pot.next_position[layer] = num_kept

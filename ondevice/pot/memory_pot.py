@@ -6,14 +6,16 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ondevice.config import KeyRotation
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
+from ondevice.kernels.rope import rotate_half
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
@@ -22,18 +24,33 @@ _PROVENANCE = ("positions", "origin", "importance", "novelty")
 
 @dataclass(frozen=True, slots=True)
 class PotShape:
-    """Sizes of the buffers."""
+    """Sizes of the buffers.
+
+    `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
+    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing.
+    """
 
     num_layers: int
     num_kv_heads: int
     head_dim: int
     capacity: int
     batch: int = 1
+    key_rotation: KeyRotation = "stored"
+    rotary_dim: int = 0
 
     def nbytes(self, dtype: torch.dtype) -> int:
-        """Bytes that a pot of this shape takes: three tensors of the model's type, four numbers of 4 bytes a slot."""
-        slots = self.num_layers * self.batch * self.num_kv_heads * self.capacity
-        return slots * (3 * self.head_dim * dtype.itemsize + 4 * 4)
+        """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""
+        slots = self.batch * self.num_kv_heads * self.capacity
+        tensors = self.num_layers * self.num_tensors + (self.key_rotation == "half-cache")
+        return slots * (tensors * self.head_dim * dtype.itemsize + self.num_layers * 4 * 4)
+
+    @property
+    def num_tensors(self) -> int:
+        """Tensors of (batch, num_kv_heads, capacity, head_dim) in each layer."""
+        return 2 if self.key_rotation == "on-read" else 3
+
+
+Victims = slice | Sequence[Tensor]
 
 
 class NextSlot(NamedTuple):
@@ -54,31 +71,38 @@ class MemoryPot:
 
     Attributes:
         keys: one tensor a layer, (batch, num_kv_heads, capacity, head_dim), before RoPE.
-        rotated: as `keys`, after RoPE at `positions`; attention reads these.
         values: as `keys`.
+        rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
+        halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
+        workspace: one layer's keys after RoPE, written anew at every step; only with `halves`.
         positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
         origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
         importance: as `positions`, float32: the slot's attention mass at the last distillation.
         novelty: as `positions`, float32: cross-entropy of the token in nats when it was read (0 where unknown).
         num_cached: used slots of each layer.
         next_position: logical position of the next token, for each layer.
-        victims: for each layer (batch, num_kv_heads, 1), the slots that the next token overwrites; None: it takes
-            a free slot.
+        victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
+            (batch, num_kv_heads, n) int64; None: they take free slots.
+        is_uniform: whether all heads and layers hold the same tokens in the same slots.
     """
 
     def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
         self.shape = shape
         # All layers lie in one tensor each: what concerns several layers is one write instead of one per layer.
         per_slot = (shape.num_layers, shape.batch, shape.num_kv_heads, shape.capacity)
-        self._storage = torch.zeros(3, *per_slot, shape.head_dim, dtype=dtype, device=device)
-        self.keys, self.values, self.rotated = (list(buffers.unbind()) for buffers in self._storage)
+        self._storage = torch.zeros(shape.num_tensors, *per_slot, shape.head_dim, dtype=dtype, device=device)
+        self.keys, self.values, *third = (list(buffers.unbind()) for buffers in self._storage)
+        self.rotated = third[0] if shape.key_rotation == "stored" else []
+        self.halves = third[0] if shape.key_rotation == "half-cache" else []
+        self.workspace = torch.zeros_like(self.keys[0]) if self.halves else None
         self.positions = torch.zeros(per_slot, dtype=torch.int32, device=device)
         self.origin = torch.full(per_slot, FREE, dtype=torch.int32, device=device)
         self.importance = torch.zeros(per_slot, dtype=torch.float32, device=device)
         self.novelty = torch.zeros(per_slot, dtype=torch.float32, device=device)
         self.num_cached = [0] * shape.num_layers
         self.next_position = [0] * shape.num_layers
-        self.victims: list[Tensor] | None = None
+        self.victims: Victims | None = None
+        self.is_uniform = True
 
     @property
     def nbytes(self) -> int:
@@ -92,32 +116,52 @@ class MemoryPot:
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
-        return [*self.keys, *self.rotated, *self.values, *self.provenance()]
+        workspace = [] if self.workspace is None else [self.workspace]
+        return [*self.keys, *self.values, *self.rotated, *self.halves, *workspace, *self.provenance()]
 
     def provenance(self) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
         return [self.positions, self.origin, self.importance, self.novelty]
 
     def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write n new tokens into the free slots of a layer and return what attention may read.
+        """Write n new tokens into free slots of a layer, or over the `victims`, and return what attention reads.
 
-        The slots are not counted as used until `commit`. Arguments have shape
-        (batch, num_kv_heads, n, head_dim); the views returned are (batch, num_kv_heads, num_cached + n, head_dim).
+        The slots are not counted as used until `commit`. Arguments have shape (batch, num_kv_heads, n, head_dim),
+        `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
+        keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values.
         """
         start = self.num_cached[layer]
-        if self.victims is not None:
-            for buffer, new in ((self.keys, keys), (self.rotated, rotated), (self.values, values)):
-                replace_slots_(buffer[layer], self.victims[layer], new)
-            return self.rotated[layer][:, :, :start], self.values[layer][:, :, :start]
-        end = start + keys.shape[2]
+        third = [rotated] if self.rotated else [rotate_half(keys, self.shape.rotary_dim)] if self.halves else []
+        end = start if self.victims is not None else start + keys.shape[2]
         assert end <= self.shape.capacity, f"{end} tokens do not fit in {self.shape.capacity} slots"
-        self.keys[layer][:, :, start:end] = keys
-        self.rotated[layer][:, :, start:end] = rotated
-        self.values[layer][:, :, start:end] = values
-        return self.rotated[layer][:, :, :end], self.values[layer][:, :, :end]
+        index = slice(start, end) if self.victims is None else _of_layer(self.victims, layer)
+        for buffer, new in zip(self._slot_buffers(layer), (keys, values, *third), strict=True):
+            replace_slots_(buffer, index, new)
+        seen = self.rotated or self.keys
+        return seen[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def positions_with(self, layer: int, num_tokens: int) -> Tensor:
+        """Positions of what attention reads once `num_tokens` were appended and not committed yet.
+
+        Returns:
+            (batch or 1, num_kv_heads or 1, num_used) int32; one row for all heads where the pot `is_uniform`.
+        """
+        first, used = self.next_position[layer], self.num_cached[layer]
+        new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
+        slots = self.positions[layer][:, :, :used]
+        if self.is_uniform and (self.victims is None or isinstance(self.victims, slice)):
+            slots = slots[:1, :1]
+        new = new.expand(*slots.shape[:2], -1)
+        if self.victims is None:
+            return torch.cat((slots, new), dim=-1)
+        return replace_slots_(slots.clone(), _of_layer(self.victims, layer), new)
 
     def next_slots(self) -> list[NextSlot]:
-        """The next free slot of every layer, to be written directly instead of by `append`; `commit` counts it."""
+        """The next free slot of every layer, to be written directly instead of by `append`; `commit` counts it.
+
+        Only where keys after RoPE are stored.
+        """
+        assert self.rotated
         assert self.num_free > 0
         slots: list[NextSlot] = []
         for layers, at in self.layers_by_length():
@@ -136,7 +180,7 @@ class MemoryPot:
             num_transient: appended tokens that were only looked at (the catalyst).
         """
         if self.victims is not None:
-            self._commit_victims(self.victims, origin)
+            self._commit_victims(self.victims, num_tokens, origin)
             return
         for layers, start in self.layers_by_length():
             end = start + num_tokens
@@ -151,8 +195,12 @@ class MemoryPot:
                 self._clear(layers, end, end + num_transient)
 
     def discard(self, num_tokens: int) -> None:
-        """Undo the `append` of up to `num_tokens` tokens that were never committed."""
-        assert self.victims is None or num_tokens == 1
+        """Undo the `append` of up to `num_tokens` tokens that were never committed.
+
+        What was written over victims stays, with the victims' provenance: an undo log brings those back.
+        """
+        if self.victims is not None:
+            return
         for layers, start in self.layers_by_length():
             self._clear(layers, start, min(start + num_tokens, self.shape.capacity))
 
@@ -175,9 +223,10 @@ class MemoryPot:
             part[..., :num_kept] = part.gather(-1, index)
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for layer, layer_index in zip(range(layers.start, layers.stop), index, strict=True):
-            for buffers in (self.keys, self.rotated, self.values):
-                keep_slots_(buffers[layer], layer_index, num_cached)
+            for buffer in self._slot_buffers(layer):
+                keep_slots_(buffer, layer_index, num_cached)
             self.num_cached[layer] = num_kept
+        self.is_uniform = self.is_uniform and bool((index == index[:1, :1, :1]).all())
 
     def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
         """Free the slots used since the lengths given were true: how an answer leaves the pot."""
@@ -209,13 +258,31 @@ class MemoryPot:
         for layer, used in enumerate(self.num_cached):
             self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
             self.values[layer][:, :, :used] = state[f"values.{layer}"]
-            if used:
-                positions = self.positions[layer][:, :, :used]
-                self.rotated[layer][:, :, :used] = rotate_keys(self.keys[layer][:, :, :used], positions)
+        self.is_uniform = bool((self.positions == self.positions[:1, :1, :1]).all())
+        self.refresh_keys(layers, rotate_keys)
+
+    def refresh_keys(self, layers: slice, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Compute what is kept beside the keys of some layers anew, from keys and positions."""
+        for layer in range(layers.start, layers.stop):
+            used = self.num_cached[layer]
+            keys = self.keys[layer][:, :, :used]
+            if self.rotated and used:
+                self.rotated[layer][:, :, :used] = rotate_keys(keys, self.positions[layer][:, :, :used])
+            if self.halves:
+                self.halves[layer][:, :, :used] = rotate_half(keys, self.shape.rotary_dim)
+
+    def rotate_slots(self, slots: slice, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Rotate a few slots of all layers again, after their positions changed; nothing to do where no key is kept
+        after RoPE.
+        """
+        if self.rotated:
+            keys, rotated = self._storage[0, ..., slots, :], self._storage[2, ..., slots, :]
+            positions = self.positions[..., slots]
+            rotated.copy_(rotate_keys(keys.flatten(0, 1), positions.flatten(0, 1)).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
-        """The slot buffers of one layer: keys, rotated, values, positions, origin, importance, novelty."""
-        return [self.keys[layer], self.rotated[layer], self.values[layer], *(t[layer] for t in self.provenance())]
+        """Everything that changes with a slot of one layer: its keys, values and provenance."""
+        return [*self._slot_buffers(layer), *(t[layer] for t in self.provenance())]
 
     def check_integrity(self, num_tokens: int) -> None:
         """Assert the invariants of the pot, for a document of `num_tokens` tokens read so far."""
@@ -226,7 +293,7 @@ class MemoryPot:
             assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
             assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"
             assert int(origin.max()) < max(num_tokens, 1), "a slot holds a token that was never read"
-            for buffer in self.layer_buffers(layer)[:4]:
+            for buffer in (*self._slot_buffers(layer), self.positions[layer]):
                 assert not bool(buffer[:, :, used:].any()), "a free slot holds data"
             for row in origin[:, :, :used].flatten(0, 1):
                 tokens = row[row >= 0]
@@ -235,11 +302,20 @@ class MemoryPot:
                 assert row.unique().numel() == row.numel(), "two slots share a position"
                 assert used == 0 or int(row.max()) < self.next_position[layer]
 
-    def _commit_victims(self, victims: list[Tensor], origin: Tensor | int) -> None:
-        for layer, index in enumerate(victims):
-            self.positions[layer].scatter_(-1, index, self.next_position[layer])
-            self.origin[layer].scatter_(-1, index, int(origin))
-            self.next_position[layer] += 1
+    def _slot_buffers(self, layer: int) -> list[Tensor]:
+        """Keys, values and what is kept beside the keys, (batch, num_kv_heads, capacity, head_dim) each."""
+        return list(self._storage[:, layer].unbind())
+
+    def _commit_victims(self, victims: Victims, num_tokens: int, origin: Tensor | int) -> None:
+        shape = (self.shape.batch, self.shape.num_kv_heads, num_tokens)
+        origins = torch.as_tensor(origin, dtype=torch.int32, device=self.origin.device).expand(shape)
+        for layer, first in enumerate(self.next_position):
+            index = _of_layer(victims, layer)
+            new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
+            replace_slots_(self.positions[layer], index, new.expand(shape))
+            replace_slots_(self.origin[layer], index, origins)
+            self.next_position[layer] += num_tokens
+        self.is_uniform = self.is_uniform and isinstance(victims, slice)
         self.victims = None
 
     def _clear(self, layers: slice, start: int, end: int) -> None:
@@ -261,3 +337,7 @@ class MemoryPot:
                 runs.append((slice(start, layer), self.num_cached[start]))
                 start = layer
         return runs
+
+
+def _of_layer(victims: Victims, layer: int) -> Tensor | slice:
+    return victims if isinstance(victims, slice) else victims[layer]
