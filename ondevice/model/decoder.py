@@ -84,7 +84,8 @@ class Decoder:
         )  # quantised weights have integer types; the norms never do
         self._table: tuple[Tensor, Tensor] | None = None
         layers = plain_layers(self.parts, self.device, self.dtype)
-        self._one_token = OneToken(self.parts, layers) if layers else None
+        turns_wholly = self._angles(1)[0].shape[-1] == self.parts.head_dim
+        self._one_token = OneToken(self.parts, layers) if layers and turns_wholly else None
 
     def new_pot(self, capacity: int, batch: int = 1, key_rotation: KeyRotation = "stored") -> MemoryPot:
         """Allocate an empty pot for this model.
@@ -247,12 +248,11 @@ class Decoder:
         return rotate_with_half_(pot.workspace[:, :, :used], keys, pot.halves[layer][:, :, :used], cos, sin)
 
     def _takes_one_token(self, pot: Cache) -> TypeGuard[MemoryPot]:
-        """Whether one more token goes to the next free slot of every layer and sees all that the pot holds."""
+        """Whether one more token sees all that the pot holds, and keys are stored as it reads them."""
         windows = (layer.sliding_window for layer in self.parts.layers)
         return (
             isinstance(pot, MemoryPot)
             and bool(pot.rotated)
-            and pot.victims is None
             and all(
                 window is None or position < window for window, position in zip(windows, pot.next_position, strict=True)
             )

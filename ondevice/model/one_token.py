@@ -54,8 +54,8 @@ class OneToken:
         self._rotated_first, self._rotated_second = self._rotated.chunk(2, dim=-1)
         self._num_heads = num_heads
         self._query = self._rotated[:num_heads].view(1, num_kv_heads, num_heads // num_kv_heads, head_dim)
-        self._keys = self._rotated[num_heads:].view(1, num_kv_heads, head_dim)
-        self._keys_values = self._qkv[num_heads * head_dim :].view(2, 1, num_kv_heads, head_dim)
+        self._rotated_keys = self._rotated[num_heads:].view(1, num_kv_heads, 1, head_dim)
+        self._keys_values = self._qkv[num_heads * head_dim :].view(2, 1, num_kv_heads, 1, head_dim)
         self._gate_up = torch.empty(layers[0].gate_up.weight.shape[0])
         self._gate, self._up = self._gate_up.chunk(2)
         self._activated = torch.empty_like(self._gate)
@@ -67,7 +67,7 @@ class OneToken:
         angles: Callable[[int], tuple[Tensor, Tensor]],
         before_layer: Callable[[], None],
     ) -> Tensor:
-        """Store the token's keys and values in the pot's next free slot and attend to all that is in it.
+        """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
 
         Args:
             hidden: (1, 1, hidden_size), the token's embedding.
@@ -79,17 +79,23 @@ class OneToken:
             (1, 1, hidden_size) before the final norm, a new tensor.
         """
         state, query, heads = self._hidden.copy_(hidden.view(-1)), self._query, self._heads
-        slots = pot.next_slots()
-        for layer, position, slot in zip(self._layers, pot.next_position, slots, strict=True):
+        # Where heads differ in what they give up, every head has a slot of its own to write to.
+        slots = pot.next_slots() if pot.victims is None or isinstance(pot.victims, slice) else None
+        for index, layer in enumerate(self._layers):
             before_layer()
             self._normed_product(layer.input_norm, layer.qkv, self._qkv)
             if layer.q_norm is not None and layer.k_norm is not None:
                 heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
                 heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
-            slot.keys_values.copy_(self._keys_values)
-            self._rotate(*angles(position))
-            slot.rotated.copy_(self._keys)
-            out = F.scaled_dot_product_attention(query, slot.seen_keys, slot.seen_values, scale=self._scale)
+            self._rotate(*angles(pot.next_position[index]))
+            if slots is None:
+                keys, values = self._keys_values
+                seen_keys, seen_values = pot.append(index, keys, self._rotated_keys, values)
+            else:
+                keys_values, rotated, seen_keys, seen_values = slots[index]
+                keys_values.copy_(self._keys_values)
+                rotated.copy_(self._rotated_keys)
+            out = F.scaled_dot_product_attention(query, seen_keys, seen_values, scale=self._scale)
             _add_product_(state, layer.out, out.view(-1))
             self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
             torch.ops.aten.silu.out(self._gate, out=self._activated)

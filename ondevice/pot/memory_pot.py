@@ -6,7 +6,7 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,14 +50,14 @@ class PotShape:
         return 2 if self.key_rotation == "on-read" else 3
 
 
-Victims = slice | Sequence[Tensor]
+Victims = slice | list[Tensor]
 
 
 class NextSlot(NamedTuple):
     """Views of one layer's storage: the slot for one more token, and what that token attends to.
 
-    `keys_values` (2, batch, num_kv_heads, head_dim) before RoPE, `rotated` (batch, num_kv_heads, head_dim) the key
-    after RoPE; `seen_keys` (after RoPE) and `seen_values` (batch, num_kv_heads, num_cached + 1, head_dim).
+    `keys_values` (2, batch, num_kv_heads, 1, head_dim) before RoPE, `rotated` (batch, num_kv_heads, 1, head_dim) the
+    key after RoPE; `seen_keys` (after RoPE) and `seen_values` (batch, num_kv_heads, num_used, head_dim).
     """
 
     keys_values: Tensor
@@ -157,17 +157,21 @@ class MemoryPot:
         return replace_slots_(slots.clone(), _of_layer(self.victims, layer), new)
 
     def next_slots(self) -> list[NextSlot]:
-        """The next free slot of every layer, to be written directly instead of by `append`; `commit` counts it.
+        """The next free slot of every layer, or the victim that all heads share, to be written directly.
 
-        Only where keys after RoPE are stored.
+        It does what `append` does for one token, for all layers at once; `commit` counts it. Only where keys after
+        RoPE are stored.
         """
         assert self.rotated
-        assert self.num_free > 0
+        assert not isinstance(self.victims, list)
         slots: list[NextSlot] = []
-        for layers, at in self.layers_by_length():
+        for layers, used in self.layers_by_length():
             storage = self._storage[:, layers]
+            at = slice(used, used + 1) if self.victims is None else self.victims
+            end = used + (self.victims is None)
+            assert end <= self.shape.capacity
             keys_values, rotated = storage[:2, :, :, :, at].unbind(1), storage[2, :, :, :, at].unbind(0)
-            seen_values, seen_keys = storage[1:, :, :, :, : at + 1]
+            seen_values, seen_keys = storage[1:, :, :, :, :end]
             slots += map(NextSlot, keys_values, rotated, seen_keys.unbind(0), seen_values.unbind(0))
         return slots
 
