@@ -62,8 +62,9 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	$(BIN)/pytest -q --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --ignore=tests/browser
 
 # Without Chromium these tests skip, and say so.
 browser: setup

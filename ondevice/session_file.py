@@ -19,6 +19,7 @@ from ondevice.pot.saving import check_match, read_header, read_tensors, write_po
 from ondevice.session import Session
 
 _PREFIX = "tokens."  # of the tensors that belong to the document
+_ANSWER_SETTINGS = ("decode_policy", "key_rotation")  # free to differ: they do not touch what was read
 
 
 def save_session(session: Session, path: Path) -> None:
@@ -86,9 +87,12 @@ def saved_config(path: Path) -> EngineConfig:
 
 
 def _fingerprints(session: Session) -> dict[str, Any]:
+    method = asdict(session.config.pot) | {"chat": session.config.generation.chat}
+    for name in _ANSWER_SETTINGS:
+        del method[name]
     return {
         "model": session.loaded.fingerprint,
         "tokenizer": session.loaded.tokenizer.fingerprint,
         "dtype": str(session.loaded.dtype),
-        "method": asdict(session.config.pot) | {"chat": session.config.generation.chat},
+        "method": method,
     }

@@ -261,6 +261,16 @@ def test_saved_session_answers_the_same_and_knows_its_text(loaded, tmp_path):
     assert saved_config(tmp_path / "a.pot") == session.config
 
 
+def test_saved_session_opens_with_other_settings_for_answers(loaded, tmp_path):
+    session = engine(loaded, max_new_tokens=30).session()
+    read(session)
+    save_session(session, tmp_path / "a.pot")
+    other = engine(loaded, max_new_tokens=30, key_rotation="on-read", decode_policy="h2o")
+    again = load_session(other, tmp_path / "a.pot")
+    assert again.used_pot().nbytes < session.used_pot().nbytes
+    assert list(session.ask("q?"))[-1].text == list(again.ask("q?"))[-1].text
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
