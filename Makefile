@@ -64,7 +64,7 @@ lint: $(INSTALLED)
 
 # One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --ignore=tests/browser
 
 # Without Chromium these tests skip, and say so.
 browser: setup

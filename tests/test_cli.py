@@ -296,6 +296,7 @@ def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
 SHARED = {
     "--model", "--capacity", "--keep", "--reserve", "--catalyst", "--catalyst-text", "--novelty", "--policy",
     "--no-context-reset", "--sinks", "--adaptive-keep", "--step", "--device", "--dtype", "--quantization", "--seed",
+    "--decode-policy", "--key-rotation",
 }  # fmt: skip
 ANSWERING = {"--max-new-tokens", "--temperature", "--top-p", "--no-chat"}
 
@@ -321,9 +322,9 @@ def test_every_option_reaches_its_setting() -> None:
     options = PotOptions(
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, context_reset=False, sinks=2,
-        adaptive_keep="64,200", step=100,
+        adaptive_keep="64,200", step=100, decode_policy="h2o", key_rotation="on-read",
     )  # fmt: skip
-    pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100)
+    pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100, "h2o", "on-read")
     generation = GenerationConfig(9, 0.5, 0.9, False)
     expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, generation)
     assert options.config(AnswerOptions(9, 0.5, 0.9, False).config()) == expected
