@@ -5,6 +5,7 @@ runs it; a float32 reference stands beside each (suffix `_ref`) and is what the 
 """
 
 from ondevice.kernels.attention import attention, attention_mass
+from ondevice.kernels.paged_update import replace_paged_slots_
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate
@@ -15,6 +16,7 @@ __all__ = [
     "attention_mass",
     "keep_slots_",
     "project",
+    "replace_paged_slots_",
     "replace_slots_",
     "rotate",
     "token_loss",
