@@ -5,6 +5,7 @@ runs it; a float32 reference stands beside each (suffix `_ref`) and is what the 
 """
 
 from ondevice.kernels.attention import attention, attention_mass
+from ondevice.kernels.paged_attention import paged_attention
 from ondevice.kernels.paged_update import replace_paged_slots_
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.projection import project
@@ -15,6 +16,7 @@ __all__ = [
     "attention",
     "attention_mass",
     "keep_slots_",
+    "paged_attention",
     "project",
     "replace_paged_slots_",
     "replace_slots_",
