@@ -32,11 +32,11 @@ def replace_paged_slots_(blocks: Tensor, block_tables: Tensor, slots: Tensor, ne
     new = new.transpose(1, 2)
     if slots.dim() == 2:
         # One row of storage holds all heads of a slot. NO_BLOCK gives a negative row, which index_copy_ refuses.
-        blocks.flatten(0, 1).index_copy_(0, row.flatten(), new.flatten(0, 1))
+        blocks.view(-1, *blocks.shape[2:]).index_copy_(0, row.flatten(), new.flatten(0, 1))
         return blocks
     heads = torch.arange(num_kv_heads, device=slots.device)
     row = row.transpose(1, 2) * num_kv_heads + heads
-    blocks.flatten(0, 2).index_copy_(0, row.flatten(), new.flatten(0, 2))
+    blocks.view(-1, *blocks.shape[3:]).index_copy_(0, row.flatten(), new.flatten(0, 2))
     return blocks
 
 
