@@ -5,7 +5,7 @@ Block storage and block tables are those of `paged_update`.
 
 import torch
 from ondevice.kernels._impl import uses_triton
-from ondevice.kernels.attention import additive_mask, attention
+from ondevice.kernels.attention import additive_mask, attention, attention_mass
 from ondevice.kernels.paged_update import gather_blocks
 from torch import Tensor
 
@@ -51,6 +51,23 @@ def paged_attention_ref(
     return out.to(query.dtype)
 
 
+def paged_attention_mass(
+    query: Tensor, key_blocks: Tensor, block_tables: Tensor, lengths: Tensor, *, scale: float
+) -> Tensor:
+    """Attention that every slot receives from the newest token, summed over the query heads that share a KV head.
+
+    Args:
+        query, key_blocks, block_tables, lengths, scale: as for `paged_attention`.
+
+    Returns:
+        (batch, num_kv_heads, n) float32 for the first n slots, with n at least the largest length; 0 where unused.
+    """
+    tables = _tables_in_use(block_tables, lengths, key_blocks.shape[1])
+    used = used_slots(lengths, tables.shape[1] * key_blocks.shape[1])[:, None]
+    mask = additive_mask(used[:, None], torch.float32)
+    return attention_mass(query[:, :, None], gather_blocks(key_blocks, tables), scale=scale, mask=mask).mul_(used)
+
+
 def used_slots(lengths: Tensor, num_slots: int) -> Tensor:
     """(batch, num_slots) bool: the first `lengths` (batch,) slots of each sequence."""
     return torch.arange(num_slots, device=lengths.device) < lengths[:, None]
@@ -60,9 +77,8 @@ def _gathered(
     query: Tensor, key_blocks: Tensor, value_blocks: Tensor, block_tables: Tensor, lengths: Tensor, scale: float
 ) -> Tensor:
     """The torch path: the blocks in use are copied into logical order, the rest is masked."""
-    block_size = key_blocks.shape[1]
-    tables = block_tables[:, : max(1, -(-int(lengths.max()) // block_size))]
-    used = used_slots(lengths, tables.shape[1] * block_size)
+    tables = _tables_in_use(block_tables, lengths, key_blocks.shape[1])
+    used = used_slots(lengths, tables.shape[1] * key_blocks.shape[1])
     out = attention(
         query[:, :, None],
         gather_blocks(key_blocks, tables),
@@ -71,3 +87,8 @@ def _gathered(
         scale=scale,
     ).squeeze(2)
     return out.masked_fill_((lengths == 0)[:, None, None], 0)
+
+
+def _tables_in_use(block_tables: Tensor, lengths: Tensor, block_size: int) -> Tensor:
+    """The entries up to the longest sequence: what lies behind need not be copied."""
+    return block_tables[:, : max(1, -(-int(lengths.max()) // block_size))]
