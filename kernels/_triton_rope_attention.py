@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from ondevice.kernels._triton_paged_attention import constants
+from ondevice.kernels._triton_tiles import tile_sizes
 from torch import Tensor
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
@@ -27,8 +27,6 @@ def rotate_and_attend(
     positions = positions.expand(batch, num_kv_heads, num_slots)
     assert positions.stride(2) == 1
     out = torch.empty_like(query)
-    sizes = constants(num_heads // num_kv_heads, head_dim, 0, query.dtype)
-    del sizes["BLOCK_SIZE"]
     _compiled()[(batch, num_kv_heads)](
         query,
         keys,
@@ -45,7 +43,7 @@ def rotate_and_attend(
         positions.stride(0),
         positions.stride(1),
         ROTARY_DIM=cos.shape[-1],
-        **sizes,
+        **tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype),
     )
     return out
 

@@ -4,6 +4,7 @@ No rotated copy of the keys is kept, which takes a third off the pot; the price 
 """
 
 import torch
+from ondevice.kernels._impl import uses_triton
 from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.rope import rotate, rotate_ref
 from torch import Tensor
@@ -29,11 +30,16 @@ def rope_attention(
         positions: (batch or 1, num_kv_heads or 1, num_slots) integers, the position of each slot.
         cos, sin: (num_positions, rotary_dim), `sin` signed as for `rotate`.
         scale: factor on the scores.
-        block_size: slots rotated at a time; a block stays in the processor's cache.
+        block_size: slots that torch rotates at a time; a block stays in the processor's cache.
 
     Returns:
         (batch, num_heads, 1, head_dim), dtype of `query`.
     """
+    if uses_triton(query):
+        # Imported here: Triton is no requirement, and this path alone needs it.
+        from ondevice.kernels._triton_rope_attention import rotate_and_attend
+
+        return rotate_and_attend(query, keys, values, positions, cos, sin, scale)
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
     folded = query.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)
