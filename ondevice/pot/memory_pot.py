@@ -92,6 +92,8 @@ class MemoryPot:
         per_slot = (shape.num_layers, shape.batch, shape.num_kv_heads, shape.capacity)
         self._storage = torch.zeros(shape.num_tensors, *per_slot, shape.head_dim, dtype=dtype, device=device)
         self.keys, self.values, *third = (list(buffers.unbind()) for buffers in self._storage)
+        # Keys, values and what is kept beside the keys, layer by layer.
+        self._slots = [list(buffers.unbind()) for buffers in self._storage.unbind(1)]
         self.rotated = third[0] if shape.key_rotation == "stored" else []
         self.halves = third[0] if shape.key_rotation == "half-cache" else []
         self.workspace = torch.zeros_like(self.keys[0]) if self.halves else None
@@ -135,7 +137,7 @@ class MemoryPot:
         end = start if self.victims is not None else start + keys.shape[2]
         assert end <= self.shape.capacity, f"{end} tokens do not fit in {self.shape.capacity} slots"
         index = slice(start, end) if self.victims is None else _of_layer(self.victims, layer)
-        for buffer, new in zip(self._slot_buffers(layer), (keys, values, *third), strict=True):
+        for buffer, new in zip(self._slots[layer], (keys, values, *third), strict=True):
             replace_slots_(buffer, index, new)
         seen = self.rotated or self.keys
         return seen[layer][:, :, :end], self.values[layer][:, :, :end]
@@ -227,7 +229,7 @@ class MemoryPot:
             part[..., :num_kept] = part.gather(-1, index)
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for layer, layer_index in zip(range(layers.start, layers.stop), index, strict=True):
-            for buffer in self._slot_buffers(layer):
+            for buffer in self._slots[layer]:
                 keep_slots_(buffer, layer_index, num_cached)
             self.num_cached[layer] = num_kept
         self.is_uniform = self.is_uniform and bool((index == index[:1, :1, :1]).all())
@@ -286,7 +288,7 @@ class MemoryPot:
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
-        return [*self._slot_buffers(layer), *(t[layer] for t in self.provenance())]
+        return [*self._slots[layer], *(t[layer] for t in self.provenance())]
 
     def check_integrity(self, num_tokens: int) -> None:
         """Assert the invariants of the pot, for a document of `num_tokens` tokens read so far."""
@@ -297,7 +299,7 @@ class MemoryPot:
             assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
             assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"
             assert int(origin.max()) < max(num_tokens, 1), "a slot holds a token that was never read"
-            for buffer in (*self._slot_buffers(layer), self.positions[layer]):
+            for buffer in (*self._slots[layer], self.positions[layer]):
                 assert not bool(buffer[:, :, used:].any()), "a free slot holds data"
             for row in origin[:, :, :used].flatten(0, 1):
                 tokens = row[row >= 0]
@@ -305,10 +307,6 @@ class MemoryPot:
             for row in self.positions[layer][:, :, :used].flatten(0, 1):
                 assert row.unique().numel() == row.numel(), "two slots share a position"
                 assert used == 0 or int(row.max()) < self.next_position[layer]
-
-    def _slot_buffers(self, layer: int) -> list[Tensor]:
-        """Keys, values and what is kept beside the keys, (batch, num_kv_heads, capacity, head_dim) each."""
-        return list(self._storage[:, layer].unbind())
 
     def _commit_victims(self, victims: Victims, num_tokens: int, origin: Tensor | int) -> None:
         shape = (self.shape.batch, self.shape.num_kv_heads, num_tokens)
