@@ -9,6 +9,12 @@ from pathlib import Path
 from pypdf import PdfReader, PdfWriter
 
 FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+# As TeX embeds them: two bytes a glyph (here the letter's own code), no space, and glyph 32 as wide as any letter.
+GLYPH_FONT = (
+    b"<< /Type /Font /Subtype /Type0 /BaseFont /AAAAAA+Serif /Encoding /Identity-H /DescendantFonts ["
+    b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /AAAAAA+Serif /DW 500 /W [32 [564]] "
+    b"/CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>] >>"
+)
 IMAGE = (
     b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
     b"\nstream\n\x80\nendstream"
@@ -31,13 +37,13 @@ def plain(data: bytes) -> bytes:
     return b"<< /Length %d >>\nstream\n%s\nendstream" % (len(data), data)
 
 
-def make_pdf(path: Path, *contents: bytes, stream=plain) -> Path:
+def make_pdf(path: Path, *contents: bytes, stream=plain, font: bytes = FONT) -> Path:
     """A PDF with one page for each content stream; every page may use the font /F1 and the image /Im0."""
     kids = b" ".join(b"%d 0 R" % (5 + 2 * index) for index in range(len(contents)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [" + kids + b"] /Count %d >>" % len(contents),
-        FONT,
+        font,
         IMAGE,
     ]
     for index, content in enumerate(contents):

@@ -14,7 +14,7 @@ from pypdf.generic import ContentStream, DecodedStreamObject
 from ondevice.documents import read
 from ondevice.documents.pdf_content import TextContentStream, text_operations
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, PasswordRequired, WrongPassword
-from tests.documents_factory import IMAGE_CONTENT, deflated, encrypt, make_pdf, show
+from tests.documents_factory import GLYPH_FONT, IMAGE_CONTENT, deflated, encrypt, make_pdf, show
 
 # Enough compressed zero bytes to pass every limit when unpacked.
 BOMB = b"\x00" * 30_000_000
@@ -220,3 +220,15 @@ def test_quick_reader_leaves_the_rest_to_pypdf(content: bytes) -> None:
 def test_quick_reader_has_a_limit() -> None:
     with pytest.raises(LimitReachedError):
         text_operations(b"1 " * 500_000)
+
+
+def test_words_set_apart_without_space_characters_stay_apart(tmp_path) -> None:
+    """A font of glyph numbers without a space: a gap of a quarter em is a space, kerning is none."""
+
+    def glyphs(word: str) -> bytes:
+        return b"<" + word.encode("utf-16-be").hex().encode() + b">"
+
+    words = b"-250".join([glyphs("plain"), glyphs("w") + b"-40" + glyphs("ords"), glyphs("apart")])
+    content = b"BT /F1 12 Tf 50 700 Td [" + words + b"] TJ ET"
+    document = read(make_pdf(tmp_path / "a.pdf", content, font=GLYPH_FONT))
+    assert document.pages[0].text == "plain words apart\n"

@@ -10,6 +10,7 @@ import pypdf
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
 
+from ondevice.documents.pdf_fonts import mend_space_widths
 from ondevice.documents.pdf_page import DamageCounter, read_page
 from ondevice.documents.pdf_repair import with_new_end
 from ondevice.documents.reader import Reader, Request
@@ -42,6 +43,7 @@ def open_pdf(request: Request) -> Reader:
     """Open the file, with the empty password or the one given."""
     # A context variable, set for the whole life of the worker.
     pypdf.overwrite_configuration(**_CONFIGURATION)
+    mend_space_widths()
     try:
         reader = _open(request)
         num_pages = len(reader.pages)
