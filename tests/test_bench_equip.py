@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ondevice.bench.equip_baselines import GatherAppendCache, ShiftAppendCache
 from ondevice.bench.equip_compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
+from ondevice.model._transformers import transformers
 from ondevice.model.decoder import Decoder
+from ondevice.model.random_model import SHAPES, random_model
 from tests.tiny import tiny_loaded
 
 LAYERS, BATCH, HEADS, DIM = 2, 2, 3, 16
@@ -182,3 +184,26 @@ def test_cutting_in_place_keeps_the_same_tokens_in_another_order(seed: int) -> N
     assert in_place[0].data_ptr() == address
     assert in_place[0].shape == copied[0].shape
     torch.testing.assert_close(attention(query, *in_place, scale=0.25), expected)
+
+
+# -- random models -----------------------------------------------------------------------------------
+
+
+def test_a_random_model_is_a_model_like_any_other() -> None:
+    loaded = random_model("llama-2-like-small")
+    ids = torch.as_tensor(loaded.tokenizer.encode("Bread and ß.")[0], dtype=torch.int64)[None]
+    assert loaded.tokenizer.decode(ids[0].tolist()) == "Bread and ß."
+    expected = loaded.model(ids).logits
+    decoder = Decoder(loaded.model)
+    logits = decoder.logits(decoder.forward(ids, decoder.new_pot(20)).hidden_states)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert 0.1 < float(logits.std()) < 10.0
+    assert torch.equal(random_model("llama-2-like-small").model(ids).logits, expected)
+    assert not torch.equal(random_model("llama-2-like-small", seed=1).model(ids).logits, expected)
+
+
+@pytest.mark.parametrize(("name", "num_parameters"), [("llama-2-like", 826_345_472), ("llama-3.1-8b", 8_030_261_248)])
+def test_random_shapes_have_the_size_of_what_they_stand_for(name: str, num_parameters: int) -> None:
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(SHAPES[name].config())
+    assert sum(parameter.numel() for parameter in model.parameters()) == num_parameters
