@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,20 @@ from torch import Tensor
 
 from ondevice.bench.equip_baselines import GatherAppendCache, ShiftAppendCache
 from ondevice.bench.equip_compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
+from ondevice.bench.equip_update import (
+    EQUIP,
+    H2O,
+    QUICK_CUTS,
+    STREAMING,
+    WITH_ROTATED,
+    UpdateCase,
+    cut_contenders,
+    run_cuts,
+    run_updates,
+    update_contenders,
+)
+from ondevice.bench.equip_update import summary_of as update_summary
+from ondevice.bench.turns import speedup_row, take_turns
 from ondevice.model._transformers import transformers
 from ondevice.model.decoder import Decoder
 from ondevice.model.random_model import SHAPES, random_model
@@ -184,6 +199,48 @@ def test_cutting_in_place_keeps_the_same_tokens_in_another_order(seed: int) -> N
     assert in_place[0].data_ptr() == address
     assert in_place[0].shape == copied[0].shape
     torch.testing.assert_close(attention(query, *in_place, scale=0.25), expected)
+
+
+# -- the update alone --------------------------------------------------------------------------------
+
+
+def test_an_update_in_place_holds_the_same_tokens_as_one_by_copies() -> None:
+    case = UpdateCase(batch=2, heads=3, head_dim=DIM, cache=40, evicted=6)
+    query = torch.randn(2, 3, 1, DIM, generator=torch.Generator().manual_seed(5))
+    for method in (STREAMING, H2O):
+        contenders = update_contenders(case, torch.device("cpu"))
+        expected = attention(query, *contenders[method](), scale=0.25)  # leaves the buffers as they are
+        updated = contenders[EQUIP + method]()
+        assert updated[0].shape == (2, 3, 40, DIM)
+        torch.testing.assert_close(attention(query, *updated, scale=0.25), expected)
+    assert len(update_contenders(case, torch.device("cpu"))[WITH_ROTATED]()) == 3
+
+
+def test_both_ways_to_cut_give_the_same_attention() -> None:
+    for method, contenders in cut_contenders(QUICK_CUTS[0], torch.device("cpu")).items():
+        torch.testing.assert_close(contenders[EQUIP + method](), contenders[method]())
+
+
+def test_updates_give_rows_and_a_mean_and_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, device = UpdateCase(1, 2, DIM, 40, 6), torch.device("cpu")
+    monkeypatch.setattr("ondevice.bench.equip_update.free_memory_bytes", lambda device: 10 * case.nbytes)
+    rows, left_out = run_updates([case, replace(case, batch=8)], device, 0.0)
+    assert left_out == "KV update at batch 8, 2 heads of 16 left out: it takes 0.0 GB, and 0.0 GB are free."
+    assert {row.n for row in rows} == {5}
+    assert rows[0].case == {"batch": 1, "heads": 2, "head_dim": DIM, "cache": 40, "evicted": 6}
+    assert set(update_summary(rows)) == {"kv_update_vs_shift_geomean", "kv_update_vs_gather_geomean"}
+    assert all(value > 0 for value in update_summary(rows).values())
+    cuts = [row for rows in run_cuts(QUICK_CUTS, device, 0.0) for row in rows]
+    assert {row.contender for row in cuts} == {"SnapKV", "EQUIP SnapKV", "LagKV", "EQUIP LagKV"}
+
+
+def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
+    calls: list[str] = []
+    contenders = {name: lambda name=name: calls.append(name) for name in "ab"}
+    seconds = take_turns(contenders, torch.device("cpu"), min_rounds=3, max_rounds=9, budget_seconds=0.0)
+    assert calls == ["a", "b"] * 4
+    assert [len(values) for values in seconds.values()] == [3, 3]
+    assert speedup_row({"a": [1.0, 4.0, 9.0], "b": [1.0, 2.0, 3.0]}, {}, "m", "b", "a").p50 == 2.0
 
 
 # -- random models -----------------------------------------------------------------------------------

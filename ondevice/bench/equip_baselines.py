@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ondevice.pot.memory_pot import Victims
+
 
 class _Cache:
     """The bookkeeping of both: every layer holds equally many tokens, in new tensors after every step.
@@ -18,9 +20,8 @@ class _Cache:
         keys, values: one tensor a layer, (batch, num_kv_heads, num_cached, head_dim); empty before the first token.
     """
 
-    victims = None
-
     def __init__(self, num_layers: int, capacity: int) -> None:
+        self.victims: Victims | None = None
         self.capacity = capacity
         self.num_cached = [0] * num_layers
         self.next_position = [0] * num_layers
