@@ -62,6 +62,8 @@ class ShiftAppendCache(_Cache):
         caches_halves: shift and append `rotate_half(keys)` too, instead of computing it anew.
     """
 
+    observes = False
+
     def __init__(
         self, num_layers: int, capacity: int, num_sinks: int, cos: Tensor, sin: Tensor, *, caches_halves: bool = False
     ) -> None:
@@ -123,6 +125,8 @@ class GatherAppendCache(_Cache):
         num_sinks, num_recent: first and last tokens, which stay whatever they receive.
     """
 
+    observes = True
+
     def __init__(self, num_layers: int, capacity: int, num_sinks: int, num_recent: int) -> None:
         super().__init__(num_layers, capacity)
         self._num_sinks, self._num_recent = num_sinks, num_recent
@@ -147,7 +151,7 @@ class GatherAppendCache(_Cache):
     def observe(self, mass: list[Tensor]) -> None:
         """Add what the new tokens attended to, for each layer (batch, num_kv_heads, num_cached)."""
         for layer, received in enumerate(mass):
-            self._scores[layer] = self._scores[layer] + received
+            self._scores[layer] = self._scores[layer] + received.float()
 
     def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append; returns all keys (after RoPE) and values. Arguments as for `ShiftAppendCache.append`."""

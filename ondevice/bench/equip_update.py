@@ -15,17 +15,13 @@ from torch import Tensor
 
 from ondevice.bench.equip_baselines import gathered
 from ondevice.bench.equip_compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
-from ondevice.bench.turns import mean_speedup, speedup_row, take_turns, time_rows
+from ondevice.bench.equip_sides import EQUIP, H2O, NUM_SINKS, STREAMING
+from ondevice.bench.turns import LeftOut, mean_speedup, room_for, speedup_row, take_turns, time_rows
 from ondevice.kernels import attention, replace_slots_
-from ondevice.model.placement import free_memory_bytes
 from ondevice.results import Row
 
-STREAMING, H2O = "StreamingLLM", "H2O"
-EQUIP = "EQUIP "  # before the name of what it does in place
 WITH_ROTATED = f"{EQUIP}{STREAMING}, keys after RoPE too"
 UPDATE, CUT = "KV update", "cut and attention"
-_SINKS = 4
-_SPARE = 0.9  # of the free memory; the rest is for what others take meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +74,18 @@ CUTS = (CutCase("Llama 2 7B", 8, 32), CutCase("OPT 13B", 8, 40))
 QUICK_CUTS = (CutCase("small", 2, 4, 32, 256, 128, 48),)
 
 
-def run_updates(cases: Sequence[UpdateCase], device: torch.device, budget_seconds: float) -> Iterator[list[Row] | str]:
+def run_updates(
+    cases: Sequence[UpdateCase], device: torch.device, budget_seconds: float
+) -> Iterator[list[Row] | LeftOut]:
     """Rows of case after case, or why one was left out.
 
     Args:
         budget_seconds: for each case, beyond the five rounds that it gets anyway.
     """
     for case in cases:
-        needed, free = 6 * case.nbytes, free_memory_bytes(device)
-        if needed > _SPARE * free:
-            yield f"{_name(case)} left out: it takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free."
+        what = f"The update at batch {case.batch} with {case.heads} heads of {case.head_dim}"
+        if missing := room_for(what, 6 * case.nbytes, device):
+            yield missing
             continue
         seconds = take_turns(update_contenders(case, device), device, budget_seconds=budget_seconds)
         shown: dict[str, object] = asdict(case)
@@ -110,8 +108,8 @@ def run_cuts(cases: Sequence[CutCase], device: torch.device, budget_seconds: flo
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:
     """Geometric means over all cases of Table 6."""
     return {
-        "kv_update_vs_shift_geomean": mean_speedup(rows, UPDATE, EQUIP + STREAMING),
-        "kv_update_vs_gather_geomean": mean_speedup(rows, UPDATE, EQUIP + H2O),
+        "kv_update_vs_shift_geomean": mean_speedup(rows, [UPDATE], EQUIP + STREAMING),
+        "kv_update_vs_gather_geomean": mean_speedup(rows, [UPDATE], EQUIP + H2O),
     }
 
 
@@ -126,13 +124,13 @@ def update_contenders(case: UpdateCase, device: torch.device) -> dict[str, Calla
     keys_values = cached[:2]
     new = [tensor[:, :, -case.evicted :] + 1.0 for tensor in keys_values]
     # The oldest tokens move on through the buffer, as they do while decoding.
-    oldest = cycle(range(_SINKS, case.cache - case.evicted + 1, case.evicted))
+    oldest = cycle(range(NUM_SINKS, case.cache - case.evicted + 1, case.evicted))
     evicted = torch.rand(cached[0].shape[:3], device=device, generator=generator).argsort(-1)[..., : case.evicted]
 
     def shift() -> list[Tensor]:
-        recent = slice(_SINKS + case.evicted, case.cache)
+        recent = slice(NUM_SINKS + case.evicted, case.cache)
         return [
-            torch.cat((old[:, :, :_SINKS], old[:, :, recent], added), 2)
+            torch.cat((old[:, :, :NUM_SINKS], old[:, :, recent], added), 2)
             for old, added in zip(keys_values, new, strict=True)
         ]
 
@@ -164,7 +162,7 @@ def cut_contenders(case: CutCase, device: torch.device) -> dict[str, dict[str, C
     scale = case.head_dim**-0.5
     choices = {
         "SnapKV": snapkv(query, keys, case.cache, scale=scale),
-        "LagKV": lagkv(keys, values, case.cache, num_sinks=_SINKS, lag=case.lag),
+        "LagKV": lagkv(keys, values, case.cache, num_sinks=NUM_SINKS, lag=case.lag),
     }
     query = query[:, :, -1:].clone()
 
@@ -177,7 +175,3 @@ def cut_contenders(case: CutCase, device: torch.device) -> dict[str, dict[str, C
         }
 
     return {method: both(method, choice) for method, choice in choices.items()}
-
-
-def _name(case: UpdateCase) -> str:
-    return f"KV update at batch {case.batch}, {case.heads} heads of {case.head_dim}"

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ondevice.bench.reference import synchronize
+from ondevice.model.placement import free_memory_bytes
 from ondevice.results import Row, row
 
+_SPARE = 0.9  # of the free memory; the rest is for what others take meanwhile
+
 Seconds = dict[str, list[float]]  # of each contender; values of one round have the same index
+
+
+class LeftOut(NamedTuple):
+    """A case that was not measured, and why: a sentence."""
+
+    reason: str
 
 
 def take_turns(
@@ -60,7 +69,16 @@ def speedup_row(seconds: Seconds, case: dict[str, Any], metric: str, fast: str, 
     return row(fast, case, f"{metric}, speedup", "x", ratios)
 
 
-def mean_speedup(rows: Sequence[Row], metric: str, fast: str) -> float:
-    """The geometric mean over all cases among `rows`; NaN where there are none."""
-    values = [row.p50 for row in rows if (row.contender, row.metric) == (fast, f"{metric}, speedup")]
+def mean_speedup(rows: Sequence[Row], metrics: Sequence[str], fast: str) -> float:
+    """The geometric mean over all cases of some metrics among `rows`; NaN where there are none."""
+    names = {f"{metric}, speedup" for metric in metrics}
+    values = [row.p50 for row in rows if row.contender == fast and row.metric in names]
     return float(np.exp(np.mean(np.log(values)))) if values else float("nan")
+
+
+def room_for(what: str, num_bytes: int, device: torch.device) -> LeftOut | None:
+    """Why `what` must be left out, if that many bytes are not free."""
+    free = free_memory_bytes(device)
+    if num_bytes <= _SPARE * free:
+        return None
+    return LeftOut(f"{what} left out: it takes {num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.")

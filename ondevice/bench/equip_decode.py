@@ -1,0 +1,230 @@
+"""Decoding with EQUIP beside StreamingLLM and H2O by copies: latency once the cache is full, and whole sequences.
+
+A step of a model that does not fit into caches takes a second, so nobody waits for 4,096 of them: the time of a
+sequence is a sum of sampled steps. Steps are timed at some lengths of the growing cache and, many more, with the full
+one; between the lengths a straight line is assumed, and every step with the full cache counts as the sampled ones.
+`run_validation` runs one small sequence whole beside that sum. The prompt is one token: all of the sequence is
+decoded. Not sampled: EQUIP counts positions anew once in 3 x capacity steps, which takes as long as one of
+StreamingLLM's steps; and no side samples or streams its tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ondevice.bench.equip_sides import (
+    EQUIP,
+    H2O,
+    PAIRS,
+    STREAMING,
+    Builder,
+    Side,
+    in_place,
+    in_place_recompute,
+    prefilled,
+    shift_append,
+    shift_append_halves,
+)
+from ondevice.bench.reference import synchronize
+from ondevice.bench.turns import LeftOut, Seconds, mean_speedup, room_for, speedup_row, take_turns, time_rows
+from ondevice.model.decoder import Decoder
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.results import Row, row
+from ondevice.rss import return_free_memory
+
+LATENCY = "inter-token latency, cache full"
+BREAKDOWN = "inter-token latency by optimisation"
+_LARGE_BATCH = 8  # from here on the paper promises its speedups
+_GROWING_ROUNDS = 3  # at each length of the growing cache
+_TEMPORARY = 1.1  # what a step allocates beside the caches, relative to them
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """Which cases are measured on one model.
+
+    Attributes:
+        name: of the model, in the rows.
+        batches, caches: sizes; every combination is a case.
+        sequences: lengths of whole sequences, tokens; those within the cache are left out.
+        budget_seconds: for the steps with a full cache, beyond the five rounds that every case gets.
+    """
+
+    name: str
+    batches: tuple[int, ...]
+    caches: tuple[int, ...]
+    sequences: tuple[int, ...]
+    budget_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Sampled steps of both sides of one pair: seconds at lengths of the growing cache, and with the full one."""
+
+    capacity: int
+    growing: dict[int, Seconds]
+    full: Seconds
+
+    def sequence(self, num_tokens: int) -> Seconds:
+        """Seconds for a whole sequence, once for every round with the full cache."""
+        lengths = np.arange(min(num_tokens, self.capacity))
+        totals: Seconds = {}
+        for name, full in self.full.items():
+            sampled = [float(np.median(seconds[name])) for seconds in self.growing.values()]
+            before = float(np.interp(lengths, list(self.growing), sampled).sum())
+            totals[name] = [before + max(num_tokens - self.capacity, 0) * step for step in full]
+        return totals
+
+
+def run_decoding(decoder: Decoder, plan: DecodePlan) -> Iterator[list[Row] | LeftOut]:
+    """Rows of case after case, or why one was left out."""
+    source = prefilled(decoder, max(plan.caches))
+    for capacity in plan.caches:
+        for batch in plan.batches:
+            case = {"batch": batch, "cache": capacity}
+            for method, builders in PAIRS.items():
+                needed = int(_TEMPORARY * 2.5 * kv_bytes(decoder, capacity, batch))
+                if missing := room_for(
+                    f"{method} on {plan.name}, batch {batch}, cache {capacity}", needed, decoder.device
+                ):
+                    yield missing
+                    continue
+                steps = sample_steps(decoder, builders, source, capacity, batch, plan.budget_seconds)
+                yield _rows(steps, method, plan, case)
+                return_free_memory()
+
+
+def run_breakdown(
+    decoder: Decoder, name: str, capacity: int, batch: int, budget_seconds: float
+) -> Iterator[list[Row] | LeftOut]:
+    """What every optimisation is worth, alone and together (figure 8b), and how many bytes its cache takes."""
+    needed = int(_TEMPORARY * 8.5 * kv_bytes(decoder, capacity, batch))
+    if missing := room_for(f"The breakdown on {name}, batch {batch}, cache {capacity}", needed, decoder.device):
+        yield missing
+        return
+    builders: tuple[Builder, ...] = (
+        shift_append,
+        shift_append_halves,
+        in_place_recompute,
+        in_place("half-cache", f"{STREAMING} + in place + RoPE caching"),
+        in_place("stored", f"{STREAMING} + in place + sink-only rotation"),
+        in_place("on-read", f"{STREAMING} + in place + rotation while reading"),
+    )
+    source = prefilled(decoder, capacity)
+    sides = [build(decoder, capacity, batch) for build in builders]
+    for side in sides:
+        side.fill(source, capacity, batch)
+    seconds = _timed_steps(sides, batch, budget_seconds)
+    case = {"model": name, "batch": batch, "cache": capacity}
+    yield [
+        *time_rows(seconds, case, BREAKDOWN),
+        *(speedup_row(seconds, case, BREAKDOWN, side.name, STREAMING) for side in sides[1:]),
+        *(row(side.name, case, "cache size", "bytes", [side.cache.nbytes]) for side in sides),
+        *(row(side.name, case, "memory beyond keys and values", "bytes",
+              [side.cache.nbytes - kv_bytes(decoder, capacity, batch)]) for side in sides),
+    ]  # fmt: skip
+
+
+def run_validation(decoder: Decoder, name: str, capacity: int, batch: int, num_tokens: int) -> list[Row]:
+    """One sequence really run, beside the sum of sampled steps."""
+    builders = PAIRS[STREAMING]
+    steps = sample_steps(decoder, builders, prefilled(decoder, capacity), capacity, batch, 5.0)
+    case = {"model": name, "batch": batch, "cache": capacity, "sequence": num_tokens}
+    rows = []
+    for build in builders:
+        side = build(decoder, capacity, batch)
+        really = _whole_sequence(side, batch, num_tokens)
+        summed = steps.sequence(num_tokens)[side.name]
+        rows += [
+            row(side.name, case, "end to end, from sampled steps", "s", summed),
+            row(side.name, case, "end to end, really run", "s", [really]),
+            row(side.name, case, "sampled steps over really run", "x", [seconds / really for seconds in summed]),
+        ]
+    return rows
+
+
+def sample_steps(
+    decoder: Decoder, builders: Sequence[Builder], source: MemoryPot, capacity: int, batch: int, budget_seconds: float
+) -> Steps:
+    """Fill the caches of some contenders step by step to their capacity, and time them in turn on the way."""
+    sides = [build(decoder, capacity, batch) for build in builders]
+    growing = {}
+    for length in (capacity // 8, capacity // 2, capacity - 2 * _GROWING_ROUNDS):
+        for side in sides:
+            side.fill(source, length, batch)
+        growing[length] = _timed_steps(sides, batch, 0.0, _GROWING_ROUNDS)
+    for side in sides:
+        side.fill(source, capacity, batch)
+    return Steps(capacity, growing, _timed_steps(sides, batch, budget_seconds))
+
+
+def kv_bytes(decoder: Decoder, capacity: int, batch: int) -> int:
+    """Bytes of the keys and values alone."""
+    parts = decoder.parts
+    return 2 * len(parts.layers) * batch * parts.num_kv_heads * capacity * parts.head_dim * decoder.dtype.itemsize
+
+
+def summary_of(rows: Sequence[Row], plan: DecodePlan) -> dict[str, float]:
+    """Geometric means over the sequences of one model, at the batch sizes of which the paper speaks."""
+    large = [row for row in rows if row.case.get("batch", 0) >= _LARGE_BATCH]
+    metrics = [end_to_end(sequence) for sequence in plan.sequences]
+    return {
+        f"end_to_end_vs_{key}_geomean": mean_speedup(large, metrics, on(EQUIP + method, plan))
+        for key, method in (("streaming", STREAMING), ("h2o", H2O))
+    }
+
+
+def end_to_end(num_tokens: int) -> str:
+    """The name of the metric."""
+    return f"end to end, {num_tokens:,} tokens, from sampled steps"
+
+
+def on(contender: str, plan: DecodePlan) -> str:
+    """The contender's name on one model."""
+    return f"{contender} on {plan.name}"
+
+
+def _rows(steps: Steps, method: str, plan: DecodePlan, case: dict[str, Any]) -> list[Row]:
+    def named(seconds: Seconds) -> Seconds:
+        return {on(name, plan): values for name, values in seconds.items()}
+
+    ours, theirs = on(EQUIP + method, plan), on(method, plan)
+    full = named(steps.full)
+    rows = [*time_rows(full, case, LATENCY), speedup_row(full, case, LATENCY, ours, theirs)]
+    for num_tokens in plan.sequences:
+        if num_tokens > steps.capacity:
+            rows.append(speedup_row(named(steps.sequence(num_tokens)), case, end_to_end(num_tokens), ours, theirs))
+    return rows
+
+
+def _timed_steps(sides: Sequence[Side], batch: int, budget_seconds: float, rounds: int | None = None) -> Seconds:
+    """Steps of some sides in turn, of one token for every sequence of the batch."""
+    device = sides[0].decoder.device
+    ids = torch.randint(0, sides[0].decoder.parts.vocab_size, (batch, 1), device=device)
+    contenders = {side.name: _stepping(side, ids) for side in sides}
+    return take_turns(
+        contenders, device, min_rounds=rounds or 5, max_rounds=rounds or 25, budget_seconds=budget_seconds
+    )
+
+
+def _stepping(side: Side, ids: Tensor) -> Any:
+    return lambda: side.step(ids).argmax(dim=-1)
+
+
+def _whole_sequence(side: Side, batch: int, num_tokens: int) -> float:
+    """Seconds for greedy decoding of a sequence from its first token on."""
+    device = side.decoder.device
+    ids = torch.zeros(batch, 1, dtype=torch.int64, device=device)
+    synchronize(device)
+    began = time.perf_counter()
+    for _ in range(num_tokens):
+        ids = side.step(ids)[:, -1:].argmax(dim=-1)
+    synchronize(device)
+    return time.perf_counter() - began
