@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from ondevice.kernels import attention
 from ondevice.kernels.rope import rotate_ref
 from torch import Tensor
+from typer.testing import CliRunner
 
+from ondevice.bench import equip_proof, equip_update
+from ondevice.bench.equip import own_text
 from ondevice.bench.equip_baselines import GatherAppendCache, ShiftAppendCache
 from ondevice.bench.equip_compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
-from ondevice.bench.equip_update import (
+from ondevice.bench.equip_decode import (
+    LATENCY,
+    DecodePlan,
+    Steps,
+    means_of,
+    run_breakdown,
+    run_decoding,
+    run_validation,
+)
+from ondevice.bench.equip_proof import greedy_tokens, perplexity, sdpa_deviation
+from ondevice.bench.equip_sides import (
     EQUIP,
     H2O,
-    QUICK_CUTS,
+    PAIRS,
     STREAMING,
+    Side,
+    in_place,
+    in_place_recompute,
+    new_decoder,
+    plain_angles,
+    prefilled,
+    shift_append,
+    shift_append_halves,
+)
+from ondevice.bench.equip_update import (
+    QUICK_CUTS,
     WITH_ROTATED,
     UpdateCase,
     cut_contenders,
@@ -25,12 +52,15 @@ from ondevice.bench.equip_update import (
     run_updates,
     update_contenders,
 )
-from ondevice.bench.equip_update import summary_of as update_summary
-from ondevice.bench.turns import speedup_row, take_turns
+from ondevice.bench.turns import LeftOut, speedup_row, take_turns
+from ondevice.cli import app
+from ondevice.errors import ConfigError
 from ondevice.model._transformers import transformers
 from ondevice.model.decoder import Decoder
 from ondevice.model.random_model import SHAPES, random_model
-from tests.tiny import tiny_loaded
+from ondevice.pot.eviction import SinkRecent
+from ondevice.rss import kept_memory
+from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 
 LAYERS, BATCH, HEADS, DIM = 2, 2, 3, 16
 CAPACITY, SINKS = 12, 2
@@ -145,11 +175,6 @@ def test_until_they_are_full_the_baselines_are_plain_caches(make) -> None:
     torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-4, rtol=1e-4)
 
 
-def plain_angles(decoder: Decoder, num_positions: int) -> tuple[Tensor, Tensor]:
-    cos, sin = decoder.parts.rotary(torch.empty(0), torch.arange(num_positions)[None])
-    return cos[0], sin[0]
-
-
 # -- cutting a long cache down -----------------------------------------------------------------------
 
 
@@ -223,13 +248,16 @@ def test_both_ways_to_cut_give_the_same_attention() -> None:
 
 def test_updates_give_rows_and_a_mean_and_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     case, device = UpdateCase(1, 2, DIM, 40, 6), torch.device("cpu")
-    monkeypatch.setattr("ondevice.bench.equip_update.free_memory_bytes", lambda device: 10 * case.nbytes)
+    monkeypatch.setattr("ondevice.bench.turns.free_memory_bytes", lambda device: 10 * case.nbytes)
     rows, left_out = run_updates([case, replace(case, batch=8)], device, 0.0)
-    assert left_out == "KV update at batch 8, 2 heads of 16 left out: it takes 0.0 GB, and 0.0 GB are free."
+    assert isinstance(left_out, LeftOut)
+    assert left_out.reason.startswith("The update at batch 8 with 2 heads of 16 left out: it takes")
     assert {row.n for row in rows} == {5}
     assert rows[0].case == {"batch": 1, "heads": 2, "head_dim": DIM, "cache": 40, "evicted": 6}
-    assert set(update_summary(rows)) == {"kv_update_vs_shift_geomean", "kv_update_vs_gather_geomean"}
-    assert all(value > 0 for value in update_summary(rows).values())
+    means = equip_update.means_of(rows)
+    assert set(means) == {"kv_update_vs_shift", "kv_update_vs_gather"}
+    assert all(mean is not None and mean > 0 for mean in means.values())
+    assert set(equip_update.means_of(rows, " elsewhere").values()) == {None}
     cuts = [row for rows in run_cuts(QUICK_CUTS, device, 0.0) for row in rows]
     assert {row.contender for row in cuts} == {"SnapKV", "EQUIP SnapKV", "LagKV", "EQUIP LagKV"}
 
@@ -241,6 +269,227 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
     assert calls == ["a", "b"] * 4
     assert [len(values) for values in seconds.values()] == [3, 3]
     assert speedup_row({"a": [1.0, 4.0, 9.0], "b": [1.0, 2.0, 3.0]}, {}, "m", "b", "a").p50 == 2.0
+
+
+# -- decoding ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return new_decoder(tiny_loaded().model)
+
+
+def ids(batch: int, num_tokens: int) -> Tensor:
+    return torch.randint(0, 256, (batch, num_tokens), generator=torch.Generator().manual_seed(num_tokens))
+
+
+BUILDERS = {
+    "copies": shift_append,
+    "RoPE caching": shift_append_halves,
+    "in place, RoPE anew": in_place_recompute,
+    "stored": in_place("stored"),
+    "half-cache": in_place("half-cache"),
+    "on-read": in_place("on-read"),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_way_to_stream_computes_the_same(decoder: Decoder, name: str) -> None:
+    sides = [build(decoder, 24, 2) for build in (shift_append, BUILDERS[name])]
+    for part in (ids(2, 20), *ids(2, 60).split(1, dim=1)):
+        expected, logits = (side.step(part) for side in sides)
+        torch.testing.assert_close(logits, expected, atol=2e-3, rtol=2e-3)
+    assert [side.cache.num_cached for side in sides] == [[24] * 3] * 2
+
+
+@pytest.mark.parametrize("num_tokens", [1, 3])
+@pytest.mark.parametrize("method", PAIRS)
+def test_both_sides_of_a_pair_compute_the_same(decoder: Decoder, method: str, num_tokens: int) -> None:
+    sides = [build(decoder, 24, 2) for build in PAIRS[method]]
+    for part in (ids(2, 24), *ids(2, 60).split(num_tokens, dim=1)):
+        expected, logits = (side.step(part) for side in sides)
+        torch.testing.assert_close(logits, expected, atol=2e-3, rtol=2e-3)
+    assert [side.name for side in sides] == [method, EQUIP + method]
+
+
+@pytest.mark.parametrize("method", PAIRS)
+def test_caches_filled_from_a_pot_are_as_if_they_had_read_it(decoder: Decoder, method: str) -> None:
+    source = prefilled(decoder, 24)
+    read = torch.randint(0, 260, (1, 24), generator=torch.Generator().manual_seed(0))
+    for build in PAIRS[method]:
+        filled, reading = build(decoder, 24, 2), build(decoder, 24, 2)
+        filled.fill(source, 10, 2)
+        filled.fill(source, 23, 2)
+        reading.step(read[:, :23].expand(2, -1))
+        torch.testing.assert_close(filled.step(ids(2, 1)), reading.step(ids(2, 1)), atol=1e-4, rtol=1e-4)
+
+
+def test_models_that_the_baselines_do_not_know_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no sliding windows"):
+        new_decoder(tiny_loaded("mistral", sliding_window=16).model)
+
+
+def test_a_sequence_is_the_sum_of_its_steps() -> None:
+    growing = {2: {"a": [1.0, 3.0]}, 6: {"a": [4.0]}}  # 2 s at 2 tokens, 4 s at 6, a line between, flat outside
+    steps = Steps(8, growing, {"a": [10.0, 20.0]})
+    before = 2 + 2 + 2 + 2.5 + 3 + 3.5 + 4 + 4
+    assert steps.sequence(11) == {"a": [before + 30.0, before + 60.0]}
+    assert steps.sequence(4) == {"a": [2 + 2 + 2 + 2.5] * 2}
+
+
+def test_decoding_gives_latencies_and_sequences_for_every_case(decoder: Decoder) -> None:
+    plan = DecodePlan("tiny", (1, 8), (32,), (16, 64), 0.0)
+    rows = [row for rows in run_decoding(decoder, plan) for row in rows]
+    assert all(row.n >= 5 for row in rows)
+    assert {(row.case["batch"], row.case["cache"]) for row in rows} == {(1, 32), (8, 32)}
+    assert {row.metric for row in rows} == {
+        LATENCY,
+        f"{LATENCY}, speedup",
+        "end to end, 64 tokens, from sampled steps, speedup",  # 16 tokens fit: nothing is evicted
+    }
+    means = means_of(rows, plan)
+    large = [row for row in rows if row.metric.startswith("end") and row.case["batch"] == 8]
+    assert means == {
+        f"end_to_end_vs_{key}": pytest.approx(row.p50) for key, row in zip(("streaming", "h2o"), large, strict=True)
+    }
+
+
+def test_cases_that_do_not_fit_are_left_out_with_a_reason(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ondevice.bench.turns.free_memory_bytes", lambda device: 1000)
+    items = [
+        *run_decoding(decoder, DecodePlan("tiny", (4,), (32,), (64,), 0.0)),
+        *run_breakdown(decoder, "t", 32, 4, 0.0),
+    ]
+    assert [type(item) for item in items] == [LeftOut] * 3
+    assert items[0].reason.startswith("StreamingLLM on tiny, batch 4, cache 32 left out: it takes")
+
+
+def test_the_breakdown_tells_what_every_optimisation_costs_in_memory(decoder: Decoder) -> None:
+    (rows,) = run_breakdown(decoder, "tiny", 32, 2, 0.0)
+    sizes = {row.contender: row.p50 for row in rows if row.metric == "cache size"}
+    one = 3 * 2 * 2 * 32 * 16 * 4  # layers, batch, KV heads, slots, head_dim, float32: keys or values
+    pot = 3 * 2 * 2 * 32 * 16  # positions, origin, importance, novelty
+    assert list(sizes.values()) == [2 * one, 3 * one, 2 * one, 3 * one + one // 3 + pot, 3 * one + pot, 2 * one + pot]
+    beyond = {row.contender: row.p50 for row in rows if row.metric == "memory beyond keys and values"}
+    assert beyond == {name: size - 2 * one for name, size in sizes.items()}
+
+
+def test_a_sequence_is_really_run_beside_its_sum(decoder: Decoder) -> None:
+    rows = run_validation(decoder, "tiny", 32, 2, 48)
+    assert {(row.contender, row.metric) for row in rows} == {
+        (side, metric)
+        for side in (STREAMING, EQUIP + STREAMING)
+        for metric in ("end to end, from sampled steps", "end to end, really run", "sampled steps over really run")
+    }
+
+
+# -- proofs ------------------------------------------------------------------------------------------
+
+
+def test_attention_deviates_by_rounding_in_float64_only() -> None:
+    model = tiny_loaded().model
+    rows = sdpa_deviation(model, ids(1, 60), 24)
+    assert [row.contender for row in rows] == [
+        "EQUIP StreamingLLM",
+        "EQUIP H2O",
+        "EQUIP StreamingLLM",
+        "EQUIP StreamingLLM",
+    ]
+    assert [row.case["keys"] for row in rows] == ["stored", "stored", "half-cache", "on-read"]
+    assert all(0.0 <= row.p50 < 1e-9 for row in rows)
+    assert model.dtype == torch.float32
+
+
+def test_the_proofs_find_out_a_side_that_computes_something_else(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(decoder: Decoder, capacity: int, batch: int) -> Side:
+        side = in_place("stored")(decoder, capacity, batch)
+        side.rule = SinkRecent(side.cache, 1, decoder.rotate_keys)  # forgets sinks that the other side keeps
+        return side
+
+    monkeypatch.setitem(PAIRS, STREAMING, (shift_append, wrong))
+    rows = [*sdpa_deviation(tiny_loaded().model, ids(1, 60), 24)]
+    rows += greedy_tokens(decoder, ids(1, 8), 24, {STREAMING: 60}, lambda share: None)
+    rows += perplexity(decoder, ids(1, 60), [24], lambda share: None)
+    summary = equip_proof.summary_of(rows)
+    assert summary["max_sdpa_deviation_float64"] > 1e-3
+    assert summary["greedy_tokens_equal"] == 0.0
+    assert summary["max_perplexity_difference"] > 1e-4
+
+
+def test_tokens_and_perplexity_are_the_same_on_both_sides(decoder: Decoder) -> None:
+    shares: list[float] = []
+    rows = greedy_tokens(decoder, ids(1, 8), 24, {STREAMING: 80, H2O: 40}, shares.append)
+    rows += perplexity(decoder, ids(1, 60), [24, 32], shares.append)
+    assert all(0.0 <= share <= 1.0 for share in shares)
+    by_side = {(row.contender, row.case["cache"]): row.p50 for row in rows if row.metric == "perplexity"}
+    for cache in ("4+20", "4+28"):
+        assert by_side[EQUIP + STREAMING, cache] == pytest.approx(by_side[STREAMING, cache], rel=1e-5)
+    assert [row.p50 for row in rows if row.metric == "same greedy tokens"] == [1.0, 1.0]
+
+
+def test_perplexity_is_that_of_the_plain_model_as_long_as_nothing_is_evicted(decoder: Decoder) -> None:
+    text = ids(1, 24)
+    logits = tiny_loaded().model(text[:, :-1]).logits
+    expected = torch.nn.functional.cross_entropy(logits[0], text[0, 1:]).exp()
+    values = [row.p50 for row in perplexity(decoder, text, [32], lambda share: None) if row.metric == "perplexity"]
+    assert values == pytest.approx([float(expected)] * 2, rel=1e-5)
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
+def test_kept_memory_serves_the_next_tensor() -> None:
+    import resource  # of Unix alone
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(16 << 20)  # 64 MiB, more than any threshold that adapts
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    many = faults()
+    with kept_memory() as is_kept:
+        if not is_kept:
+            pytest.skip("another C library")
+        faults()
+        assert faults() < many / 10
+    assert faults() > many / 2
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+def test_bench_equip_quick_prints_and_writes_its_figures(tmp_path: Path) -> None:
+    checkpoint = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
+    out = tmp_path / "equip.json"
+    command = ["bench", "equip", "--model", str(checkpoint), "--quick", "--json", "--out", str(out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert printed == json.loads(out.read_text())
+    summary = printed["summary"]
+    means = {
+        f"{name}{kept}_geomean"
+        for name in ("kv_update_vs_shift", "kv_update_vs_gather", "end_to_end_vs_streaming", "end_to_end_vs_h2o")
+        for kept in (("", "_memory_kept") if sys.platform == "linux" else ("",))
+    }
+    assert set(summary) == means | {
+        "max_sdpa_deviation_float64",
+        "greedy_tokens_equal",
+        "max_perplexity_difference",
+    }
+    assert summary["max_sdpa_deviation_float64"] < 1e-9
+    assert summary["greedy_tokens_equal"] == 1.0
+    assert str(tmp_path) not in json.dumps(printed)
+
+
+def test_what_is_read_begins_with_the_sample_document_and_never_ends() -> None:
+    loaded = tiny_loaded()
+    short, long = (own_text(loaded.tokenizer, n, 0) for n in (100, 20_000))
+    assert (short.shape, long.shape) == ((1, 100), (1, 20_000))
+    assert torch.equal(long[:, :100], short)
 
 
 # -- random models -----------------------------------------------------------------------------------

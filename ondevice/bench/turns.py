@@ -31,13 +31,15 @@ def take_turns(
     min_rounds: int = 5,
     max_rounds: int = 25,
     budget_seconds: float = 10.0,
+    is_warm: bool = False,
 ) -> Seconds:
-    """Time every contender once a round, after one round that does not count.
+    """Time every contender once a round, after one round that does not count unless they are warm already.
 
     Rounds go on from `min_rounds` to `max_rounds` as long as the next one ends within the budget.
     """
     for work in contenders.values():
-        work()
+        if not is_warm:
+            work()
     seconds: Seconds = {name: [] for name in contenders}
     began = time.perf_counter()
     for done in range(max_rounds):
@@ -69,11 +71,11 @@ def speedup_row(seconds: Seconds, case: dict[str, Any], metric: str, fast: str, 
     return row(fast, case, f"{metric}, speedup", "x", ratios)
 
 
-def mean_speedup(rows: Sequence[Row], metrics: Sequence[str], fast: str) -> float:
-    """The geometric mean over all cases of some metrics among `rows`; NaN where there are none."""
+def mean_speedup(rows: Sequence[Row], metrics: Sequence[str], fast: str) -> float | None:
+    """The geometric mean over all cases of some metrics among `rows`; None where there are none."""
     names = {f"{metric}, speedup" for metric in metrics}
     values = [row.p50 for row in rows if row.contender == fast and row.metric in names]
-    return float(np.exp(np.mean(np.log(values)))) if values else float("nan")
+    return float(np.exp(np.mean(np.log(values)))) if values else None
 
 
 def room_for(what: str, num_bytes: int, device: torch.device) -> LeftOut | None:

@@ -58,6 +58,7 @@ class LlamaShape:
 SHAPES = {
     # As Llama 2: every head has keys of its own. Half as deep and wide, and few words, so that it fits anywhere.
     "llama-2-like": LlamaShape(16, 2048, 32, 32, 5504, 4096, 4096),
+    "llama-2-like-attention": LlamaShape(1, 2048, 32, 32, 256, 512, 4096),
     "llama-2-like-small": LlamaShape(2, 256, 8, 8, 688, 512, 4096),
     "llama-3.1-8b": LlamaShape(32, 4096, 32, 8, 14_336, 128_256, 131_072, _LLAMA_3_ROPE),
 }
