@@ -74,6 +74,7 @@ browser: setup
 bench: setup
 	$(BIN)/ondevice bench ingest --out bench/results/ingest.json
 	$(BIN)/ondevice bench decode --out bench/results/decode.json
+	$(BIN)/ondevice bench equip --out bench/results/equip.json
 	$(BIN)/ondevice results
 
 screenshots: setup

@@ -165,10 +165,11 @@ def _fold(query: Tensor, num_kv_heads: int) -> Tensor:
 
 
 def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:
-    """Softmax of the scores in float32; shapes as in `attention`, with equal numbers of heads."""
-    scores = (query @ keys.transpose(-1, -2)).float() * scale
+    """Softmax of the scores in float32 or wider; shapes as in `attention`, with equal numbers of heads."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = (query @ keys.transpose(-1, -2)).to(wide) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if mask is not None:
-        scores = scores + mask.float()
+        scores = scores + mask.to(wide)
     return scores.softmax(dim=-1)

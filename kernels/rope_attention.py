@@ -43,13 +43,14 @@ def rope_attention(
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
     folded = query.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)
-    highest = torch.full((*folded.shape[:3], 1), -torch.inf, dtype=torch.float32, device=query.device)
-    total, out = torch.zeros_like(highest), torch.zeros(folded.shape, dtype=torch.float32, device=query.device)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    highest = torch.full((*folded.shape[:3], 1), -torch.inf, dtype=wide, device=query.device)
+    total, out = torch.zeros_like(highest), torch.zeros(folded.shape, dtype=wide, device=query.device)
     for start in range(0, num_slots, block_size):
         block = slice(start, min(start + block_size, num_slots))
         at = positions[:, :, block].long()
         rotated = rotate(keys[:, :, block], cos[at], sin[at])
-        scores = (folded @ rotated.transpose(-1, -2)).float() * scale
+        scores = (folded @ rotated.transpose(-1, -2)).to(wide) * scale
         new_highest = torch.maximum(highest, scores.amax(dim=-1, keepdim=True))
         weights, shrink = torch.exp(scores - new_highest), torch.exp(highest - new_highest)
         total = total * shrink + weights.sum(dim=-1, keepdim=True)

@@ -1,16 +1,21 @@
-"""Main memory of this process: now, at its peak, and the peak since a moment of our choice."""
+"""Main memory of this process: its peak, the peak since a moment of our choice, and what becomes of freed memory."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+# Settings of mallopt: M_TRIM_THRESHOLD (-1) never, M_MMAP_MAX (-4) none; and the values that glibc begins with.
+_KEEP = ((-1, -1), (-4, 0))
+_RETURN = ((-1, 128 * 1024), (-4, 65_536))
 
 
 def peak_rss_bytes() -> int:
@@ -42,7 +47,29 @@ def reset_peak_rss() -> bool:
 def return_free_memory() -> None:
     """Give back to the system what the process has freed, where the C library can, so that a peak is of use alone."""
     gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not
-        if trim is not None:
-            trim(0)
+    if (trim := _glibc("malloc_trim")) is not None:
+        trim(0)
+
+
+@contextmanager
+def kept_memory() -> Iterator[bool]:
+    """Let freed memory serve the next tensors instead of going back to the system; False where that is not offered.
+
+    As usual a large tensor is mapped anew every time, and its first touch costs more than a copy of it.
+    """
+    option = _glibc("mallopt")
+    if option is None:
+        yield False
+        return
+    return_free_memory()
+    try:
+        yield all(option(*setting) for setting in _KEEP)
+    finally:
+        for setting in _RETURN:
+            option(*setting)
+        return_free_memory()
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """A function of the C library that glibc has and others have not."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -308,7 +308,9 @@ def flags(*path: str) -> set[str]:
     return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
 
 
-@pytest.mark.parametrize("path", [("app",), ("ask",), ("eval", "passkey"), ("bench", "ingest"), ("bench", "decode")])
+@pytest.mark.parametrize(
+    "path", [("app",), ("ask",), ("eval", "passkey"), ("bench", "ingest"), ("bench", "decode"), ("bench", "equip")]
+)
 def test_every_command_has_the_same_pot_options(path: tuple[str, ...]) -> None:
     assert flags(*path) >= SHARED
     assert (flags(*path) >= ANSWERING) == (path in {("app",), ("ask",)})

@@ -108,7 +108,16 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_the_core_needs_no_package_of_an_interface() -> None:
     blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "bitsandbytes")
     core = ("config", "engine", "session_file", "results", "tables", "pages", "bench.ingest", "bench.decode")
-    core += ("bench.source", "evaluation.run_passkey", "model.load", "telemetry", "kernels", "rss", "machine")
+    core += (
+        "bench.equip",
+        "bench.source",
+        "evaluation.run_passkey",
+        "model.load",
+        "telemetry",
+        "kernels",
+        "rss",
+        "machine",
+    )
     code = (
         "import sys\n"
         "class Block:\n"

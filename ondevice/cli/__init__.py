@@ -10,7 +10,7 @@ import typer
 
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
-from ondevice.cli.bench import decode, ingest
+from ondevice.cli.bench import decode, equip, ingest
 from ondevice.cli.doctor import doctor
 from ondevice.cli.evaluate import passkey
 from ondevice.cli.fetch import fetch
@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
-benchmarks = typer.Typer(help="Measure speed and memory beside transformers.", no_args_is_help=True)
+benchmarks = typer.Typer(help="Measure speed and memory beside others.", no_args_is_help=True)
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
@@ -34,6 +34,7 @@ evaluations.command("passkey")(takes_options(passkey))
 app.add_typer(benchmarks, name="bench")
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))
+benchmarks.command("equip")(takes_options(equip))
 app.command("results")(results)
 app.command("fetch")(fetch)
 app.command("doctor")(doctor)

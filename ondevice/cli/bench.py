@@ -1,4 +1,4 @@
-"""`ondevice bench ingest` and `ondevice bench decode`: ours and transformers side by side in one run."""
+"""`ondevice bench ingest`, `decode` and `equip`: ours and the others side by side in one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from ondevice.cli.options import PotOptions, numbers
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
-from ondevice.cli.terminal import err, told
+from ondevice.cli.terminal import err, say, told
 from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,6 +95,33 @@ def decode(
         display.clear()
         result = replace(result, rows=rows_of(decodings), summary=summary_of(decodings))
         finish(result, out_file, as_json)
+
+
+def equip(
+    options: PotOptions,
+    quick: Quick = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 25 minutes on two cores.
+
+    The model named is the one of the proofs, and the one with grouped heads; the other gets random weights.
+    """
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.equip import FULL, QUICK, run_equip, summary_of
+        from ondevice.bench.turns import LeftOut
+
+        plan, rows = QUICK if quick else FULL, []
+        engine = load_engine(options.config(), display)
+        result = begin(engine)
+        for item in run_equip(engine.loaded, plan, options.seed, display.stage):
+            if isinstance(item, LeftOut):
+                display.clear()
+                say(item.reason, "yellow")
+            else:
+                rows += item
+        display.clear()
+        finish(replace(result, rows=tuple(rows), summary=summary_of(rows, plan)), out_file, as_json)
 
 
 def _contenders(config: EngineConfig, display: ProgressDisplay) -> tuple[Engine, Reference]:

@@ -73,9 +73,10 @@ class Decoder:
 
     Args:
         model: a transformers causal language model of a supported family, in eval mode.
+        has_fast_step: take the shorter way for one token where there is one; False compares caches alone.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, has_fast_step: bool = True) -> None:
         self.parts: ModelParts = model_parts(model)
         parameter = next(model.parameters())
         self.device = parameter.device
@@ -83,7 +84,7 @@ class Decoder:
             model.model.norm.weight.dtype
         )  # quantised weights have integer types; the norms never do
         self._table: tuple[Tensor, Tensor] | None = None
-        layers = plain_layers(self.parts, self.device, self.dtype)
+        layers = plain_layers(self.parts, self.device, self.dtype) if has_fast_step else None
         turns_wholly = self._angles(1)[0].shape[-1] == self.parts.head_dim
         self._one_token = OneToken(self.parts, layers) if layers and turns_wholly else None
 
