@@ -94,7 +94,7 @@ def _grid(rows: Sequence[Row]) -> str:
         (cell(left), *(values.get((left, column), "") for column in columns))
         for left in dict.fromkeys(row.case[down] for row in rows)
     ]
-    unit = "" if rows[0].unit == SHARE else f" ({rows[0].unit})"
+    unit = "" if rows[0].unit in ("", SHARE) else f" ({rows[0].unit})"
     header = (f"{down}", *(f"{across} {cell(column)}" for column in columns))
     return f"{rows[0].contender}: {rows[0].metric}{unit}\n\n" + _table(header, lines, num_text=0)
 

@@ -89,21 +89,21 @@ FULL = EquipPlan(
     validation=("llama-2-like-attention", 128, 36, 192),
 )
 QUICK = EquipPlan(
-    deviation=(16, 18),
-    greedy=(16, {STREAMING: 16, H2O: 8}),
-    perplexity=((16, 24), 30),
+    deviation=(12, 14),
+    greedy=(12, {STREAMING: 16, H2O: 8}),
+    perplexity=((12, 16), 24),
     updates=equip_update.QUICK_UPDATES,
     cuts=equip_update.QUICK_CUTS,
     update_seconds=0.2,
     model=_SMALL,
-    batches=(1, 8),
+    batches=(8,),
     grouped_batches=(1,),
-    caches=(64,),
-    sequences=(96, 256),
+    caches=(32,),
+    sequences=(64, 256),
     step_seconds=0.2,
     breakdown=(64, 8),
-    kept=((64,), (8,)),
-    validation=(_SMALL, 64, 8, 192),
+    kept=((32,), (8,)),
+    validation=(_SMALL, 64, 8, 128),
 )
 
 
@@ -116,7 +116,10 @@ def run_equip(loaded: LoadedModel, plan: EquipPlan, seed: int, report: Progress)
     """
     decoder = new_decoder(loaded.model)
     yield from _prove(decoder, loaded, plan, seed, report)
-    yield from _updates(loaded.device, plan, report)
+    report("Updating keys and values", None)
+    yield from run_updates(plan.updates, loaded.device, plan.update_seconds)
+    yield from run_cuts(plan.cuts, loaded.device, plan.update_seconds)
+    return_free_memory()
     report(f"Decoding with {loaded.name}", None)
     yield from run_decoding(decoder, replace(plan.ungrouped, name=loaded.name, batches=plan.grouped_batches))
     name, *sizes = plan.validation
@@ -139,13 +142,6 @@ def summary_of(rows: Sequence[Row], plan: EquipPlan) -> dict[str, float]:
     return figures
 
 
-def _updates(device: torch.device, plan: EquipPlan, report: Progress) -> Iterator[list[Row] | LeftOut]:
-    report("Updating keys and values", None)
-    yield from run_updates(plan.updates, device, plan.update_seconds)
-    yield from run_cuts(plan.cuts, device, plan.update_seconds)
-    return_free_memory()
-
-
 def _with_memory_kept(ungrouped: Decoder, plan: EquipPlan, report: Progress) -> Iterator[list[Row] | LeftOut]:
     """Some of it once more, where new tensors cost the baselines nothing but the copies themselves.
 
@@ -159,9 +155,9 @@ def _with_memory_kept(ungrouped: Decoder, plan: EquipPlan, report: Progress) -> 
         if not is_kept:
             yield LeftOut("Measuring with freed memory kept left out: the C library does not offer it.")
             return
+        report("Measuring again with freed memory kept", None)
         items = chain(
-            _updates(ungrouped.device, plan, report),
-            run_breakdown(ungrouped, plan.model, *plan.breakdown, plan.step_seconds),
+            run_updates(plan.updates, ungrouped.device, plan.update_seconds),
             run_decoding(ungrouped, replace(plan.ungrouped, caches=caches, batches=batches)),
         )
         for item in items:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ondevice.bench.equip_sides import (
     EQUIP,
@@ -46,8 +46,9 @@ def sdpa_deviation(model: Any, ids: Tensor, capacity: int) -> list[Row]:
         model: of transformers; a copy of it is used.
         ids: (1, n) tokens to read.
     """
-    decoder = new_decoder(copy.deepcopy(model).double())
-    decoder.parts = replace(decoder.parts, rotary=_exact_rotary(model.model.rotary_emb))
+    exact = copy.deepcopy(model).double()
+    exact.model.rotary_emb = _ExactRotary(model.model.rotary_emb)
+    decoder = new_decoder(exact)
     outputs = _record_attention(decoder)
     comparisons = [(method, "stored", *pair) for method, pair in PAIRS.items()]
     comparisons += [(STREAMING, keys, shift_append, in_place(keys)) for keys in ("half-cache", "on-read")]
@@ -151,12 +152,14 @@ def _record_attention(decoder: Decoder) -> list[Tensor]:
     return outputs
 
 
-def _exact_rotary(rotary: Any) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The model's RoPE with angles in float64; transformers computes them in float32 whatever the model's type."""
+class _ExactRotary(nn.Module):
+    """A model's RoPE with angles in float64; transformers computes them in float32 whatever the model's type."""
 
-    def angles(hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        half = position_ids[..., None].double() * rotary.inv_freq.double()
-        angle = torch.cat((half, half), dim=-1)
-        return angle.cos() * rotary.attention_scaling, angle.sin() * rotary.attention_scaling
+    def __init__(self, rotary: Any) -> None:
+        super().__init__()
+        self.rotary = rotary
 
-    return angles
+    def forward(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        half = position_ids[..., None].double() * self.rotary.inv_freq.double()
+        angle, scale = torch.cat((half, half), dim=-1), self.rotary.attention_scaling
+        return angle.cos() * scale, angle.sin() * scale
