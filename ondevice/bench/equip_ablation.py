@@ -71,5 +71,5 @@ class InPlaceRecomputeCache:
         self.victims = None
 
     def discard(self, num_tokens: int) -> None:
-        """Stopping a pass is not possible: what it replaced is gone."""
-        raise NotImplementedError
+        """What the pass replaced is gone."""
+        raise RuntimeError("a baseline cannot be stopped in the middle of a pass")

@@ -43,8 +43,8 @@ class _Cache:
         self.num_cached = [values.shape[2] for values in self.values]
 
     def discard(self, num_tokens: int) -> None:
-        """Stopping a pass is not possible: what it replaced is gone."""
-        raise NotImplementedError
+        """What the pass replaced is gone."""
+        raise RuntimeError("a baseline cannot be stopped in the middle of a pass")
 
 
 class ShiftAppendCache(_Cache):
