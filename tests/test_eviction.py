@@ -246,20 +246,20 @@ def test_observed_attention_is_attention_with_its_mass(num_queries, softcap):
     torch.testing.assert_close(mass, attention_mass_ref(query, keys, scale=0.25, softcap=softcap))
 
 
-def test_an_answer_of_many_times_the_pot_neither_grows_nor_stops():
-    settings = PotConfig(capacity=128, num_kept=64, reserve=32, catalyst="placeholder")
-    loaded = tiny_loaded(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, max_positions=512)
+def test_20_000_tokens_in_512_slots_neither_grow_nor_stop():
+    settings = PotConfig(capacity=512, num_kept=256, reserve=64, catalyst="placeholder")
+    loaded = tiny_loaded(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, max_positions=2048)
     loaded.tokenizer.eos_ids = frozenset()
     session = Engine(loaded, EngineConfig(pot=settings)).session()
     text = "A short note. " * 20
     list(session.read(Document("note", "txt", "part", (Page(1, text),), 1, len(text))))
     addresses, nbytes = [buffer.data_ptr() for buffer in session.pot.buffers()], session.pot.nbytes
-    events = session.ask("Go on.", GenerationConfig(max_new_tokens=2_000, temperature=1.0))
+    events = session.ask("Go on.", GenerationConfig(max_new_tokens=20_000, temperature=1.0))
     num_tokens, finished = 0, None
     for event in events:
         num_tokens += isinstance(event, AnswerToken)
         finished = event
-    assert num_tokens == finished.num_tokens == 2_000
+    assert num_tokens == finished.num_tokens == 20_000
     assert finished.stop_reason == "length"
     assert [buffer.data_ptr() for buffer in session.pot.buffers()] == addresses
     assert session.pot.nbytes == nbytes
