@@ -59,7 +59,7 @@ from ondevice.model._transformers import transformers
 from ondevice.model.decoder import Decoder
 from ondevice.model.random_model import SHAPES, random_model
 from ondevice.pot.eviction import SinkRecent
-from ondevice.rss import kept_memory
+from ondevice.rss import kept_memory, return_free_memory
 from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 
 LAYERS, BATCH, HEADS, DIM = 2, 2, 3, 16
@@ -449,12 +449,13 @@ def test_kept_memory_serves_the_next_tensor() -> None:
         torch.ones(16 << 20)  # 64 MiB, more than any threshold that adapts
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+    return_free_memory()  # what earlier tests have left would do for the tensor
     many = faults()
     with kept_memory() as is_kept:
         if not is_kept:
             pytest.skip("another C library")
-        faults()
-        assert faults() < many / 10
+        # Now and then a small object lands in the gap that a tensor has left.
+        assert min(faults() for _ in range(6)) < many / 10
     assert faults() > many / 2
 
 
