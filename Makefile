@@ -74,7 +74,7 @@ browser: setup
 bench: setup
 	$(BIN)/ondevice bench ingest --out bench/results/ingest.json
 	$(BIN)/ondevice bench decode --out bench/results/decode.json
-	$(BIN)/ondevice bench equip --out bench/results/equip.json
+	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out bench/results/equip_$$part.json; done
 	$(BIN)/ondevice results
 
 screenshots: setup

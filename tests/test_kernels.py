@@ -123,7 +123,9 @@ def test_replace_slots_equals_reference_in_place_and_take_slots_reads_it_back(tr
 
 @pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
 @pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("shape", [(40,), (1, 40), (1, 1, 40), (2, 1, 40), (1, 7, 40)])
+@pytest.mark.parametrize(
+    "shape", [(40,), (1, 40), (1, 1, 40), (2, 1, 40), (1, 7, 40), (8, 1, 40), (2, 16, 40), (33, 40)]
+)
 def test_project_equals_reference(shape, has_bias, dtype, tolerance):
     generator = torch.Generator().manual_seed(4)
     x, weight = torch.randn(shape, generator=generator), torch.randn(33, 40, generator=generator) / 6

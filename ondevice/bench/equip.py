@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -73,14 +72,14 @@ class EquipPlan:
 
 FULL = EquipPlan(
     deviation=(128, 160),
-    greedy=(512, {STREAMING: 2000, H2O: 100}),
-    perplexity=((512, 1024), 1152),
+    greedy=(512, {STREAMING: 2000, H2O: 500}),
+    perplexity=((512, 1024), 1536),
     updates=equip_update.UPDATES,
     cuts=equip_update.CUTS,
     update_seconds=1.0,
     model="llama-2-like",
     batches=(1, 4, 8, 16),
-    grouped_batches=(1, 8),
+    grouped_batches=(1, 4, 8, 16),
     caches=(256, 512, 1024),
     sequences=(1024, 2048, 4096),
     step_seconds=2.0,
@@ -107,19 +106,35 @@ QUICK = EquipPlan(
 )
 
 
-def run_equip(loaded: LoadedModel, plan: EquipPlan, seed: int, report: Progress) -> Iterator[list[Row] | LeftOut]:
+PARTS = ("proofs", "updates", "decoding")
+
+
+def run_equip(
+    loaded: LoadedModel, plan: EquipPlan, seed: int, report: Progress, parts: Sequence[str] = PARTS
+) -> Iterator[list[Row] | LeftOut]:
     """Rows of one measurement after the other, or why one was left out.
 
     Args:
         loaded: the model of the proofs, and the one whose heads may be grouped.
         report: is told the stage and the share done.
+        parts: some of `PARTS`.
     """
     decoder = new_decoder(loaded.model)
-    yield from _prove(decoder, loaded, plan, seed, report)
-    report("Updating keys and values", None)
-    yield from run_updates(plan.updates, loaded.device, plan.update_seconds)
-    yield from run_cuts(plan.cuts, loaded.device, plan.update_seconds)
-    return_free_memory()
+    if "proofs" in parts:
+        yield from _prove(decoder, loaded, plan, seed, report)
+    if "updates" in parts:
+        report("Updating keys and values", None)
+        yield from run_updates(plan.updates, loaded.device, plan.update_seconds)
+        yield from run_cuts(plan.cuts, loaded.device, plan.update_seconds)
+        yield from _with_memory_kept(run_updates(plan.updates, loaded.device, plan.update_seconds), loaded.device)
+        return_free_memory()
+    if "decoding" in parts:
+        yield from _decode(decoder, loaded, plan, seed, report)
+
+
+def _decode(
+    decoder: Decoder, loaded: LoadedModel, plan: EquipPlan, seed: int, report: Progress
+) -> Iterator[list[Row] | LeftOut]:
     report(f"Decoding with {loaded.name}", None)
     yield from run_decoding(decoder, replace(plan.ungrouped, name=loaded.name, batches=plan.grouped_batches))
     name, *sizes = plan.validation
@@ -129,7 +144,9 @@ def run_equip(loaded: LoadedModel, plan: EquipPlan, seed: int, report: Progress)
     ungrouped = _random(plan.model, loaded, seed)
     yield from run_breakdown(ungrouped, plan.model, *plan.breakdown, plan.step_seconds)
     yield from run_decoding(ungrouped, plan.ungrouped)
-    yield from _with_memory_kept(ungrouped, plan, report)
+    caches, batches = plan.kept
+    again = run_decoding(ungrouped, replace(plan.ungrouped, caches=caches, batches=batches))
+    yield from _with_memory_kept(again, loaded.device)
 
 
 def summary_of(rows: Sequence[Row], plan: EquipPlan) -> dict[str, float]:
@@ -142,24 +159,18 @@ def summary_of(rows: Sequence[Row], plan: EquipPlan) -> dict[str, float]:
     return figures
 
 
-def _with_memory_kept(ungrouped: Decoder, plan: EquipPlan, report: Progress) -> Iterator[list[Row] | LeftOut]:
-    """Some of it once more, where new tensors cost the baselines nothing but the copies themselves.
+def _with_memory_kept(items: Iterator[list[Row] | LeftOut], device: torch.device) -> Iterator[list[Row] | LeftOut]:
+    """A measurement once more, where new tensors cost the baselines nothing but the copies themselves.
 
     torch has no store of freed memory on a CPU: every large tensor is mapped anew. That is what copies cost as they
     are usually made, and is no part of the methods.
     """
-    if ungrouped.device.type != "cpu":
+    if device.type != "cpu":
         return
-    caches, batches = plan.kept
     with kept_memory() as is_kept:
         if not is_kept:
             yield LeftOut("Measuring with freed memory kept left out: the C library does not offer it.")
             return
-        report("Measuring again with freed memory kept", None)
-        items = chain(
-            run_updates(plan.updates, ungrouped.device, plan.update_seconds),
-            run_decoding(ungrouped, replace(plan.ungrouped, caches=caches, batches=batches)),
-        )
         for item in items:
             if isinstance(item, LeftOut):
                 yield item

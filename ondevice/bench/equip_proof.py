@@ -104,11 +104,13 @@ def perplexity(decoder: Decoder, ids: Tensor, capacities: Sequence[int], report:
 
 
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:
-    """The worst of each."""
+    """The worst of each; nothing where nothing was proved."""
 
     def values(metric: str) -> list[float]:
         return [row.p50 for row in rows if row.metric == metric]
 
+    if not values(DEVIATION):
+        return {}
     return {
         "max_sdpa_deviation_float64": max(values(DEVIATION)),
         "greedy_tokens_equal": float(min(values(SAME_TOKENS)) == 1.0),

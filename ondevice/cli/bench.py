@@ -99,22 +99,26 @@ def decode(
 
 def equip(
     options: PotOptions,
+    parts: Annotated[str, typer.Option(help="Some of proofs,updates,decoding.", show_default="all")] = "",
     quick: Quick = False,
     out_file: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 25 minutes on two cores.
+    """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 45 minutes on two cores.
 
     The model named is the one of the proofs, and the one with grouped heads; the other gets random weights.
     """
     with told(as_json), ProgressDisplay(err()) as display:
-        from ondevice.bench.equip import FULL, QUICK, run_equip, summary_of
+        from ondevice.bench.equip import FULL, PARTS, QUICK, run_equip, summary_of
         from ondevice.bench.turns import LeftOut
 
+        chosen = parts.split(",") if parts else PARTS
+        if unknown := set(chosen) - set(PARTS):
+            raise ConfigError(f"--parts names {', '.join(sorted(unknown))}", fix=f"Name some of {', '.join(PARTS)}.")
         plan, rows = QUICK if quick else FULL, []
         engine = load_engine(options.config(), display)
         result = begin(engine)
-        for item in run_equip(engine.loaded, plan, options.seed, display.stage):
+        for item in run_equip(engine.loaded, plan, options.seed, display.stage, chosen):
             if isinstance(item, LeftOut):
                 display.clear()
                 say(item.reason, "yellow")
