@@ -33,15 +33,9 @@ def attention(
     Returns:
         (batch, num_heads, n, head_dim), dtype of `query`.
     """
-    num_queries, num_slots = query.shape[2], keys.shape[2]
-    if mask is None and softcap is None and num_queries > 1 and query.device.type == "cpu":
+    if mask is None and softcap is None and query.shape[2] > 1 and query.device.type == "cpu":
         return _causal_cpu(query, keys, values, scale)
-    groups = query.shape[1] // keys.shape[1]
-    folded = _fold(query, keys.shape[1])
-    if mask is None and num_queries > 1:
-        mask = causal_mask(num_queries, num_slots, query.dtype, query.device)
-    if mask is not None:
-        mask = mask.repeat(1, 1, groups, 1)
+    folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
     if softcap is None:
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
     else:
@@ -81,11 +75,7 @@ def observed_attention(
 
     All of them are held at once: meant for the one query of a decoding step (heavy hitters, arXiv 2306.14048).
     """
-    groups = query.shape[1] // keys.shape[1]
-    if mask is None and query.shape[2] > 1:
-        mask = causal_mask(query.shape[2], keys.shape[2], query.dtype, query.device)
-    folded_mask = None if mask is None else mask.repeat(1, 1, groups, 1)
-    probabilities = _probabilities(_fold(query, keys.shape[1]), keys, folded_mask, scale, softcap)
+    probabilities = _probabilities(_fold(query, keys.shape[1]), keys, _fold_mask(query, keys, mask), scale, softcap)
     out = probabilities.to(values.dtype) @ values
     return out.reshape(query.shape), probabilities.sum(dim=-2)
 
@@ -103,10 +93,8 @@ def attention_mass(
     Returns:
         (batch, num_kv_heads, num_slots), float32; sums to groups * n over the slots.
     """
-    groups = query.shape[1] // keys.shape[1]
-    if mask is None:
-        mask = causal_mask(query.shape[2], keys.shape[2], torch.float32, query.device)
-    return _probabilities(_fold(query, keys.shape[1]), keys, mask.repeat(1, 1, groups, 1), scale, softcap).sum(dim=-2)
+    folded = _fold(query, keys.shape[1])
+    return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).sum(dim=-2)
 
 
 def attention_mass_ref(
@@ -162,6 +150,15 @@ def _fold(query: Tensor, num_kv_heads: int) -> Tensor:
     """(batch, num_heads, n, head_dim) -> (batch, num_kv_heads, groups * n, head_dim)."""
     batch, num_heads, num_queries, head_dim = query.shape
     return query.reshape(batch, num_kv_heads, num_heads // num_kv_heads * num_queries, head_dim)
+
+
+def _fold_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The additive mask of folded queries; without one they are causal, and a single query sees everything."""
+    if mask is None:
+        if query.shape[2] == 1:
+            return None
+        mask = causal_mask(query.shape[2], keys.shape[2], query.dtype, query.device)
+    return mask.repeat(1, 1, query.shape[1] // keys.shape[1], 1)
 
 
 def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:

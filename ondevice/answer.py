@@ -50,11 +50,11 @@ def answer(
     undo, num_overwritten = UndoLog(pot), 0
     eviction: Eviction | None = None
     may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
+    # Which tokens the question looks at decides what goes, unless age alone does.
+    num_observed = len(ids) if may_overflow and session.config.pot.decode_policy != "streaming-llm" else 0
     num_document = list(pot.num_cached)
     try:
-        out = decoder.forward(
-            decoder.ids(ids), pot, num_observed=len(ids) if may_overflow else 0, is_stopped=is_stopped
-        )
+        out = decoder.forward(decoder.ids(ids), pot, num_observed=num_observed, is_stopped=is_stopped)
         if may_overflow:
             eviction = _eviction(session, num_document, out.mass, undo)
         yield QuestionRead(question, len(ids), time.perf_counter() - began)
@@ -102,7 +102,8 @@ def _eviction(session: Session, num_document: list[int], mass: list[Tensor], und
 
     Args:
         num_document: slots of each layer used before the question came.
-        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached).
+        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
+            nothing.
     """
     pot, rotate_keys, num_protected = session.used_pot(), session.decoder.rotate_keys, session.num_protected
     policy, max_positions = session.config.pot.decode_policy, session.loaded.max_positions

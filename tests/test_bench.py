@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -28,6 +27,8 @@ from ondevice.errors import ConfigError
 from ondevice.events import PotDistilled
 from tests.tiny import byte_tokenizer, save_checkpoint, tiny_loaded, tiny_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CONFIG = EngineConfig(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64))
 TOKENIZER = byte_tokenizer()
 INGEST_KEYS = {
@@ -36,15 +37,6 @@ INGEST_KEYS = {
     "rss_growth_32k_to_end",
     "pot_bytes_constant",
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny matrices are slower on several threads, and the machine may have other work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,17 +61,10 @@ from ondevice.pot.eviction import SinkRecent
 from ondevice.rss import kept_memory, return_free_memory
 from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LAYERS, BATCH, HEADS, DIM = 2, 2, 3, 16
 CAPACITY, SINKS = 12, 2
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny matrices are slower on several threads, and the machine may have other work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def angles(positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,17 +30,11 @@ from ondevice.events import AnswerToken, PageNote, PagesExtracted, TokensRead
 from tests.documents_factory import IMAGE_CONTENT, encrypt, make_pdf, show
 from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TEXT = "The lamp is lit at dusk by the keeper. " * 20  # 780 tokens: several fillings of the pot below
 POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
 REPORT_KEYS = {"turns", "document", "ledger", "timings", "memory", "config", "versions"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

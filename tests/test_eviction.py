@@ -8,6 +8,8 @@ from ondevice.kernels.attention import additive_mask, attention_mass_ref, attent
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention_ref
 
+from ondevice.bench.equip_baselines import ShiftAppendCache
+from ondevice.bench.equip_sides import plain_angles
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document
 from ondevice.documents.types import Page
@@ -22,34 +24,6 @@ CAPACITY, SINKS = 40, 4
 ROTATIONS = ("stored", "half-cache", "on-read")
 
 
-class ShiftAppend:
-    """StreamingLLM by its definition: evicted slots are cut out, all keys rotated at positions 0..n-1 every step."""
-
-    def __init__(self, decoder):
-        self.decoder, self.victims = decoder, None
-        layers = len(decoder.parts.layers)
-        self.keys, self.values = [None] * layers, [None] * layers
-        self.num_cached, self.next_position = [0] * layers, [0] * layers
-
-    def make_room(self, num_tokens):
-        for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
-            self.keys[layer], self.values[layer] = (
-                torch.cat((t[:, :, :SINKS], t[:, :, SINKS + num_tokens :]), dim=2) for t in (keys, values)
-            )
-            self.num_cached[layer] = self.next_position[layer] = self.keys[layer].shape[2]
-
-    def append(self, layer, keys, rotated, values):
-        if self.keys[layer] is not None:
-            keys, values = torch.cat((self.keys[layer], keys), 2), torch.cat((self.values[layer], values), 2)
-        self.keys[layer], self.values[layer] = keys, values
-        positions = torch.arange(keys.shape[2]).expand(keys.shape[:3])
-        return self.decoder.rotate_keys(keys, positions), values
-
-    def commit(self, num_tokens, origin, num_transient=0):
-        self.num_cached = [n + num_tokens for n in self.num_cached]
-        self.next_position = list(self.num_cached)
-
-
 def _ids(num_tokens, batch=1):
     return torch.randint(0, 256, (batch, num_tokens), generator=torch.Generator().manual_seed(5))
 
@@ -60,12 +34,17 @@ def _filled(decoder, ids, key_rotation="stored"):
     return pot
 
 
+def _shifting(decoder):
+    """StreamingLLM by its definition: evicted slots are cut out, all keys rotated at positions 0..n-1 every step."""
+    return ShiftAppendCache(len(decoder.parts.layers), CAPACITY, SINKS, *plain_angles(decoder, CAPACITY))
+
+
 @pytest.mark.parametrize("key_rotation", ROTATIONS)
 @pytest.mark.parametrize(("batch", "step"), [(1, 1), (2, 1), (1, 3), (2, 5)])
 def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotation):
     decoder = Decoder(tiny_model("llama"))
     ids = _ids(CAPACITY, batch)
-    pot, shifting = _filled(decoder, ids, key_rotation), ShiftAppend(decoder)
+    pot, shifting = _filled(decoder, ids, key_rotation), _shifting(decoder)
     decoder.forward(ids, shifting)
     eviction = SinkRecent(pot, SINKS, decoder.rotate_keys)
     addresses = [buffer.data_ptr() for buffer in pot.buffers()]
@@ -86,7 +65,7 @@ def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotat
 def test_greedy_tokens_equal_shift_and_append(key_rotation):
     decoder = Decoder(tiny_model("llama"))
     ids = _ids(CAPACITY)
-    pot, shifting = _filled(decoder, ids, key_rotation), ShiftAppend(decoder)
+    pot, shifting = _filled(decoder, ids, key_rotation), _shifting(decoder)
     decoder.forward(ids, shifting)
     eviction, written = SinkRecent(pot, SINKS, decoder.rotate_keys), []
     for cache, make_room in ((pot, eviction.make_room), (shifting, shifting.make_room)):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
@@ -20,16 +19,9 @@ from ondevice.ui.workspace import Phase
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ENGINE = tiny_engine()
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """A model this small is faster without company, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -70,7 +70,6 @@ class PotOptions:
         str, _option("Pot", "Let the kept size follow the text, between two bounds.", metavar="LOW,HIGH")
     ] = ""
     step: Annotated[int, _option("Pot", "Tokens per forward pass while reading.")] = _POT.step_size
-
     decode_policy: Annotated[
         DecodePolicyName, _option("Pot", "What an answer overwrites once the reserve is used up.")
     ] = _POT.decode_policy

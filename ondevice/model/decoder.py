@@ -84,8 +84,9 @@ class Decoder:
             model.model.norm.weight.dtype
         )  # quantised weights have integer types; the norms never do
         self._table: tuple[Tensor, Tensor] | None = None
+        self._rotary_dim = self._angles(1)[0].shape[-1]
         layers = plain_layers(self.parts, self.device, self.dtype) if has_fast_step else None
-        turns_wholly = self._angles(1)[0].shape[-1] == self.parts.head_dim
+        turns_wholly = self._rotary_dim == self.parts.head_dim
         self._one_token = OneToken(self.parts, layers) if layers and turns_wholly else None
 
     def new_pot(self, capacity: int, batch: int = 1, key_rotation: KeyRotation = "stored") -> MemoryPot:
@@ -95,9 +96,8 @@ class Decoder:
             PotError: it would not fit into the memory that is free.
         """
         parts = self.parts
-        rotary_dim = self._angles(1)[0].shape[-1]
         shape = PotShape(
-            len(parts.layers), parts.num_kv_heads, parts.head_dim, capacity, batch, key_rotation, rotary_dim
+            len(parts.layers), parts.num_kv_heads, parts.head_dim, capacity, batch, key_rotation, self._rotary_dim
         )
         needed, free = shape.nbytes(self.dtype), free_memory_bytes(self.device)
         if needed > free:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
@@ -20,18 +19,13 @@ from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visitin
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import tiny_engine
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
