@@ -5,7 +5,9 @@ Counts are tokens unless the name says otherwise. Nothing here touches a device 
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from ondevice.errors import ConfigError
@@ -16,6 +18,7 @@ DecodePolicyName = Literal["question", "streaming-llm", "h2o"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
 Quantization = Literal["none", "8bit", "4bit"]
 
 DEFAULT_MODEL = "smollm2"
@@ -104,6 +107,89 @@ class PotConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SlimLayer:
+    """One step of a pruning schedule: behind the attention of layer `layer`, counted from 1, fewer tokens go on.
+
+    `share` of the document tokens of a forward pass, or at most `tokens` of them; the other is None.
+    """
+
+    layer: int
+    share: float | None = None
+    tokens: int | None = None
+
+    def budget(self, num_tokens: int) -> int:
+        """Tokens that go on, of a pass with `num_tokens` tokens of the document."""
+        if self.tokens is not None:
+            return min(self.tokens, num_tokens)
+        return round((self.share or 1.0) * num_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SlimConfig:
+    """SlimInfer: blocks of hidden states are pruned inside the forward pass while a document is read.
+
+    Attributes:
+        schedule: `off`, `auto` (what was measured best for models of this depth), or steps such as
+            `10:50%,20:25%` (shares of a pass) or `10:8192,20:4096` (tokens).
+        block_size: tokens that are kept or pruned together.
+        unit_size: tokens whose keys are averaged; the best unit speaks for its block.
+        window: last queries of a pass, the catalyst's, that blocks are scored by.
+        rarity: share of the kept blocks that goes to those with the rarest words, before the score fills the rest.
+        novelty: where the novelty of a pruned token comes from: nowhere (`survivors`), the first pruned layer's
+            hidden states (`early-exit`), or how rare its word is (`rarity`).
+    """
+
+    schedule: str = "off"
+    block_size: int = 64
+    unit_size: int = 8
+    window: int = 4
+    rarity: float = 0.5
+    novelty: SlimNoveltyName = "survivors"
+
+    def __post_init__(self) -> None:
+        self.steps()
+        _one_of("--slim-novelty", self.novelty, SlimNoveltyName)
+        _require(
+            self.unit_size >= 1 and self.block_size >= 1 and self.block_size % self.unit_size == 0,
+            f"--slim-block is {self.block_size} and --slim-unit {self.unit_size}",
+            "Give a block that whole units fill.",
+        )
+        _require(self.window >= 1, f"--slim-window is {self.window}", "Give at least 1 query.")
+        _require(0.0 <= self.rarity <= 1.0, f"--slim-rarity is {self.rarity}", "Give a share between 0 and 1.")
+
+    def steps(self) -> tuple[SlimLayer, ...] | None:
+        """The steps of the schedule; none when it is off, None for `auto`.
+
+        Raises:
+            ConfigError: it is written wrongly.
+        """
+        if self.schedule in ("off", "auto"):
+            return None if self.schedule == "auto" else ()
+        steps = [_slim_layer(part.strip()) for part in self.schedule.split(",")]
+        layers = [step.layer for step in steps]
+        _require(
+            all(a < b for a, b in pairwise(layers)),
+            f"--slim {self.schedule} names layers that do not rise",
+            "Name each layer once, the lowest first.",
+        )
+        return tuple(steps)
+
+
+def _slim_layer(text: str) -> SlimLayer:
+    match = re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)(%?)", text)
+    step = SlimLayer(0)
+    if match is not None:
+        layer, kept, is_share = int(match[1]), float(match[2]), bool(match[3])
+        step = SlimLayer(layer, share=kept / 100) if is_share else SlimLayer(layer, tokens=int(kept))
+    _require(
+        step.layer >= 1 and (step.tokens or 0) + (step.share or 0) > 0 and (step.share or 0) <= 1,
+        f"--slim holds {text!r}",
+        "Give off, auto, or LAYER:KEPT with commas between, such as 10:50%,20:25% or 10:8192,20:4096.",
+    )
+    return step
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """How an answer is sampled.
 
@@ -143,6 +229,7 @@ class EngineConfig:
     quantization: Quantization = "none"
     seed: int = 0
     pot: PotConfig = field(default_factory=PotConfig)
+    slim: SlimConfig = field(default_factory=SlimConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
 
     def __post_init__(self) -> None:

@@ -30,10 +30,11 @@ def contender_name(config: EngineConfig) -> str:
         return _POLICIES["full"]
     if pot.policy == "truncate":
         return f"{_POLICIES['truncate']} {pot.capacity}"
+    slim = "" if config.slim.schedule == "off" else f" slim {config.slim.schedule}"
     method = _infinipot(pot) if pot.policy == "infinipot" else _POLICIES[pot.policy]
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = "" if pot.context_reset else " without context reset"
-    return f"{method}{reset} {pot.capacity}/{kept}"
+    return f"{method}{reset} {pot.capacity}/{kept}{slim}"
 
 
 def _infinipot(pot: PotConfig) -> str:

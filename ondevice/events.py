@@ -29,7 +29,9 @@ class Ledger:
     `tokens_total = tokens_kept + tokens_evicted + tokens_pruned + tokens_skipped + tokens_unread` and
     `tokens_read = tokens_kept + tokens_evicted + tokens_pruned`. `tokens_total` is what is known so far
     while a stream is still open. `slots_used` of `slots_capacity` are slots of one head of one layer.
-    `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds.
+    `tokens_pruned` did not get through all layers (SlimInfer) and are held nowhere any more; `tokens_evicted` got
+    through. `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds,
+    `pruned_per_layer[l]` those that were read and never got to it.
     """
 
     tokens_total: int = 0
@@ -42,6 +44,7 @@ class Ledger:
     slots_used: int = 0
     slots_capacity: int = 0
     kept_per_layer: tuple[int, ...] = ()
+    pruned_per_layer: tuple[int, ...] = ()
     pages_total: int = 0
     pages_without_text: tuple[PageNote, ...] = ()
 

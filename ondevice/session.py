@@ -27,6 +27,9 @@ from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
+from ondevice.prefill.depths import Depths
+from ondevice.prefill.novelty import Novelty, WordCounts
+from ondevice.prefill.slim import Pruning, slim_steps
 
 UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
 
@@ -42,6 +45,8 @@ class Session:
         num_cycles: distillations so far.
         num_protected: slots at logical positions below this are never evicted (prompt and sinks).
         spans: document tokens still to be read, [start, stop).
+        slim_steps: where hidden states are pruned; none: nowhere.
+        depths: how far each document token got.
     """
 
     def __init__(self, loaded: LoadedModel, decoder: Decoder, config: EngineConfig) -> None:
@@ -57,10 +62,11 @@ class Session:
             else decoder.new_pot(config.pot.capacity, key_rotation=config.pot.key_rotation)
         )
         self._policy = make_policy(config.pot, config.seed)
+        self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
         self._catalyst = self._encode_catalyst()
-        # Hidden states and ids of the tokens whose novelty is not computed yet, and the state before them.
-        self._unscored: list[tuple[Tensor, Tensor]] = []
-        self._state_before: Tensor | None = None
+        self.depths = Depths(len(decoder.parts.layers))
+        self._novelty = Novelty(decoder.token_loss)
+        self._words = WordCounts(decoder.parts.vocab_size)
         self._stop = threading.Event()
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
@@ -126,7 +132,7 @@ class Session:
         assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
         self.used_pot().restore(other.used_pot().state(), self.decoder.rotate_keys)
         self.num_read, self.num_cycles = other.num_read, other.num_cycles
-        self._unscored, self._state_before = list(other._unscored), other._state_before
+        self._novelty, self._words, self.depths = other._novelty.copy(), other._words.copy(), other.depths.copy()
         self.spans = [(start, self.spans[0][1])]
 
     def _plan(self, tokens: DocumentTokens) -> None:
@@ -152,7 +158,7 @@ class Session:
                 self.num_skipped = total - 2 * half
         if num_prefix:
             out = self.decoder.forward(self.decoder.ids(self.parts.prefix), self.used_pot())
-            self._state_before = out.hidden_states[:, -1:]
+            self._novelty.begin(out.hidden_states[:, -1:])
 
     def _read_chunk(self, tokens: DocumentTokens) -> Iterator[Event]:
         """Fill the pot in passes of even size; distill it when more is to come than fits."""
@@ -177,17 +183,29 @@ class Session:
     def _read_pass(self, tokens: DocumentTokens, start: int, stop: int, distill_after: bool) -> Iterator[Event]:
         pot, began = self.used_pot(), time.perf_counter()
         ids = self.decoder.ids(tokens.ids(start, stop))
-        catalyst = self._catalyst if distill_after else self._catalyst[:, :0]
+        catalyst = self._catalyst if distill_after or self.slim_steps else self._catalyst[:, :0]
+        rarity = self._words.rarity(ids[0]) if self.slim_steps else None
         out = self.decoder.forward(
             torch.cat((ids, catalyst), dim=1),
             pot,
             origin=torch.arange(start, stop, dtype=torch.int32, device=self.decoder.device),
             num_transient=catalyst.shape[1],
-            num_observed=catalyst.shape[1] or int(distill_after and self._policy.observes == "last-token"),
+            num_observed=self._num_observed(catalyst) if distill_after else 0,
+            pruning=self._pruning(start, stop, catalyst.shape[1], rarity),
             is_stopped=self._stop.is_set,
         )
         if self._policy.needs_novelty:
-            self._unscored.append((out.hidden_states[:, : stop - start], ids))
+            last = None if out.offsets is None else out.offsets[-1]
+            self._novelty.add(
+                start,
+                ids,
+                out.hidden_states[:, : stop - start if last is None else last.shape[0]],
+                last,
+                early_states=None if out.early_states is None else out.early_states[:, : stop - start],
+                rarity=rarity if self.config.slim.novelty == "rarity" else None,
+            )
+        if out.offsets is not None:
+            self.depths.note(start, stop, out.offsets)
         self.decoder.synchronize()
         self.num_read += stop - start
         self.spans[0] = (stop, self.spans[0][1])
@@ -205,6 +223,17 @@ class Session:
         yield read
         if distilled is not None:
             yield distilled
+
+    def _num_observed(self, catalyst: Tensor) -> int:
+        """Last queries of a pass before a distillation whose attention the policy looks at."""
+        if self._policy.observes == "catalyst":
+            return catalyst.shape[1]
+        return int(self._policy.observes == "last-token")
+
+    def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning | None:
+        if not self.slim_steps:
+            return None
+        return Pruning(self.slim_steps, self.config.slim, stop - start, num_tail, is_first=start == 0, rarity=rarity)
 
     def _distill(self, mass: list[Tensor]) -> PotDistilled:
         began = time.perf_counter()
@@ -233,21 +262,10 @@ class Session:
         )
 
     def score_novelty(self) -> None:
-        """Give every token read since the last distillation its cross-entropy.
-
-        It waits until then because the last chunk of a document never needs it. The first token of all has no
-        predecessor and gets 0; it is a sink anyway.
-        """
-        if not self._unscored:
-            return
-        hidden = torch.cat([states for states, _ in self._unscored], dim=1)
-        ids = torch.cat([ids for _, ids in self._unscored], dim=1)
-        if self._state_before is not None:
-            novelty = self.decoder.token_loss(torch.cat((self._state_before, hidden[:, :-1]), dim=1), ids)
-        else:
-            novelty = torch.nn.functional.pad(self.decoder.token_loss(hidden[:, :-1], ids[:, 1:]), (1, 0))
-        self.used_pot().set_novelty(novelty)
-        self._state_before, self._unscored = hidden[:, -1:].clone(), []
+        """Give every token read since the last distillation its cross-entropy, where that is known."""
+        scored = self._novelty.take()
+        if scored is not None:
+            self.used_pot().set_novelty(*scored)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -291,16 +309,19 @@ class Session:
         if tokens is None or pot is None:
             return Ledger()
         kept_per_layer, kept = tokens_per_layer(pot.origin)
+        num_pruned = self.depths.num_pruned(kept)
         return Ledger(
             tokens_total=tokens.num_tokens,
             tokens_read=self.num_read,
-            tokens_kept=kept,
-            tokens_evicted=self.num_read - kept,
+            tokens_kept=kept.size,
+            tokens_evicted=self.num_read - kept.size - num_pruned,
+            tokens_pruned=num_pruned,
             tokens_skipped=self.num_skipped,
             tokens_unread=tokens.num_tokens - self.num_read - self.num_skipped,
             slots_used=max(pot.num_cached),
             slots_capacity=pot.shape.capacity,
             kept_per_layer=kept_per_layer,
+            pruned_per_layer=self.depths.pruned_per_layer,
             pages_total=tokens.num_pages,
             pages_without_text=tuple(tokens.notes),
         )
@@ -318,9 +339,11 @@ class Session:
         return self.tokens
 
     def _encode_catalyst(self) -> Tensor:
-        """Ids of the catalyst prompt, (1, n); none where the policy does not look at one."""
+        """Ids of the catalyst prompt, (1, n); none where neither the policy nor pruning looks at one."""
         config = self.config.pot
-        if config.policy in ("full", "truncate") or self._policy.observes != "catalyst":
+        is_observed = config.policy not in ("full", "truncate") and self._policy.observes == "catalyst"
+        is_pruned_by = bool(self.slim_steps) and self._policy.observes != "last-token"
+        if not is_observed and not is_pruned_by:
             return self.decoder.ids([])
         ids = self.decoder.ids(self.loaded.tokenizer.encode(catalyst_prompt(config))[0])
         if ids.shape[1] > config.reserve:

@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.engine import Engine
 from ondevice.errors import PotError
 from ondevice.events import PageNote
 from ondevice.pot.saving import check_match, read_header, read_tensors, write_pot
+from ondevice.prefill.depths import Depths
 from ondevice.session import Session
 
 _PREFIX = "tokens."  # of the tensors that belong to the document
+_DEPTHS = "depths"
 _ANSWER_SETTINGS = ("decode_policy", "key_rotation")  # free to differ: they do not touch what was read
 
 
@@ -43,6 +45,7 @@ def save_session(session: Session, path: Path) -> None:
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
+    arrays[_DEPTHS] = torch.from_numpy(session.depths.state.copy())
     write_pot(path, {**pot.state(), **arrays}, header)
 
 
@@ -65,6 +68,7 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
         session.tokens = DocumentTokens.restore(document, session.loaded.tokenizer.encode, arrays, notes)
         if session.pot is None:
             session.pot = session.decoder.new_pot(header["capacity"], key_rotation=session.config.pot.key_rotation)
+        session.depths = Depths(session.pot.shape.num_layers, tensors.pop(_DEPTHS).numpy())
         session.pot.restore(tensors, session.decoder.rotate_keys)
         for name, count in header["counts"].items():
             setattr(session, name, count)
@@ -80,14 +84,16 @@ def saved_config(path: Path) -> EngineConfig:
         PotError: the file is missing or not a saved pot.
     """
     data = dict(read_header(path)["config"])
-    pot, generation = data.pop("pot"), data.pop("generation")
+    pot, slim, generation = data.pop("pot"), SlimConfig(**data.pop("slim")), GenerationConfig(**data.pop("generation"))
     if pot["adaptive_keep"] is not None:
         pot["adaptive_keep"] = tuple(pot["adaptive_keep"])
-    return EngineConfig(**data, pot=PotConfig(**pot), generation=GenerationConfig(**generation))
+    return EngineConfig(**data, pot=PotConfig(**pot), slim=slim, generation=generation)
 
 
 def _fingerprints(session: Session) -> dict[str, Any]:
     method = asdict(session.config.pot) | {"chat": session.config.generation.chat}
+    if session.slim_steps:
+        method["slim"] = asdict(session.config.slim) | {"schedule": [asdict(step) for step in session.slim_steps]}
     for name in _ANSWER_SETTINGS:
         del method[name]
     return {

@@ -37,8 +37,9 @@ def feed(pot, num_tokens, first, *, seed=0):
         keys, values = torch.randn(2, pot.shape.batch, HEADS, num_tokens, DIM, generator=generator)
         positions = torch.arange(num_tokens) + pot.next_position[layer]
         pot.append(layer, keys, rotate_keys(keys, positions.expand(pot.shape.batch, HEADS, -1)), values)
-    pot.commit(num_tokens, torch.arange(first, first + num_tokens, dtype=torch.int32))
-    pot.set_novelty(torch.rand(pot.shape.batch, num_tokens, generator=generator))
+    tokens = torch.arange(first, first + num_tokens, dtype=torch.int32)
+    pot.commit(num_tokens, tokens)
+    pot.set_novelty(tokens, torch.rand(pot.shape.batch, num_tokens, generator=generator))
 
 
 def random_mass(pot, seed=0):
@@ -262,7 +263,9 @@ def test_retention_counts_heads_per_token():
     feed(pot, 5, 0)
     pot.origin[0, 0, 0, 2] = PROMPT
     assert count_heads(pot.origin, 7).tolist() == [6, 6, 5, 6, 6, 0, 0]
-    assert tokens_per_layer(pot.origin) == ((5, 5), 5)
+    per_layer, tokens = tokens_per_layer(pot.origin)
+    assert per_layer == (5, 5)
+    assert tokens.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_overwriting_takes_what_the_question_heeds_least():

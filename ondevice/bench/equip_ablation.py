@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -63,7 +65,9 @@ class InPlaceRecomputeCache:
         cos, sin = (angle[:end] for angle in self._angles)
         return seen * cos + rotate_half(seen) * sin, self._values[layer, :, :, :end]
 
-    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None:
         """Count the tokens just written; where they come from is not remembered."""
         if self.victims is None:
             self.num_cached = [cached + num_tokens for cached in self.num_cached]

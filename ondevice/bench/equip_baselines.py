@@ -6,6 +6,8 @@ that would not fit, `observe` after it. They are here to be measured against and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -37,9 +39,12 @@ class _Cache:
         """Everything that is cached."""
         return [*self.keys, *self.values]
 
-    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None:
         """Count the tokens just appended; where they come from is not remembered."""
         assert num_transient == 0, "there is no catalyst here"
+        assert offsets is None, "nothing is pruned here"
         self.num_cached = [values.shape[2] for values in self.values]
 
     def discard(self, num_tokens: int) -> None:
@@ -99,8 +104,10 @@ class ShiftAppendCache(_Cache):
         used = slice(0, all_keys.shape[2])
         return all_keys * self._cos[used] + halves * self._sin[used], self.values[layer]
 
-    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
-        super().commit(num_tokens, origin, num_transient)
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None:
+        super().commit(num_tokens, origin, num_transient, offsets)
         self._num_evicted = 0
         self.next_position = list(self.num_cached)
 
@@ -159,8 +166,10 @@ class GatherAppendCache(_Cache):
             _put(cached, layer, torch.cat((cached[layer], new), dim=2) if layer < len(cached) else new.clone())
         return self.keys[layer], self.values[layer]
 
-    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
-        super().commit(num_tokens, origin, num_transient)
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None:
+        super().commit(num_tokens, origin, num_transient, offsets)
         self.next_position = [position + num_tokens for position in self.next_position]
         for layer, keys in enumerate(self.keys):
             nothing_yet = torch.zeros(*keys.shape[:2], num_tokens, dtype=torch.float32, device=keys.device)

@@ -21,10 +21,12 @@ from ondevice.config import (
     PolicyName,
     PotConfig,
     Quantization,
+    SlimConfig,
+    SlimNoveltyName,
 )
 from ondevice.errors import ConfigError
 
-_ENGINE, _POT, _ANSWER = EngineConfig(), PotConfig(), GenerationConfig()
+_ENGINE, _POT, _SLIM, _ANSWER = EngineConfig(), PotConfig(), SlimConfig(), GenerationConfig()
 _T = TypeVar("_T", int, float)
 
 
@@ -76,6 +78,20 @@ class PotOptions:
     key_rotation: Annotated[
         KeyRotation, _option("Pot", "What is kept so that keys need no rotation at every step.")
     ] = _POT.key_rotation
+    slim: Annotated[
+        str,
+        _option(
+            "SlimInfer",
+            "Let fewer tokens go on behind some layers: off, auto, or LAYER:KEPT,..., such as 10:50%,20:25%.",
+            metavar="SCHEDULE",
+        ),
+    ] = _SLIM.schedule
+    slim_rarity: Annotated[float, _option("SlimInfer", "Share of the kept blocks that goes to the rarest words.")] = (
+        _SLIM.rarity
+    )
+    slim_novelty: Annotated[SlimNoveltyName, _option("SlimInfer", "Where the novelty of pruned tokens comes from.")] = (
+        _SLIM.novelty
+    )
 
     def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
         """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
@@ -89,6 +105,7 @@ class PotOptions:
             quantization=self.quantization,
             seed=self.seed,
             generation=generation,
+            slim=SlimConfig(schedule=self.slim, rarity=self.slim_rarity, novelty=self.slim_novelty),
             pot=PotConfig(
                 capacity=self.capacity,
                 num_kept=self.keep,

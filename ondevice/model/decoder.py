@@ -26,6 +26,7 @@ from ondevice.model.families import LayerParts, ModelParts, model_parts
 from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape, Victims
+from ondevice.prefill.slim import Pruning
 
 
 class Cache(Protocol):
@@ -37,7 +38,9 @@ class Cache(Protocol):
 
     def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None: ...
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None: ...
 
     def discard(self, num_tokens: int) -> None: ...
 
@@ -59,13 +62,19 @@ class Pass:
     """What one forward pass gives back.
 
     Attributes:
-        hidden_states: (batch, n, hidden_size) after the final norm, for every token of the pass.
+        hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
         mass: for each layer (batch, num_kv_heads, num_cached), float32: the attention that the observed queries
             paid to each slot that stays; empty when nothing was observed.
+        offsets: for each layer which of the tokens that stay it was given, (n,) int64; None: all of them. Those of
+            the last layer are first in `hidden_states`; the transient ones are behind them.
+        early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
+            where nothing asks for them.
     """
 
     hidden_states: Tensor
     mass: list[Tensor]
+    offsets: list[Tensor] | None = None
+    early_states: Tensor | None = None
 
 
 class Decoder:
@@ -116,6 +125,7 @@ class Decoder:
         origin: Tensor | int = PROMPT,
         num_transient: int = 0,
         num_observed: int = 0,
+        pruning: Pruning | None = None,
         is_stopped: Callable[[], bool] | None = None,
     ) -> Pass:
         """Run tokens through the model: attend to [pot ; tokens], store their keys and values in the pot.
@@ -126,6 +136,7 @@ class Decoder:
             origin: document tokens (n - num_transient,) int32 of what stays, or `PROMPT`.
             num_transient: last tokens that are computed but do not stay in the pot (the catalyst).
             num_observed: last queries whose attention is summed into `Pass.mass`.
+            pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
             is_stopped: polled before every layer.
 
         Raises:
@@ -134,7 +145,8 @@ class Decoder:
         num_tokens = input_ids.shape[1]
         hidden = self.parts.embed(input_ids)
         angles = _Angles(self.parts, hidden, num_tokens)
-        mass: list[Tensor] = []
+        num_staying, mass, offsets = num_tokens - num_transient, list[Tensor](), list[Tensor]()
+        early_states: Tensor | None = None
 
         def stop_if_asked() -> None:
             if is_stopped is not None and is_stopped():
@@ -143,19 +155,27 @@ class Decoder:
 
         if self._one_token is not None and input_ids.numel() == 1 and not num_observed and self._takes_one_token(pot):
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked)
-            pot.commit(1 - num_transient, origin, num_transient)
+            pot.commit(num_staying, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
         for index, layer in enumerate(self.parts.layers):
             stop_if_asked()
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = self._project(layer, hidden, cos, sin)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
-            out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed)
+            out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles)
             if observed is not None:
                 mass.append(observed[..., : observed.shape[-1] - num_transient])
+            if pruning is not None:
+                offsets.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
+                survivors = pruning.survivors(index, query, rotated)
+                if survivors is not None:
+                    if pruning.needs_early_states and early_states is None:
+                        early_states = self.parts.norm(hidden)
+                    hidden, out = hidden[:, survivors], out[:, :, survivors]
+                    angles.keep(survivors)
             hidden = self._finish(layer, hidden, out)
-        pot.commit(num_tokens - num_transient, origin, num_transient)
-        return Pass(self.parts.norm(hidden), mass)
+        pot.commit(num_staying, origin, num_transient, offsets or None)
+        return Pass(self.parts.norm(hidden), mass, offsets or None, early_states)
 
     def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:
         """Token ids as the input of `forward`: (1, n) int64 on the model's device."""
@@ -219,14 +239,15 @@ class Decoder:
         return out.add_(hidden)
 
     def _attend(
-        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: Cache, num_observed: int
+        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: Cache, num_observed: int, angles: _Angles
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens, and the attention mass of the last `num_observed` of them."""
         num_tokens, softcap = query.shape[2], self.parts.attention_softcap
-        mask = self._mask(pot, layer, num_tokens)
+        mask = self._mask(pot, layer, angles)
         if isinstance(pot, MemoryPot) and not pot.rotated:
-            positions = pot.positions_with(layer, num_tokens)
-            cos, sin = self._angles(pot.next_position[layer] + num_tokens)
+            first = pot.next_position[layer]
+            positions = pot.positions_with(layer, (first + angles.offsets).to(torch.int32))
+            cos, sin = self._angles(first + angles.span)
             if not pot.halves and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
             keys = self._rotate_seen(layer, keys, pot, cos[positions], sin[positions])
@@ -259,7 +280,7 @@ class Decoder:
             )
         )
 
-    def _mask(self, pot: Cache, layer: int, num_tokens: int) -> Tensor | None:
+    def _mask(self, pot: Cache, layer: int, angles: _Angles) -> Tensor | None:
         """Additive mask where plain causal attention over the last slots would not do; else None.
 
         It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
@@ -267,28 +288,36 @@ class Decoder:
         shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
         """
         window, first = self.parts.layers[layer].sliding_window, pot.next_position[layer]
-        if window is not None and first + num_tokens <= window:
+        if window is not None and first + angles.span <= window:
             window = None
-        if window is None and (num_tokens == 1 or pot.victims is None):
+        if window is None and (angles.offsets.shape[0] == 1 or pot.victims is None):
             return None
         assert isinstance(pot, MemoryPot)
-        slots = pot.positions_with(layer, num_tokens)
-        new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.device)
+        new = (first + angles.offsets).to(torch.int32)
+        slots = pot.positions_with(layer, new)
         distance = new[:, None] - slots[:, :, None]
         visible = distance >= 0
         return additive_mask(visible if window is None else visible & (distance < window), self.dtype)
 
 
 class _Angles:
-    """Cosines and signed sines of the new tokens' positions, computed once per distinct first position."""
+    """Cosines and signed sines of the new tokens' positions, computed once per distinct first position.
 
-    def __init__(self, parts: ModelParts, hidden: Tensor, num_tokens: int) -> None:
-        self.parts, self.hidden, self.num_tokens = parts, hidden, num_tokens
+    `offsets` (n,) int64: where in the pass of `span` tokens those are that are still computed.
+    """
+
+    def __init__(self, parts: ModelParts, hidden: Tensor, span: int) -> None:
+        self.parts, self.hidden, self.span = parts, hidden, span
+        self.offsets = torch.arange(span, device=hidden.device)
         self.known: dict[int, tuple[Tensor, Tensor]] = {}
 
     def at(self, first: int) -> tuple[Tensor, Tensor]:
         if first not in self.known:
-            positions = torch.arange(first, first + self.num_tokens, device=self.hidden.device)
-            cos, sin = self.parts.rotary(self.hidden, positions[None])
+            cos, sin = self.parts.rotary(self.hidden, (self.offsets + first)[None])
             self.known[first] = (cos[:, None], signed_sine(sin)[:, None])
         return self.known[first]
+
+    def keep(self, survivors: Tensor) -> None:
+        """From now on only these of the tokens, indices (n,) int64."""
+        self.offsets = self.offsets[survivors]
+        self.known.clear()

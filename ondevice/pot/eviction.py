@@ -215,7 +215,8 @@ class _Ring:
 
     def __init__(self, order: Sequence[Tensor], save: Save) -> None:
         self._order, self._save = order, save
-        self._num_open = min(layer.shape[-1] for layer in order)
+        # Layers that hold fewer tokens, because some were pruned, come round sooner.
+        self._fewest, self._num_open = min(sizes := [layer.shape[-1] for layer in order]), max(sizes)
         self._turn = self._num_saved = 0
         first = order[0][:1, :1]
         is_shared = all(layer.shape == order[0].shape and bool((layer == first).all()) for layer in order)
@@ -224,22 +225,30 @@ class _Ring:
         self._first_slot = int(first[0, 0, 0]) if is_shared and self._num_open and torch.equal(run, first) else None
 
     def take(self, num_tokens: int) -> Victims:
-        _check_open(num_tokens, self._num_open)
+        _check_open(num_tokens, self._fewest)
         while self._num_saved < min(self._turn + num_tokens, self._num_open):
             stop = min(self._num_saved + _SAVED_AT_ONCE, self._num_open)
             self._save(self._slots(self._num_saved, stop))
             self._num_saved = stop
-        start = self._turn % self._num_open
+        start = self._turn
         self._turn += num_tokens
         return self._slots(start, start + num_tokens)
 
     def _slots(self, start: int, stop: int) -> Victims:
-        if stop <= self._num_open:
-            if self._first_slot is not None:
-                return slice(self._first_slot + start, self._first_slot + stop)
-            return [order[..., start:stop] for order in self._order]
-        at = torch.arange(start, stop, device=self._order[0].device) % self._num_open
-        return [order[..., at] for order in self._order]
+        if self._first_slot is not None:
+            first = start % self._num_open
+            if first + stop - start <= self._num_open:
+                return slice(self._first_slot + first, self._first_slot + first + stop - start)
+        return [_cyclic(order, start, stop) for order in self._order]
+
+
+def _cyclic(order: Tensor, start: int, stop: int) -> Tensor:
+    """order[..., start:stop], beginning anew behind its end."""
+    size = order.shape[-1]
+    first = start % size
+    if first + stop - start <= size:
+        return order[..., first : first + stop - start]
+    return order[..., torch.arange(start, stop, device=order.device) % size]
 
 
 def _keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:

@@ -6,7 +6,7 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ class MemoryPot:
         next_position: logical position of the next token, for each layer.
         victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
             (batch, num_kv_heads, n) int64; None: they take free slots.
-        is_uniform: whether all heads and layers hold the same tokens in the same slots.
+        is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
     def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
@@ -142,14 +142,13 @@ class MemoryPot:
         seen = self.rotated or self.keys
         return seen[layer][:, :, :end], self.values[layer][:, :, :end]
 
-    def positions_with(self, layer: int, num_tokens: int) -> Tensor:
-        """Positions of what attention reads once `num_tokens` were appended and not committed yet.
+    def positions_with(self, layer: int, new: Tensor) -> Tensor:
+        """Positions of what attention reads once tokens at positions `new` (n,) int32 were appended, not committed.
 
         Returns:
             (batch or 1, num_kv_heads or 1, num_used) int32; one row for all heads where the pot `is_uniform`.
         """
-        first, used = self.next_position[layer], self.num_cached[layer]
-        new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
+        used = self.num_cached[layer]
         slots = self.positions[layer][:, :, :used]
         if self.is_uniform and (self.victims is None or isinstance(self.victims, slice)):
             slots = slots[:1, :1]
@@ -177,14 +176,21 @@ class MemoryPot:
             slots += map(NextSlot, keys_values, rotated, seen_keys.unbind(0), seen_values.unbind(0))
         return slots
 
-    def commit(self, num_tokens: int, origin: Tensor | int, num_transient: int = 0) -> None:
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None:
         """Count the first `num_tokens` appended slots of every layer as used; the last `num_transient` become free.
 
         Args:
             num_tokens: tokens that stay.
             origin: (num_tokens,) int32 document tokens, or one of the constants for all.
             num_transient: appended tokens that were only looked at (the catalyst).
+            offsets: for each layer which of the `num_tokens` it was given, (n,) int64, rising; None: all of them.
+                Positions count the others too, so that distances stay what they are in the document.
         """
+        if offsets is not None:
+            self._commit_some(offsets, num_tokens, origin, num_transient)
+            return
         if self.victims is not None:
             self._commit_victims(self.victims, num_tokens, origin)
             return
@@ -210,11 +216,13 @@ class MemoryPot:
         for layers, start in self.layers_by_length():
             self._clear(layers, start, min(start + num_tokens, self.shape.capacity))
 
-    def set_novelty(self, novelty: Tensor) -> None:
-        """Write the novelty (batch, n) of the last n tokens, float32, into their slots of every layer."""
-        num_tokens = novelty.shape[1]
+    def set_novelty(self, tokens: Tensor, novelty: Tensor) -> None:
+        """Write the novelty (batch, n) float32 of document tokens (n,) int32, rising, into the slots that hold them."""
         for layers, end in self.layers_by_length():
-            self.novelty[layers, :, :, end - num_tokens : end] = novelty[:, None]
+            origin, old = self.origin[layers, ..., :end], self.novelty[layers, ..., :end]
+            index = torch.searchsorted(tokens, origin.contiguous()).clamp_(max=tokens.shape[0] - 1)
+            new = novelty[:, None].expand(*origin.shape[:3], -1).gather(-1, index)
+            old.copy_(torch.where(tokens[index] == origin, new, old))
 
     def keep(self, layers: slice, index: Tensor) -> None:
         """Evict all but the slots `index` of some layers that hold equally many, and lay those out in that order.
@@ -232,7 +240,7 @@ class MemoryPot:
             for buffer in self._slots[layer]:
                 keep_slots_(buffer, layer_index, num_cached)
             self.num_cached[layer] = num_kept
-        self.is_uniform = self.is_uniform and bool((index == index[:1, :1, :1]).all())
+        self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
     def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
         """Free the slots used since the lengths given were true: how an answer leaves the pot."""
@@ -264,7 +272,7 @@ class MemoryPot:
         for layer, used in enumerate(self.num_cached):
             self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
             self.values[layer][:, :, :used] = state[f"values.{layer}"]
-        self.is_uniform = bool((self.positions == self.positions[:1, :1, :1]).all())
+        self.is_uniform = bool((self.positions == self.positions[:, :1, :1]).all())
         self.refresh_keys(layers, rotate_keys)
 
     def refresh_keys(self, layers: slice, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -307,6 +315,18 @@ class MemoryPot:
             for row in self.positions[layer][:, :, :used].flatten(0, 1):
                 assert row.unique().numel() == row.numel(), "two slots share a position"
                 assert used == 0 or int(row.max()) < self.next_position[layer]
+
+    def _commit_some(
+        self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
+    ) -> None:
+        assert self.victims is None, "pruned passes take free slots"
+        for layer, given in enumerate(offsets):
+            start, end = self.num_cached[layer], self.num_cached[layer] + given.shape[0]
+            self.positions[layer, :, :, start:end] = given + self.next_position[layer]
+            self.origin[layer, :, :, start:end] = origin[given] if isinstance(origin, Tensor) else origin
+            self.num_cached[layer] = end
+            self.next_position[layer] += num_tokens
+            self._clear(slice(layer, layer + 1), end, end + num_transient)
 
     def _commit_victims(self, victims: Victims, num_tokens: int, origin: Tensor | int) -> None:
         shape = (self.shape.batch, self.shape.num_kv_heads, num_tokens)

@@ -20,10 +20,10 @@ def count_heads(origin: Tensor, num_tokens: int) -> npt.NDArray[np.uint16]:
     return heads
 
 
-def tokens_per_layer(origin: Tensor) -> tuple[tuple[int, ...], int]:
-    """Distinct document tokens that some head holds: for each layer, and in total."""
+def tokens_per_layer(origin: Tensor) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
+    """Distinct document tokens that some head holds: how many in each layer, and which in all of them (n,), rising."""
     per_layer = tuple(int(np.unique(_document_tokens(layer)).size) for layer in origin)
-    return per_layer, int(np.unique(_document_tokens(origin)).size)
+    return per_layer, np.unique(_document_tokens(origin))
 
 
 def _document_tokens(origin: Tensor) -> npt.NDArray[np.int32]:

@@ -1,0 +1,1 @@
+"""Less work for each token read: hidden states pruned inside the forward pass."""
