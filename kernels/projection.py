@@ -1,19 +1,16 @@
-"""Linear projections, for any number of tokens: on a CPU few tokens take another way than many."""
+"""Linear projections: on a CPU in float32 by oneDNN, which torch brings along."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# So many tokens go through the matrix product with the weights on its left: see `project`.
-_FEW = range(4, 33)
+# `F.linear` leaves float32 to the BLAS library: MKL, which takes narrower vector instructions on processors that
+# are not Intel's, and is slow everywhere for few tokens. oneDNN does neither. None where torch is built without it.
+_ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias.
-
-    A few tokens on a CPU (decoding, a question) are bound by reading the weights. For one, the matrix-vector routine
-    of the BLAS library streams them faster than its matrix routine; for a handful, that routine is faster with the
-    weights as its left matrix, up to twice.
 
     Args:
         x: (..., in_features).
@@ -23,17 +20,11 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Returns:
         (..., out_features), a new tensor.
     """
-    num_tokens = x.numel() // x.shape[-1]
-    if x.device.type != "cpu" or (num_tokens != 1 and num_tokens not in _FEW):
+    if _ONEDNN_LINEAR is None or x.device.type != "cpu" or x.dtype != torch.float32 or x.numel() == 0:
         return F.linear(x, weight, bias)
-    if num_tokens == 1:
-        vector = x.flatten()
-        out = torch.mv(weight, vector) if bias is None else torch.addmv(bias, weight, vector)
-    else:
-        columns = x.reshape(num_tokens, -1).T
-        out = torch.mm(weight, columns) if bias is None else torch.addmm(bias[:, None], weight, columns)
-        out = out.T.contiguous()
-    return out.view(*x.shape[:-1], -1)
+    if x.dim() == 1:
+        return _ONEDNN_LINEAR(x[None], weight, bias, "none", [], "")[0]
+    return _ONEDNN_LINEAR(x, weight, bias, "none", [], "")
 
 
 def project_ref(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,6 +1,7 @@
 """Cross-entropy of tokens under the model's own logits, in slices that never hold the whole logits matrix."""
 
 import torch
+from ondevice.kernels.projection import project
 from torch import Tensor
 
 
@@ -26,7 +27,7 @@ def token_loss(
     chosen = (states * weight[targets.flatten()]).sum(dim=-1, dtype=torch.float32)
     total = torch.full_like(chosen, -torch.inf)
     for start in range(0, weight.shape[0], slice_size):
-        logits = torch.mm(states, weight[start : start + slice_size].T).float()
+        logits = project(states, weight[start : start + slice_size]).float()
         total = torch.logaddexp(total, _cap(logits, softcap).logsumexp(dim=-1))
     return (total - _cap(chosen, softcap)).view(targets.shape)
 

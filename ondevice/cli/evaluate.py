@@ -1,7 +1,8 @@
-"""`ondevice eval passkey`: shows each trial as it ends, and keeps what is done when it is stopped."""
+"""`ondevice eval passkey` and `recall`: show each trial as it ends; the first keeps what is done when it is stopped."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from ondevice.cli.options import PotOptions, numbers
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
 from ondevice.cli.terminal import err, out, say, told
+from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
     from ondevice.engine import Engine
@@ -39,6 +41,41 @@ def passkey(
         config = passkey_config(options.config())
         with ProgressDisplay(err()) as display:
             result = _run(load_engine(config, display), cases, out_file, display)
+        finish(result, out_file, as_json)
+
+
+def recall(
+    options: PotOptions,
+    text: Annotated[Path, typer.Option(help="The document to recall.")],
+    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
+    spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+) -> None:
+    """Continue a document from inside it, after reading all of it, beside a full cache and no document at all."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.source import beginning
+        from ondevice.cli.opening import open_document
+        from ondevice.evaluation.recall import Recall, recall_config, rows_of, run_recall, summary_of
+
+        config = recall_config(options.config())
+        if config.pot.policy == "full":
+            raise ConfigError("--policy full is one of the contenders already", fix="Choose a pot.")
+        engine = load_engine(config, display)
+        document = open_document(str(text), False, display)
+        if tokens is not None:
+            document = beginning(document, tokens, engine.loaded.tokenizer)
+        result, done, num_tokens = begin(engine), [], 0
+        for item in run_recall(engine, document, spans):
+            if not isinstance(item, Recall):
+                display.apply(item)
+                num_tokens = max(num_tokens, getattr(item, "num_read", 0))
+                continue
+            display.clear()
+            done.append(item)
+            line = f"token {item.start:,}: no document {item.none:.2f}, full KV {item.full:.2f}, pot {item.method:.2f}"
+            out().print(line, soft_wrap=True)
+        result = replace(result, rows=rows_of(done, num_tokens, config), summary=summary_of(done))
         finish(result, out_file, as_json)
 
 

@@ -98,15 +98,28 @@ class Decoder:
         turns_wholly = self._rotary_dim == self.parts.head_dim
         self._one_token = OneToken(self.parts, layers) if layers and turns_wholly else None
 
-    def new_pot(self, capacity: int, batch: int = 1, key_rotation: KeyRotation = "stored") -> MemoryPot:
-        """Allocate an empty pot for this model.
+    def new_pot(
+        self,
+        capacity: int,
+        batch: int = 1,
+        key_rotation: KeyRotation = "stored",
+        capacities: tuple[int, ...] | None = None,
+    ) -> MemoryPot:
+        """Allocate an empty pot for this model; `capacities` are the slots of each layer where they differ.
 
         Raises:
             PotError: it would not fit into the memory that is free.
         """
         parts = self.parts
         shape = PotShape(
-            len(parts.layers), parts.num_kv_heads, parts.head_dim, capacity, batch, key_rotation, self._rotary_dim
+            len(parts.layers),
+            parts.num_kv_heads,
+            parts.head_dim,
+            capacity,
+            batch,
+            key_rotation,
+            self._rotary_dim,
+            capacities,
         )
         needed, free = shape.nbytes(self.dtype), free_memory_bytes(self.device)
         if needed > free:

@@ -1,8 +1,8 @@
 """One token through the layers on a CPU in float32: the decoder's own arithmetic in as few operations as can be.
 
 Decoding is bound by reading the weights; on a small model the calls around that cost as much again. Here every layer
-works in buffers laid out once, norms and residuals are folded into the matrix-vector products, and nothing is
-allocated but what torch's attention returns.
+works in buffers laid out once, the norms' factors are applied behind the products, and little is allocated but what
+the products and torch's attention return.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ondevice.kernels.projection import project
 from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
 from ondevice.pot.memory_pot import MemoryPot
 
@@ -111,21 +112,19 @@ class OneToken:
         self._rotated_second.addcmul_(self._first_half, sin[half:])
 
     def _normed_product(self, norm: RMSNorm, linear: Linear, out: Tensor) -> None:
-        """out = linear(norm(hidden)); the root mean square is a factor on the matrix-vector product."""
+        """out = linear(norm(hidden)); the root mean square is a factor on the product."""
         state = self._hidden
         factor = (float(torch.dot(state, state)) / state.numel() + norm.eps) ** -0.5
-        torch.mul(state, norm.weight, out=self._normed)
+        product = project(torch.mul(state, norm.weight, out=self._normed), linear.weight)
         if linear.bias is None:
-            torch.addmv(out, linear.weight, self._normed, beta=0, alpha=factor, out=out)
+            torch.mul(product, factor, out=out)
         else:
-            torch.addmv(linear.bias, linear.weight, self._normed, alpha=factor, out=out)
+            torch.add(linear.bias, product, alpha=factor, out=out)
 
 
 def _add_product_(state: Tensor, linear: Linear, vector: Tensor) -> None:
     """state += linear(vector)."""
-    state.addmv_(linear.weight, vector)
-    if linear.bias is not None:
-        state.add_(linear.bias)
+    state.add_(project(vector, linear.weight, linear.bias))
 
 
 def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) -> tuple[PlainLayer, ...] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -22,10 +23,18 @@ PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or 
 _PROVENANCE = ("positions", "origin", "importance", "novelty")
 
 
+class LayerGroup(NamedTuple):
+    """Neighbouring layers with equally many slots."""
+
+    layers: slice
+    capacity: int
+
+
 @dataclass(frozen=True, slots=True)
 class PotShape:
     """Sizes of the buffers.
 
+    `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
     `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
     halves (`rotary_dim` of them turn) with one layer's workspace, or nothing.
     """
@@ -37,12 +46,25 @@ class PotShape:
     batch: int = 1
     key_rotation: KeyRotation = "stored"
     rotary_dim: int = 0
+    capacities: tuple[int, ...] | None = None
 
     def nbytes(self, dtype: torch.dtype) -> int:
         """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""
-        slots = self.batch * self.num_kv_heads * self.capacity
-        tensors = self.num_layers * self.num_tensors + (self.key_rotation == "half-cache")
-        return slots * (tensors * self.head_dim * dtype.itemsize + self.num_layers * 4 * 4)
+        heads = self.batch * self.num_kv_heads
+        slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
+        vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
+        return heads * (vectors * self.head_dim * dtype.itemsize + self.num_layers * self.capacity * 4 * 4)
+
+    def groups(self) -> list[LayerGroup]:
+        """Runs of neighbouring layers with equally many slots: usually one run."""
+        if self.capacities is None:
+            return [LayerGroup(slice(0, self.num_layers), self.capacity)]
+        groups, start = [], 0
+        for capacity, run in groupby(self.capacities):
+            stop = start + len(list(run))
+            groups.append(LayerGroup(slice(start, stop), capacity))
+            start = stop
+        return groups
 
     @property
     def num_tensors(self) -> int:
@@ -70,7 +92,7 @@ class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
     Attributes:
-        keys: one tensor a layer, (batch, num_kv_heads, capacity, head_dim), before RoPE.
+        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
@@ -88,15 +110,21 @@ class MemoryPot:
 
     def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
         self.shape = shape
-        # All layers lie in one tensor each: what concerns several layers is one write instead of one per layer.
-        per_slot = (shape.num_layers, shape.batch, shape.num_kv_heads, shape.capacity)
-        self._storage = torch.zeros(shape.num_tensors, *per_slot, shape.head_dim, dtype=dtype, device=device)
-        self.keys, self.values, *third = (list(buffers.unbind()) for buffers in self._storage)
+        heads = (shape.batch, shape.num_kv_heads)
+        # Layers of one size lie in one tensor: what concerns several layers is one write instead of one per layer.
+        self._storage: list[tuple[slice, Tensor]] = []
+        for layers, capacity in shape.groups():
+            size = (shape.num_tensors, layers.stop - layers.start, *heads, capacity, shape.head_dim)
+            self._storage.append((layers, torch.zeros(size, dtype=dtype, device=device)))
         # Keys, values and what is kept beside the keys, layer by layer.
-        self._slots = [list(buffers.unbind()) for buffers in self._storage.unbind(1)]
+        self._slots = [list(buffers.unbind()) for _, storage in self._storage for buffers in storage.unbind(1)]
+        self.keys, self.values, *third = (list(buffers) for buffers in zip(*self._slots, strict=True))
         self.rotated = third[0] if shape.key_rotation == "stored" else []
         self.halves = third[0] if shape.key_rotation == "half-cache" else []
-        self.workspace = torch.zeros_like(self.keys[0]) if self.halves else None
+        self.workspace = (
+            torch.zeros(*heads, shape.capacity, shape.head_dim, dtype=dtype, device=device) if self.halves else None
+        )
+        per_slot = (shape.num_layers, *heads, shape.capacity)
         self.positions = torch.zeros(per_slot, dtype=torch.int32, device=device)
         self.origin = torch.full(per_slot, FREE, dtype=torch.int32, device=device)
         self.importance = torch.zeros(per_slot, dtype=torch.float32, device=device)
@@ -114,7 +142,7 @@ class MemoryPot:
     @property
     def num_free(self) -> int:
         """Slots that every layer still has free."""
-        return self.shape.capacity - max(self.num_cached)
+        return min(keys.shape[2] - used for keys, used in zip(self.keys, self.num_cached, strict=True))
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
@@ -135,7 +163,7 @@ class MemoryPot:
         start = self.num_cached[layer]
         third = [rotated] if self.rotated else [rotate_half(keys, self.shape.rotary_dim)] if self.halves else []
         end = start if self.victims is not None else start + keys.shape[2]
-        assert end <= self.shape.capacity, f"{end} tokens do not fit in {self.shape.capacity} slots"
+        assert end <= self.keys[layer].shape[2], f"{end} tokens do not fit in {self.keys[layer].shape[2]} slots"
         index = slice(start, end) if self.victims is None else _of_layer(self.victims, layer)
         for buffer, new in zip(self._slots[layer], (keys, values, *third), strict=True):
             replace_slots_(buffer, index, new)
@@ -167,10 +195,10 @@ class MemoryPot:
         assert not isinstance(self.victims, list)
         slots: list[NextSlot] = []
         for layers, used in self.layers_by_length():
-            storage = self._storage[:, layers]
+            storage = self._storage_of(layers)
             at = slice(used, used + 1) if self.victims is None else self.victims
             end = used + (self.victims is None)
-            assert end <= self.shape.capacity
+            assert end <= storage.shape[-2]
             keys_values, rotated = storage[:2, :, :, :, at].unbind(1), storage[2, :, :, :, at].unbind(0)
             seen_values, seen_keys = storage[1:, :, :, :, :end]
             slots += map(NextSlot, keys_values, rotated, seen_keys.unbind(0), seen_values.unbind(0))
@@ -214,7 +242,7 @@ class MemoryPot:
         if self.victims is not None:
             return
         for layers, start in self.layers_by_length():
-            self._clear(layers, start, min(start + num_tokens, self.shape.capacity))
+            self._clear(layers, start, start + num_tokens)
 
     def set_novelty(self, tokens: Tensor, novelty: Tensor) -> None:
         """Write the novelty (batch, n) float32 of document tokens (n,) int32, rising, into the slots that hold them."""
@@ -289,9 +317,9 @@ class MemoryPot:
         """Rotate a few slots of all layers again, after their positions changed; nothing to do where no key is kept
         after RoPE.
         """
-        if self.rotated:
-            keys, rotated = self._storage[0, ..., slots, :], self._storage[2, ..., slots, :]
-            positions = self.positions[..., slots]
+        for layers, storage in self._storage if self.rotated else ():
+            keys, rotated = storage[0, ..., slots, :], storage[2, ..., slots, :]
+            positions = self.positions[layers, ..., slots]
             rotated.copy_(rotate_keys(keys.flatten(0, 1), positions.flatten(0, 1)).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
@@ -302,7 +330,7 @@ class MemoryPot:
         """Assert the invariants of the pot, for a document of `num_tokens` tokens read so far."""
         assert self.positions.shape[0] == self.shape.num_layers == len(self.num_cached)
         for layer, used in enumerate(self.num_cached):
-            assert 0 <= used <= self.shape.capacity
+            assert 0 <= used <= self.keys[layer].shape[2]
             origin = self.origin[layer]
             assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
             assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"
@@ -342,17 +370,25 @@ class MemoryPot:
 
     def _clear(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
-        self._storage[:, layers, :, :, start:end] = 0
+        for group, storage in self._storage:
+            own = slice(max(layers.start, group.start) - group.start, max(layers.stop, group.start) - group.start)
+            storage[:, own, :, :, start:end] = 0
         for part in self.provenance():
             part[layers, :, :, start:end] = FREE if part is self.origin else 0
 
+    def _storage_of(self, layers: slice) -> Tensor:
+        """Storage (num_tensors, num_layers, batch, num_kv_heads, capacity, head_dim) of some layers of one size."""
+        group, storage = next(item for item in self._storage if layers.start < item[0].stop)
+        return storage[:, layers.start - group.start : layers.stop - group.start]
+
     def layers_by_length(self) -> list[tuple[slice, int]]:
-        """Runs of neighbouring layers that hold equally many tokens, with that number: usually one run."""
+        """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
         runs: list[tuple[slice, int]] = []
         start = 0
         for layer in range(1, self.shape.num_layers + 1):
             same = layer < self.shape.num_layers and (
-                self.num_cached[layer] == self.num_cached[start]
+                self.keys[layer].shape[2] == self.keys[start].shape[2]
+                and self.num_cached[layer] == self.num_cached[start]
                 and self.next_position[layer] == self.next_position[start]
             )
             if not same:

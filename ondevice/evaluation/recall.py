@@ -1,0 +1,138 @@
+"""Verbatim recall: how well a document can be continued, anywhere in it, once all of it has been read.
+
+Spans lie evenly over the document. After reading, the first half of each is the cue, and the score is the mean
+negative log-likelihood of the other half. A small model shows it smoothly, where it gets questions wrong or right.
+Beside the method stand no document at all, and a full KV cache of the document or of a window around the span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig
+from ondevice.contender import contender_name
+from ondevice.documents import Document, Page
+from ondevice.engine import Engine, Session
+from ondevice.errors import ConfigError
+from ondevice.events import Event
+from ondevice.pot.undo import UndoLog
+from ondevice.results import Row, row
+
+SPAN_TOKENS = 32
+CUE_TOKENS = 16
+WINDOW_TOKENS = 6000  # of a full KV cache: within the window that the smallest models were trained on
+_NONE = "no document"
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Losses of one span, in nats per token: at document token `start`, `depth` of the way through."""
+
+    start: int
+    depth: float
+    none: float
+    full: float
+    method: float
+
+
+def recall_config(config: EngineConfig) -> EngineConfig:
+    """The settings with which recall is measured: those given, but without a chat template."""
+    return replace(config, generation=GenerationConfig(max_new_tokens=1, chat=False))
+
+
+def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[Event | Recall]:
+    """Events while the document is read, then a `Recall` for each span.
+
+    Args:
+        engine: with settings from `recall_config`.
+
+    Raises:
+        ConfigError: the document is too short for that many spans, or a stream.
+    """
+    session = engine.session()
+    yield from session.open(document)
+    tokens = session.opened_tokens()
+    if not tokens.keeps_text or tokens.num_tokens < num_spans * SPAN_TOKENS:
+        raise ConfigError(
+            f"The text has {tokens.num_tokens:,} tokens, too few for {num_spans} spans of {SPAN_TOKENS}",
+            where=document.name,
+            fix="Name a longer file, or lower --spans.",
+        )
+    yield from session.resume()
+    empty = engine.session(_empty(engine.config))
+    full: tuple[tuple[int, int], Session] | None = None
+    for start in span_starts(tokens.num_tokens, num_spans):
+        ids = tokens.ids(start, start + SPAN_TOKENS)
+        window = _window(start, tokens.num_tokens)
+        if full is None or full[0] != window:
+            reader = engine.session(_full(engine.config))
+            yield from reader.read(_part(session, *window))
+            full = window, reader
+        yield Recall(
+            start,
+            start / tokens.num_tokens,
+            none=_loss(empty, ids),
+            full=_loss(full[1], ids),
+            method=_loss(session, ids),
+        )
+
+
+def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
+    """One row for each span and contender."""
+    rows = []
+    for span in spans:
+        case = {"tokens": num_tokens, "depth": round(span.depth, 3)}
+        for name, loss in ((_NONE, span.none), ("full KV", span.full), (contender_name(config), span.method)):
+            rows.append(row(name, case, "loss", "nats", [loss]))
+    return tuple(rows)
+
+
+def summary_of(spans: list[Recall]) -> dict[str, float]:
+    """Mean losses, and how much of what a full cache knows the method does."""
+    none, full, method = (float(np.mean([getattr(s, name) for s in spans])) for name in ("none", "full", "method"))
+    return {
+        "nll_none": none,
+        "nll_full": full,
+        "nll_method": method,
+        "recovered_share": (none - method) / (none - full),
+    }
+
+
+def span_starts(num_tokens: int, num_spans: int) -> list[int]:
+    """First tokens of spans that lie in the middle of equal parts of the document."""
+    return [round((i + 0.5) * num_tokens / num_spans) - SPAN_TOKENS // 2 for i in range(num_spans)]
+
+
+def _window(start: int, num_tokens: int) -> tuple[int, int]:
+    """Tokens [first, stop) around a span that a full cache reads: the whole document where it is short enough."""
+    first = min(max(start + SPAN_TOKENS // 2 - WINDOW_TOKENS // 2, 0), max(num_tokens - WINDOW_TOKENS, 0))
+    return first, min(first + WINDOW_TOKENS, num_tokens)
+
+
+def _empty(config: EngineConfig) -> EngineConfig:
+    """A pot just large enough for a span."""
+    pot = PotConfig(capacity=2 * SPAN_TOKENS + 16, num_kept=8, reserve=SPAN_TOKENS, policy="streaming-llm")
+    return replace(config, pot=pot, slim=SlimConfig())
+
+
+def _full(config: EngineConfig) -> EngineConfig:
+    return replace(config, pot=PotConfig(policy="full", reserve=config.pot.reserve), slim=SlimConfig())
+
+
+def _part(session: Session, first: int, stop: int) -> Document:
+    """A stretch of a session's document, tokens [first, stop)."""
+    text = session.loaded.tokenizer.decode(session.opened_tokens().ids(first, stop).tolist())
+    return Document("part", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
+
+
+def _loss(session: Session, ids: np.ndarray) -> float:
+    """Mean cross-entropy in nats of the tokens behind the cue; the pot stays bit-identical."""
+    decoder, pot = session.decoder, session.used_pot()
+    undo, all_ids = UndoLog(pot), decoder.ids(ids)
+    hidden = decoder.forward(all_ids, pot).hidden_states
+    loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], all_ids[:, CUE_TOKENS:]).mean())
+    undo.rewind()
+    return loss
