@@ -11,11 +11,13 @@ from torch import Tensor
 
 from ondevice.config import GenerationConfig
 from ondevice.errors import PotError
-from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead
-from ondevice.model.decoder import PassStopped
+from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead, TokensRevived
+from ondevice.model.decoder import Decoder, Pass, PassStopped
 from ondevice.model.sampling import sample
 from ondevice.pot.eviction import Eviction, FixedOrder, HeavyHitter, SinkRecent, least_attended
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
+from ondevice.revival import EVERY_TOKENS, RECENT_TOKENS, Revival
 
 if TYPE_CHECKING:
     from ondevice.session import Session
@@ -45,15 +47,24 @@ def answer(
             fix="Shorten the question or raise --reserve.",
         )
     generator = torch.Generator(device=decoder.device).manual_seed(session.config.seed)
-    stream, text, stop_reason, num_tokens = tokenizer.stream_decoder(), "", "length", 0
-    ttft = 0.0
+    stream, text, stop_reason, ttft = tokenizer.stream_decoder(), "", "length", 0.0
+    written: list[int] = []
     undo, num_overwritten = UndoLog(pot), 0
     eviction: Eviction | None = None
-    may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
-    # Which tokens the question looks at decides what goes, unless age alone does.
-    num_observed = len(ids) if may_overflow and session.config.pot.decode_policy != "streaming-llm" else 0
-    num_document = list(pot.num_cached)
+    revival: Revival | None = None
+    brought: TokensRevived | None = None
+    if session.tier is not None and session.tier.num_held(0):
+        revival = Revival(session, max(session.config.pot.reserve, len(ids) + 1))
     try:
+        if revival is not None:
+            revival.begin(decoder.ids(ids), is_stopped)
+            brought = revival.bring(undo)
+            if brought is not None:
+                yield brought
+        may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
+        # Which tokens the question looks at decides what goes, unless age alone does.
+        num_observed = len(ids) if may_overflow and session.config.pot.decode_policy != "streaming-llm" else 0
+        num_document = list(pot.num_cached)
         out = decoder.forward(decoder.ids(ids), pot, num_observed=num_observed, is_stopped=is_stopped)
         if may_overflow:
             eviction = _eviction(session, num_document, out.mass, undo)
@@ -61,7 +72,7 @@ def answer(
         while True:
             logits = decoder.logits(out.hidden_states[:, -1])
             token = int(sample(logits, temperature=generation.temperature, top_p=generation.top_p, generator=generator))
-            if num_tokens == 0:
+            if not written:
                 decode_began = time.perf_counter()
                 ttft = decode_began - began
             if token in tokenizer.eos_ids:
@@ -69,10 +80,20 @@ def answer(
                 break
             piece = stream.push(token)
             text += piece
-            num_tokens += 1
-            yield AnswerToken(token, piece, num_tokens - 1, time.perf_counter() - began)
-            if num_tokens == generation.max_new_tokens:
+            written.append(token)
+            yield AnswerToken(token, piece, len(written) - 1, time.perf_counter() - began)
+            if len(written) == generation.max_new_tokens:
                 break
+            if revival is not None and eviction is None and len(written) % EVERY_TOKENS == 0:
+                out, queries = _read_again(decoder, pot, written[-RECENT_TOKENS:], is_stopped)
+                if revival.looks_elsewhere(queries):
+                    undo.rewind()
+                    undo = UndoLog(pot)
+                    brought = revival.bring(undo)
+                    out = decoder.forward(decoder.ids([*ids, *written]), pot, is_stopped=is_stopped)
+                    if brought is not None:
+                        yield brought
+                continue
             if pot.num_free == 0 and eviction is not None:
                 eviction.make_room()
                 num_overwritten += 1
@@ -88,13 +109,28 @@ def answer(
     yield AnswerFinished(
         question=question,
         text=(text + stream.flush()).strip(),
-        num_tokens=num_tokens,
+        num_tokens=len(written),
         stop_reason=stop_reason,
         ttft_seconds=ttft,
         decode_seconds=decode_seconds,
         num_overwritten=num_overwritten,
         ledger=session.ledger,
+        num_revived=brought.num_tokens if brought is not None else 0,
+        pages_revived=brought.pages if brought is not None else (),
     )
+
+
+def _read_again(
+    decoder: Decoder, pot: MemoryPot, written: list[int], is_stopped: Callable[[], bool]
+) -> tuple[Pass, list[Tensor]]:
+    """Read the last tokens of an answer at once, of which the pot holds all but the last.
+
+    Returns:
+        What the last token's pass would have given, and for each layer the queries of all of them before RoPE.
+    """
+    num_held, queries = len(written) - 1, list[Tensor]()
+    pot.truncate([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
+    return decoder.forward(decoder.ids(written), pot, queries=queries, is_stopped=is_stopped), queries
 
 
 def _eviction(session: Session, num_document: list[int], mass: list[Tensor], undo: UndoLog) -> Eviction:

@@ -19,6 +19,7 @@ KeyRotation = Literal["stored", "half-cache", "on-read"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
+TierDtypeName = Literal["int8", "stored"]
 Quantization = Literal["none", "8bit", "4bit"]
 
 DEFAULT_MODEL = "smollm2"
@@ -190,6 +191,31 @@ def _slim_layer(text: str) -> SlimLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class TierConfig:
+    """The host tier: what the pot evicts waits outside, and a question brings back what it needs.
+
+    Attributes:
+        budget_bytes: memory that it takes; 0: there is none, and what is evicted is gone.
+        dtype: `int8`, or as `stored` in the pot.
+        file: keep it in this file, mapped into memory, instead of in memory; empty: in memory.
+        max_tokens: tokens that one question brings back into each head, at most.
+        gamma: overlap of wanted and present blocks from which on nothing is swapped while an answer is written.
+    """
+
+    budget_bytes: int = 0
+    dtype: TierDtypeName = "int8"
+    file: str = ""
+    max_tokens: int = 1024
+    gamma: float = 0.9
+
+    def __post_init__(self) -> None:
+        _one_of("--host-dtype", self.dtype, TierDtypeName)
+        _require(self.budget_bytes >= 0, f"--host-tier is {self.budget_bytes}", "Give a size, or 0 for none.")
+        _require(self.max_tokens >= 1, f"--bring-back is {self.max_tokens}", "Give at least 1 token.")
+        _require(0.0 <= self.gamma <= 1.0, f"--gamma is {self.gamma}", "Give a share between 0 and 1.")
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """How an answer is sampled.
 
@@ -230,6 +256,7 @@ class EngineConfig:
     seed: int = 0
     pot: PotConfig = field(default_factory=PotConfig)
     slim: SlimConfig = field(default_factory=SlimConfig)
+    tier: TierConfig = field(default_factory=TierConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
 
     def __post_init__(self) -> None:

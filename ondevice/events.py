@@ -132,6 +132,23 @@ class DocumentRead:
 
 
 @dataclass(frozen=True, slots=True)
+class TokensRevived:
+    """Evicted tokens came back from the host tier for this answer; after it they leave the pot again.
+
+    `tokens` (n, 2) int32 are stretches [start, stop) of the document, the most wanted first; `pages` are those they
+    lie on, in that order. `num_tokens` of them came into the average head, which takes what it lacks; `num_bytes`
+    were copied. `num_held` tokens wait in the tier.
+    """
+
+    tokens: npt.NDArray[np.int32]
+    pages: tuple[int, ...]
+    num_tokens: int
+    num_bytes: int
+    num_held: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionRead:
     """The question is in the pot; the answer begins."""
 
@@ -156,6 +173,7 @@ class AnswerFinished:
 
     `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
     that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
+    `num_revived` tokens of each head came back from the host tier for it, from `pages_revived`, most wanted first.
     """
 
     question: str
@@ -166,6 +184,8 @@ class AnswerFinished:
     decode_seconds: float
     num_overwritten: int
     ledger: Ledger
+    num_revived: int = 0
+    pages_revived: tuple[int, ...] = ()
 
 
 Event = (
@@ -175,6 +195,7 @@ Event = (
     | TokensRead
     | PotDistilled
     | DocumentRead
+    | TokensRevived
     | QuestionRead
     | AnswerToken
     | AnswerFinished

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
+from ondevice.pot.host_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
@@ -65,6 +67,7 @@ class Session:
         self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
         self._catalyst = self._encode_catalyst()
         self.depths = Depths(len(decoder.parts.layers))
+        self.tier = self._new_tier()
         self._novelty = Novelty(decoder.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
         self._stop = threading.Event()
@@ -131,6 +134,8 @@ class Session:
         assert self.config == other.config, "the sessions differ in their settings"
         assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
         self.used_pot().restore(other.used_pot().state(), self.decoder.rotate_keys)
+        if self.tier is not None and other.tier is not None:
+            self.tier.copy_from(other.tier)
         self.num_read, self.num_cycles = other.num_read, other.num_cycles
         self._novelty, self._words, self.depths = other._novelty.copy(), other._words.copy(), other.depths.copy()
         self.spans = [(start, self.spans[0][1])]
@@ -171,27 +176,32 @@ class Session:
             is_last = stop - start <= room
             end = min(start + room, stop)
         overflows = not is_last or (end - start == room and len(self.spans) > 1)
+        # What is not distilled stays whole in a pot of fixed size: at the end of a document there is nothing to gain.
+        prunes = bool(self.slim_steps) and (overflows or self.config.pot.policy in ("full", "truncate"))
         num_passes = -(-(end - start) // self.config.pot.step_size)
         for i in range(num_passes):
             first, last = start + (end - start) * i // num_passes, start + (end - start) * (i + 1) // num_passes
-            yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1)
+            yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1, prunes)
             if self._stop.is_set():
                 return
         if is_last:
             self.spans.pop(0)
 
-    def _read_pass(self, tokens: DocumentTokens, start: int, stop: int, distill_after: bool) -> Iterator[Event]:
+    def _read_pass(
+        self, tokens: DocumentTokens, start: int, stop: int, distill_after: bool, prunes: bool
+    ) -> Iterator[Event]:
         pot, began = self.used_pot(), time.perf_counter()
+        before = list(pot.num_cached)
         ids = self.decoder.ids(tokens.ids(start, stop))
-        catalyst = self._catalyst if distill_after or self.slim_steps else self._catalyst[:, :0]
-        rarity = self._words.rarity(ids[0]) if self.slim_steps else None
+        catalyst = self._catalyst if distill_after or prunes else self._catalyst[:, :0]
+        rarity = self._words.rarity(ids[0]) if prunes else None
         out = self.decoder.forward(
             torch.cat((ids, catalyst), dim=1),
             pot,
             origin=torch.arange(start, stop, dtype=torch.int32, device=self.decoder.device),
             num_transient=catalyst.shape[1],
             num_observed=self._num_observed(catalyst) if distill_after else 0,
-            pruning=self._pruning(start, stop, catalyst.shape[1], rarity),
+            pruning=self._pruning(start, stop, catalyst.shape[1], rarity) if prunes else None,
             is_stopped=self._stop.is_set,
         )
         if self._policy.needs_novelty:
@@ -204,8 +214,11 @@ class Session:
                 early_states=None if out.early_states is None else out.early_states[:, : stop - start],
                 rarity=rarity if self.config.slim.novelty == "rarity" else None,
             )
-        if out.offsets is not None:
-            self.depths.note(start, stop, out.offsets)
+        self.depths.note(start, stop, out.offsets)
+        if self.tier is not None:
+            for layer, (first, end) in enumerate(zip(before, pot.num_cached, strict=True)):
+                keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
+                self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])
         self.decoder.synchronize()
         self.num_read += stop - start
         self.spans[0] = (stop, self.spans[0][1])
@@ -224,15 +237,21 @@ class Session:
         if distilled is not None:
             yield distilled
 
+    def _new_tier(self) -> HostTier | None:
+        """Where evicted tokens wait; nothing is ever evicted by `full`."""
+        config = self.config.tier
+        if not config.budget_bytes or self.pot is None:
+            return None
+        file = Path(config.file) if config.file else None
+        return HostTier(self.pot.shape, config.budget_bytes, dtype=self.decoder.dtype, stored=config.dtype, file=file)
+
     def _num_observed(self, catalyst: Tensor) -> int:
         """Last queries of a pass before a distillation whose attention the policy looks at."""
         if self._policy.observes == "catalyst":
             return catalyst.shape[1]
         return int(self._policy.observes == "last-token")
 
-    def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning | None:
-        if not self.slim_steps:
-            return None
+    def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning:
         return Pruning(self.slim_steps, self.config.slim, stop - start, num_tail, is_first=start == 0, rarity=rarity)
 
     def _distill(self, mass: list[Tensor]) -> PotDistilled:
@@ -292,6 +311,11 @@ class Session:
     # -- accounts --------------------------------------------------------------------------------
 
     @property
+    def num_positions(self) -> int:
+        """Document tokens up to the cursor, those skipped among them."""
+        return self.spans[0][0] if self.spans else self.opened_tokens().num_tokens
+
+    @property
     def num_heads_total(self) -> int:
         """(layer, KV head) pairs of the model: the most that can hold one token."""
         return len(self.decoder.parts.layers) * self.decoder.parts.num_kv_heads
@@ -299,8 +323,7 @@ class Session:
     @property
     def retention(self) -> npt.NDArray[np.uint16]:
         """How many (layer, head) pairs hold each document token up to the cursor: (num_tokens,), uint16."""
-        end = self.spans[0][0] if self.spans else self.opened_tokens().num_tokens
-        return count_heads(self.used_pot().origin, end)
+        return count_heads(self.used_pot().origin, self.num_positions)
 
     @property
     def ledger(self) -> Ledger:

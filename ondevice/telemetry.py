@@ -23,9 +23,10 @@ from ondevice.events import (
     QuestionRead,
     TextTokenized,
     TokensRead,
+    TokensRevived,
 )
 
-STAGES = ("tokenize", "forward", "novelty", "distill", "question", "decode")
+STAGES = ("tokenize", "forward", "novelty", "distill", "revival", "question", "decode")
 _RECENT_PASSES = 8  # forward passes over which the current speed is taken
 
 
@@ -90,6 +91,8 @@ class Telemetry:
             case DocumentRead():
                 self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
                 self.retention, self.num_heads_total = event.retention, event.num_heads_total
+            case TokensRevived():
+                self.stage_seconds["revival"] += event.seconds
             case QuestionRead():
                 self.answer = ""
                 self.stage_seconds["question"] += event.seconds

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "events", "config", "kernels", "assets", "rss"),
     ("documents", "model", "pot", "prefill"),
-    ("answer", "session", "engine", "session_file", "telemetry"),
+    ("answer", "session", "engine", "session_file", "revival", "telemetry"),
     ("machine", "results", "contender", "tables", "pages"),
     ("bench", "evaluation"),
     ("ui",),

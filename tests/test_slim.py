@@ -185,12 +185,13 @@ def test_a_document_is_read_with_an_account_of_every_token(policy, novelty):
 
 
 def test_an_answer_leaves_a_pruned_pot_bit_identical():
-    session, _ = _read(_engine(SLIM))
+    uneven = {"capacity": 500, "num_kept": 300, "reserve": 100, "step_size": 120}
+    session, _ = _read(_engine(SLIM, **uneven), TEXT[:480])
     before = {name: tensor.clone() for name, tensor in session.pot.state().items()}
     assert len(set(session.pot.num_cached)) > 1
     for policy in ("question", "streaming-llm", "h2o"):
         config = session.config
-        session.config = EngineConfig(pot=PotConfig(**POT, decode_policy=policy), slim=config.slim)
+        session.config = EngineConfig(pot=PotConfig(**uneven, decode_policy=policy), slim=config.slim)
         events = list(session.ask("What is lit?", GenerationConfig(max_new_tokens=400, chat=False)))
         assert sum(isinstance(event, AnswerToken) for event in events) > 100
         assert isinstance(events[-1], AnswerFinished)

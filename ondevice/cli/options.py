@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -23,10 +24,18 @@ from ondevice.config import (
     Quantization,
     SlimConfig,
     SlimNoveltyName,
+    TierConfig,
+    TierDtypeName,
 )
 from ondevice.errors import ConfigError
 
-_ENGINE, _POT, _SLIM, _ANSWER = EngineConfig(), PotConfig(), SlimConfig(), GenerationConfig()
+_ENGINE, _POT, _SLIM, _TIER, _ANSWER = (
+    EngineConfig(),
+    PotConfig(),
+    SlimConfig(),
+    TierConfig(),
+    GenerationConfig(),
+)
 _T = TypeVar("_T", int, float)
 
 
@@ -93,6 +102,21 @@ class PotOptions:
         _SLIM.novelty
     )
 
+    host_tier: Annotated[
+        str,
+        _option(
+            "Host tier",
+            "Keep what the pot evicts outside it, in so much memory: 500MB, 2GB; 0 keeps nothing.",
+            metavar="SIZE",
+        ),
+    ] = "0"
+    host_dtype: Annotated[TierDtypeName, _option("Host tier", "How it is kept.")] = _TIER.dtype
+    host_file: Annotated[str, _option("Host tier", "Keep it in this file instead of in memory.")] = _TIER.file
+    bring_back: Annotated[int, _option("Host tier", "Tokens that a question brings back, at most.")] = _TIER.max_tokens
+    gamma: Annotated[
+        float, _option("Host tier", "Overlap from which on nothing is swapped while an answer is written.")
+    ] = _TIER.gamma
+
     def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
         """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
         catalyst, catalyst_text = self.catalyst or _POT.catalyst, self.catalyst_text
@@ -106,6 +130,13 @@ class PotOptions:
             seed=self.seed,
             generation=generation,
             slim=SlimConfig(schedule=self.slim, rarity=self.slim_rarity, novelty=self.slim_novelty),
+            tier=TierConfig(
+                budget_bytes=_bytes(self.host_tier),
+                dtype=self.host_dtype,
+                file=self.host_file,
+                max_tokens=self.bring_back,
+                gamma=self.gamma,
+            ),
             pot=PotConfig(
                 capacity=self.capacity,
                 num_kept=self.keep,
@@ -183,6 +214,16 @@ def _as_parameters(bundle: Any) -> list[inspect.Parameter]:
         )
         for field in fields(bundle)
     ]
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip().upper())
+    if match is None or match[2] not in _UNITS:
+        raise ConfigError(f"--host-tier is {text!r}", fix="Give a size such as 500MB or 2GB.")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def _bounds(text: str) -> tuple[int, int] | None:

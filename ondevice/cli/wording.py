@@ -32,6 +32,10 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
     for number, name in ((ledger.tokens_pruned, "pruned"), (ledger.tokens_skipped, "skipped")):
         if number:
             parts.append(f"{number:,} {name}")
+    if answer.num_revived:
+        pages = ranges(sorted(answer.pages_revived))
+        unit = session.opened_tokens().document.unit
+        parts.append(f"{answer.num_revived:,} tokens brought back from {unit}s {pages}")
     pot_bytes = session.pot.nbytes if session.pot is not None else 0
     parts.append(f"pot {ledger.slots_used:,}/{ledger.slots_capacity:,} slots, {megabytes(pot_bytes)}")
     parts.append(f"peak memory {megabytes(peak_rss_bytes())}")

@@ -7,23 +7,28 @@ Beside the method stand no document at all, and a full KV cache of the document 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig
+from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.contender import contender_name
-from ondevice.documents import Document, Page
-from ondevice.engine import Engine, Session
+from ondevice.documents import Document
+from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.events import Event
+from ondevice.model.decoder import Decoder
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
 from ondevice.results import Row, row
+from ondevice.revival import revive
 
 SPAN_TOKENS = 32
 CUE_TOKENS = 16
 WINDOW_TOKENS = 6000  # of a full KV cache: within the window that the smallest models were trained on
+_STEP = 768
 _NONE = "no document"
 
 
@@ -62,22 +67,22 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
             fix="Name a longer file, or lower --spans.",
         )
     yield from session.resume()
-    empty = engine.session(_empty(engine.config))
-    full: tuple[tuple[int, int], Session] | None = None
+    decoder = session.decoder
+    nothing = decoder.new_pot(len(session.parts.prefix) + SPAN_TOKENS)
+    _fill(decoder, nothing, session.parts.prefix)
+    full: tuple[tuple[int, int], MemoryPot] | None = None
     for start in span_starts(tokens.num_tokens, num_spans):
-        ids = tokens.ids(start, start + SPAN_TOKENS)
+        ids = decoder.ids(tokens.ids(start, start + SPAN_TOKENS))
         window = _window(start, tokens.num_tokens)
         if full is None or full[0] != window:
-            reader = engine.session(_full(engine.config))
-            yield from reader.read(_part(session, *window))
-            full = window, reader
-        yield Recall(
-            start,
-            start / tokens.num_tokens,
-            none=_loss(empty, ids),
-            full=_loss(full[1], ids),
-            method=_loss(session, ids),
-        )
+            everything = [*session.parts.prefix, *tokens.ids(*window).tolist()]
+            full = window, decoder.new_pot(len(everything) + SPAN_TOKENS)
+            _fill(decoder, full[1], everything)
+        none, known = (_loss(decoder, pot, ids, UndoLog(pot)) for pot in (nothing, full[1]))
+        undo = UndoLog(session.used_pot())
+        revive(session, ids[:, :CUE_TOKENS], undo, num_free=SPAN_TOKENS)
+        method = _loss(decoder, session.used_pot(), ids, undo)
+        yield Recall(start, start / tokens.num_tokens, none, known, method)
 
 
 def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
@@ -112,27 +117,15 @@ def _window(start: int, num_tokens: int) -> tuple[int, int]:
     return first, min(first + WINDOW_TOKENS, num_tokens)
 
 
-def _empty(config: EngineConfig) -> EngineConfig:
-    """A pot just large enough for a span."""
-    pot = PotConfig(capacity=2 * SPAN_TOKENS + 16, num_kept=8, reserve=SPAN_TOKENS, policy="streaming-llm")
-    return replace(config, pot=pot, slim=SlimConfig())
+def _fill(decoder: Decoder, pot: MemoryPot, ids: Sequence[int]) -> None:
+    """Read tokens into a pot that has room for all of them."""
+    for start in range(0, len(ids), _STEP):
+        decoder.forward(decoder.ids(ids[start : start + _STEP]), pot)
 
 
-def _full(config: EngineConfig) -> EngineConfig:
-    return replace(config, pot=PotConfig(policy="full", reserve=config.pot.reserve), slim=SlimConfig())
-
-
-def _part(session: Session, first: int, stop: int) -> Document:
-    """A stretch of a session's document, tokens [first, stop)."""
-    text = session.loaded.tokenizer.decode(session.opened_tokens().ids(first, stop).tolist())
-    return Document("part", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
-
-
-def _loss(session: Session, ids: np.ndarray) -> float:
-    """Mean cross-entropy in nats of the tokens behind the cue; the pot stays bit-identical."""
-    decoder, pot = session.decoder, session.used_pot()
-    undo, all_ids = UndoLog(pot), decoder.ids(ids)
-    hidden = decoder.forward(all_ids, pot).hidden_states
-    loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], all_ids[:, CUE_TOKENS:]).mean())
+def _loss(decoder: Decoder, pot: MemoryPot, ids: Tensor, undo: UndoLog) -> float:
+    """Mean cross-entropy in nats of the tokens behind the cue; `undo` then rewinds the pot."""
+    hidden = decoder.forward(ids, pot).hidden_states
+    loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], ids[:, CUE_TOKENS:]).mean())
     undo.rewind()
     return loss

@@ -139,6 +139,7 @@ class Decoder:
         num_transient: int = 0,
         num_observed: int = 0,
         pruning: Pruning | None = None,
+        queries: list[Tensor] | None = None,
         is_stopped: Callable[[], bool] | None = None,
     ) -> Pass:
         """Run tokens through the model: attend to [pot ; tokens], store their keys and values in the pot.
@@ -150,6 +151,7 @@ class Decoder:
             num_transient: last tokens that are computed but do not stay in the pot (the catalyst).
             num_observed: last queries whose attention is summed into `Pass.mass`.
             pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
+            queries: takes in the queries of each layer, (batch, num_heads, n, head_dim) before RoPE.
             is_stopped: polled before every layer.
 
         Raises:
@@ -166,14 +168,15 @@ class Decoder:
                 pot.discard(num_tokens)
                 raise PassStopped
 
-        if self._one_token is not None and input_ids.numel() == 1 and not num_observed and self._takes_one_token(pot):
+        is_plain = input_ids.numel() == 1 and not num_observed and queries is None
+        if self._one_token is not None and is_plain and self._takes_one_token(pot):
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked)
             pot.commit(num_staying, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
         for index, layer in enumerate(self.parts.layers):
             stop_if_asked()
             cos, sin = angles.at(pot.next_position[index])
-            query, keys, rotated, values = self._project(layer, hidden, cos, sin)
+            query, keys, rotated, values = self._project(layer, hidden, cos, sin, queries)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
             out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles)
             if observed is not None:
@@ -226,8 +229,13 @@ class Decoder:
             self._table = (cos[0], signed_sine(sin[0]))
         return self._table
 
-    def _project(self, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
-        """Hidden states -> query after RoPE, keys before and after RoPE, values; each (batch, heads, n, head_dim)."""
+    def _project(
+        self, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor, queries: list[Tensor] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Hidden states -> query after RoPE, keys before and after RoPE, values; each (batch, heads, n, head_dim).
+
+        `queries` takes in the query before RoPE.
+        """
         parts = self.parts
         batch, num_tokens, _ = hidden.shape
         num_heads, num_kv_heads = parts.num_heads, parts.num_kv_heads
@@ -236,6 +244,8 @@ class Decoder:
         if layer.q_norm is not None and layer.k_norm is not None:
             query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
             query_keys = torch.cat((layer.q_norm(query), layer.k_norm(keys)), dim=1)
+        if queries is not None:
+            queries.append(query_keys[:, :num_heads])
         query, rotated = rotate(query_keys, cos, sin).split((num_heads, num_kv_heads), dim=1)
         return query, query_keys[:, num_heads:], rotated, values
 

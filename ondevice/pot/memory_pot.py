@@ -270,6 +270,32 @@ class MemoryPot:
             self.num_cached[layer] = num_kept
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
+    def insert(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
+        """Put n document tokens into free slots of one layer; `number_by_origin` then gives them their positions.
+
+        Args:
+            keys: (batch, num_kv_heads, n, head_dim), before RoPE.
+            values: as `keys`.
+            origin: (batch, num_kv_heads, n) int32.
+        """
+        new = slice(self.num_cached[layer], self.num_cached[layer] + keys.shape[2])
+        assert new.stop <= self.keys[layer].shape[2]
+        replace_slots_(self.keys[layer], new, keys)
+        replace_slots_(self.values[layer], new, values)
+        replace_slots_(self.origin[layer], new, origin)
+        self.num_cached[layer] = new.stop
+        self.is_uniform = False
+
+    def number_by_origin(self, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Make all positions the ranks in document order, the prompt first, and rotate all keys for it."""
+        for layer, used in enumerate(self.num_cached):
+            origin, positions = self.origin[layer, ..., :used], self.positions[layer, ..., :used]
+            before_document = positions - self.next_position[layer]  # the prompt's slots keep their order
+            key = torch.where(origin < 0, before_document, origin)
+            positions.copy_(key.argsort(dim=-1).argsort(dim=-1))
+            self.next_position[layer] = used
+        self.refresh_keys(slice(0, self.shape.num_layers), rotate_keys)
+
     def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
         """Free the slots used since the lengths given were true: how an answer leaves the pot."""
         for layer, length in enumerate(num_cached):

@@ -21,16 +21,20 @@ class Depths:
         self._num_layers = num_layers
         self.state = np.zeros(0, np.uint16) if depths is None else depths
 
-    def note(self, start: int, stop: int, offsets: Sequence[Tensor]) -> None:
+    def note(self, start: int, stop: int, offsets: Sequence[Tensor] | None) -> None:
         """Add the tokens [start, stop) of one pass.
 
         Args:
-            offsets: for each layer which of them it was given, (n,) int64.
+            offsets: for each layer which of them it was given, (n,) int64; None: all of them.
         """
+        if offsets is None and not self.state.size:
+            return  # nothing was ever pruned
         depths = np.zeros(stop - start, np.uint16)
-        for given in offsets:
+        for given in offsets or ():
             depths[given.cpu().numpy()] += 1
-        # What a policy leaves out of the reading lies between, at depth 0.
+        if offsets is None:
+            depths += self._num_layers
+        # What a policy leaves out of the reading lies between, at depth 0; what was read before got through.
         self.state = np.concatenate((self.state, np.zeros(start - self.state.size, np.uint16), depths))
 
     @property

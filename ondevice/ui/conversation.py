@@ -38,7 +38,7 @@ class Answer:
         """The answer is complete."""
         self._is_finished = True
         self._show(event.text or _NO_WORDS)
-        self._account(event.ledger, event.stop_reason, event.ttft_seconds, tokens_per_second)
+        self._account(event.ledger, event.stop_reason, event.ttft_seconds, tokens_per_second, event)
 
     def close(self) -> None:
         """Account for an answer that was cut off; without a single token, take the question back."""
@@ -55,12 +55,21 @@ class Answer:
     def _show(self, text: str) -> None:
         self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]
 
-    def _account(self, ledger: Ledger, stop_reason: str, ttft_seconds: float, tokens_per_second: float) -> None:
+    def _account(
+        self,
+        ledger: Ledger,
+        stop_reason: str,
+        ttft_seconds: float,
+        tokens_per_second: float,
+        finished: AnswerFinished | None = None,
+    ) -> None:
         session = self._workspace.session
         assert session is not None
         assert session.pot is not None, "an answer comes from a pot"
         num_bytes = session.pot.nbytes
-        line = words.ledger_line(ledger, num_bytes, ttft_seconds=ttft_seconds, tokens_per_second=tokens_per_second)
+        revived, pages = (finished.num_revived, finished.pages_revived) if finished is not None else (0, ())
+        line = words.brought_back(revived, pages, session.opened_tokens().document.unit)
+        line += words.ledger_line(ledger, num_bytes, ttft_seconds=ttft_seconds, tokens_per_second=tokens_per_second)
         record = {
             "ledger": asdict(ledger),
             "pot_bytes": num_bytes,
@@ -68,6 +77,8 @@ class Answer:
             "ttft_seconds": round(ttft_seconds, 4),
             "tokens_per_second": round(tokens_per_second, 2),
             "seed": session.config.seed,
+            "tokens_revived": revived,
+            "pages_revived": pages,
         }
         self._workspace.messages.append(_account_message(_REASONS[stop_reason] + line, record))
 

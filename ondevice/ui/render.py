@@ -22,6 +22,7 @@ STAGE_LABELS = {
     "forward": "Read tokens",
     "novelty": "Score what is new",
     "distill": "Choose what to keep",
+    "revival": "Bring tokens back",
     "question": "Read questions",
     "decode": "Write answers",
 }

@@ -106,6 +106,13 @@ def ledger_line(ledger: Ledger, pot_bytes: int, *, ttft_seconds: float, tokens_p
     return " · ".join(parts)
 
 
+def brought_back(num_tokens: int, pages: Sequence[int], unit: str) -> str:
+    """What came back for one answer; empty where nothing did."""
+    if not num_tokens:
+        return ""
+    return f"Brought back {count(num_tokens)} tokens for this answer, from {unit}s {page_ranges(sorted(pages))} · "
+
+
 def page_ranges(pages: Sequence[int]) -> str:
     """[1, 2, 3, 7] -> 1-3, 7."""
     runs: list[list[int]] = []

@@ -1,0 +1,140 @@
+"""The host tier: keys and values of what was read, kept outside the pot so that a question can bring them back.
+
+It owns host memory of a fixed size, or a file mapped into memory, as a ring: once it is full the oldest tokens go.
+Keys are stored before RoPE, in the model's type or in 8 bits. It knows nothing of which tokens are wanted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ondevice.config import TierDtypeName
+from ondevice.errors import PotError
+from ondevice.kernels.quantize import dequantize, quantize
+from ondevice.pot.memory_pot import FREE, PotShape
+
+
+class HostTier:
+    """A ring of tokens for each layer, (num_kv_heads, capacity, head_dim).
+
+    Args:
+        shape: of the pot whose tokens come here, batch 1.
+        budget_bytes: all that it may take.
+        dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
+        file: where to keep it instead of in memory; made anew, deleted by nobody.
+
+    Attributes:
+        capacity: tokens of each layer.
+        origin: (num_layers, capacity) int32, the document token in each place, or `FREE`.
+        num_bytes_moved: written into the tier so far.
+
+    Raises:
+        PotError: the budget does not hold one token, or the file cannot be made.
+    """
+
+    def __init__(
+        self,
+        shape: PotShape,
+        budget_bytes: int,
+        *,
+        dtype: torch.dtype,
+        stored: TierDtypeName = "int8",
+        file: Path | None = None,
+    ) -> None:
+        assert shape.batch == 1, "a tier belongs to one document"
+        self._dtype, self._is_quantized = dtype, stored == "int8"
+        numbers = shape.num_layers * 2 * shape.num_kv_heads
+        scale_bytes = 4 if self._is_quantized else 0
+        item_bytes = 1 if self._is_quantized else dtype.itemsize
+        self._token_bytes = numbers * (shape.head_dim * item_bytes + scale_bytes) // shape.num_layers
+        per_token = self._token_bytes * shape.num_layers + shape.num_layers * 4
+        self.capacity = budget_bytes // per_token
+        if self.capacity < 1:
+            raise PotError(
+                f"A host tier of {budget_bytes:,} bytes does not hold one token, which takes {per_token:,}",
+                fix="Raise --host-tier.",
+            )
+        size = (shape.num_layers, 2, shape.num_kv_heads, self.capacity)
+        self._storage = _allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, file)
+        self._scales = torch.zeros(size) if self._is_quantized else None
+        self.origin = torch.full((shape.num_layers, self.capacity), FREE, dtype=torch.int32)
+        self._num_written = [0] * shape.num_layers
+        self.num_bytes_moved = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers, constant."""
+        scales = 0 if self._scales is None else self._scales.nbytes
+        return self._storage.nbytes + scales + self.origin.nbytes
+
+    def num_held(self, layer: int) -> int:
+        """Tokens of a layer that are here."""
+        return min(self._num_written[layer], self.capacity)
+
+    def offload(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
+        """Copy new tokens of one layer into the ring, over the oldest once it is full.
+
+        Args:
+            keys: (num_kv_heads, n, head_dim), before RoPE.
+            values: as `keys`.
+            origin: (n,) int32, rising.
+        """
+        extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
+        keys, values, origin = keys[:, extra:], values[:, extra:], origin[extra:]
+        start = self._num_written[layer] % self.capacity
+        for part, first in _ring_parts(start, origin.shape[0], self.capacity):
+            at = slice(first, first + part.stop - part.start)
+            for i, new in enumerate((keys[:, part], values[:, part])):
+                if self._scales is None:
+                    self._storage[layer, i, :, at] = new
+                else:
+                    numbers, scales = quantize(new.cpu())
+                    self._storage[layer, i, :, at], self._scales[layer, i, :, at] = numbers, scales
+            self.origin[layer, at] = origin[part].cpu()
+        self._num_written[layer] += origin.shape[0]
+        self.num_bytes_moved += origin.shape[0] * self._token_bytes
+
+    def keys(self, layer: int, at: Tensor | slice) -> Tensor:
+        """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32 or the model's type."""
+        return self._read(layer, 0, at)
+
+    def values(self, layer: int, at: Tensor | slice) -> Tensor:
+        """Values of the places `at`, as `keys`."""
+        return self._read(layer, 1, at)
+
+    def copy_from(self, other: HostTier) -> None:
+        """Take over all that another tier of the same shape holds."""
+        self._storage.copy_(other._storage)
+        self.origin.copy_(other.origin)
+        if self._scales is not None and other._scales is not None:
+            self._scales.copy_(other._scales)
+        self._num_written, self.num_bytes_moved = list(other._num_written), other.num_bytes_moved
+
+    def _read(self, layer: int, which: int, at: Tensor | slice) -> Tensor:
+        numbers = self._storage[layer, which, :, at]
+        if self._scales is None:
+            return numbers
+        return dequantize(numbers, self._scales[layer, which, :, at], self._dtype)
+
+
+def _allocate(size: tuple[int, ...], dtype: torch.dtype, file: Path | None) -> Tensor:
+    if file is None:
+        return torch.zeros(size, dtype=dtype)
+    try:
+        return torch.from_file(str(file), shared=True, size=torch.Size(size).numel(), dtype=dtype).view(size)
+    except (OSError, RuntimeError) as error:
+        raise PotError(
+            f"The host tier cannot be kept in a file: {error}", where=str(file), fix="Name another with --host-file."
+        ) from error
+
+
+def _ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
+    """(part of the new tokens, first place it goes to): one part, or two where the ring begins anew."""
+    before_end = min(count, capacity - start)
+    parts = [(slice(0, before_end), start)]
+    if before_end < count:
+        parts.append((slice(before_end, count), 0))
+    return parts

@@ -1,0 +1,218 @@
+"""The host tier: what it holds, what a question brings back, and that an answer leaves no trace."""
+
+import pytest
+import torch
+from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.documents import Document, Page
+from ondevice.engine import Engine
+from ondevice.errors import PotError
+from ondevice.events import AnswerFinished, AnswerToken, TokensRevived
+from ondevice.model.decoder import Decoder
+from ondevice.pot.host_tier import HostTier
+from ondevice.pot.memory_pot import FREE, PROMPT, PotShape
+from ondevice.pot.swapping import bring_back, plan_swap, rank_blocks
+from ondevice.pot.undo import UndoLog
+from ondevice.revival import EVERY_TOKENS, revive
+from tests.tiny import tiny_loaded, tiny_model
+
+SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
+POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
+TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (1, 1, 64), (2, 130, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_eight_bits_equal_the_reference_and_are_half_a_step_off(shape, dtype):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    x[0, 0] = 0.0
+    numbers, scales = quantize(x)
+    for ours, theirs in zip((numbers, scales), quantize_ref(x), strict=True):
+        assert torch.equal(ours, theirs)
+    back = dequantize(numbers, scales, torch.float32)
+    assert bool(((back - x.float()).abs() <= scales[..., None] * 0.5001).all())
+
+
+def _tokens(first, count, seed=0):
+    generator = torch.Generator().manual_seed(first + seed)
+    keys, values = torch.randn(2, 3, count, 8, generator=generator)
+    return keys, values, torch.arange(first, first + count, dtype=torch.int32)
+
+
+@pytest.mark.parametrize("stored", ["int8", "stored"])
+def test_a_full_tier_forgets_the_oldest_and_never_grows(stored):
+    tier = HostTier(SHAPE, 20_000, dtype=torch.float32, stored=stored)
+    size, at = tier.nbytes, tier._storage.data_ptr()
+    assert size <= 20_000
+    assert tier.capacity > 20
+    first = 0
+    for count in (5, tier.capacity, 7, 3 * tier.capacity + 2, 1):
+        keys, values, origin = _tokens(first, count)
+        tier.offload(0, keys, values, origin)
+        first += count
+        held = slice(0, tier.num_held(0))
+        assert sorted(tier.origin[0, held].tolist()) == list(range(max(first - tier.capacity, 0), first))
+        # The newest token is there, in every head.
+        place = int((tier.origin[0] == first - 1).nonzero())
+        torch.testing.assert_close(tier.keys(0, slice(place, place + 1)), keys[:, -1:], atol=0.02, rtol=0)
+        torch.testing.assert_close(tier.values(0, slice(place, place + 1)), values[:, -1:], atol=0.02, rtol=0)
+    assert tier.num_held(1) == 0
+    assert bool((tier.origin[1] == FREE).all())
+    assert (tier.nbytes, tier._storage.data_ptr()) == (size, at)
+
+
+def test_a_tier_may_lie_in_a_file(tmp_path):
+    in_memory = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    in_file = HostTier(SHAPE, 20_000, dtype=torch.float32, file=tmp_path / "tier.bin")
+    for tier in (in_memory, in_file):
+        tier.offload(1, *_tokens(0, 9))
+    assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9)))
+    assert (tmp_path / "tier.bin").stat().st_size == in_file._storage.nbytes
+    with pytest.raises(PotError, match="cannot be kept in a file"):
+        HostTier(SHAPE, 20_000, dtype=torch.float32, file=tmp_path / "nowhere" / "tier.bin")
+    with pytest.raises(PotError, match="does not hold one token"):
+        HostTier(SHAPE, 10, dtype=torch.float32)
+
+
+def test_algorithm_1_of_the_paper():
+    candidate, active = frozenset({1, 2, 3, 4}), frozenset({2, 3, 4, 9})
+    swap = plan_swap(candidate, active, in_memory=frozenset(), gamma=0.9)
+    assert (swap.active, swap.offload, swap.load) == (candidate, {9}, {1})
+    assert plan_swap(candidate, active, in_memory=frozenset({9}), gamma=0.9).offload == frozenset()
+    same = plan_swap(candidate, active, in_memory=frozenset(), gamma=0.75)  # three of four are active
+    assert (same.active, same.offload, same.load) == (active, frozenset(), frozenset())
+
+
+def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
+    tier = HostTier(SHAPE, 100_000, dtype=torch.float32, stored="stored")
+    keys = torch.zeros(3, 40, 8)
+    keys[:, 27, 0] = 30.0
+    for layer in range(2):
+        tier.offload(layer, keys, keys, torch.arange(40, dtype=torch.int32))
+    query = torch.zeros(1, 6, 2, 8)
+    query[..., 0] = 1.0
+    ranked = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4)
+    assert ranked[0] == 3
+    assert sorted(ranked.tolist()) == [0, 1, 2, 3, 4]
+
+
+def _full_pot(decoder, num_tokens, capacity):
+    pot = decoder.new_pot(capacity)
+    ids = torch.randint(0, 256, (1, num_tokens), generator=torch.Generator().manual_seed(3))
+    decoder.forward(ids[:, :4], pot)
+    decoder.forward(ids[:, 4:], pot, origin=torch.arange(num_tokens - 4, dtype=torch.int32))
+    return pot, ids
+
+
+def test_tokens_that_come_back_lie_at_their_place_in_the_document():
+    """Everything evicted and brought back is as if it had never gone."""
+    decoder = Decoder(tiny_model("llama"))
+    pot, ids = _full_pot(decoder, 44, 60)
+    whole, _ = _full_pot(decoder, 44, 60)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    for layer in range(3):
+        used = slice(4, 44)
+        tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
+    # Every head keeps its prompt and 12 tokens of its own.
+    heads = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(i))[:12] + 4 for i in range(2)])
+    index = torch.cat((torch.arange(4).expand(2, -1), heads), dim=1)
+    pot.keep(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
+    mass = [torch.rand(1, 2, 16) for _ in range(3)]
+    moved = bring_back(
+        pot, tier, [4, 0, 3, 1, 2], mass,
+        block_size=8, max_tokens=28, num_free=10, num_protected=4, rotate_keys=decoder.rotate_keys,
+    )  # fmt: skip
+    assert moved.num_slots == 3 * 28
+    assert pot.num_cached == pot.next_position == [44] * 3
+    pot.check_integrity(40)
+    out, expected = (decoder.forward(ids[:, :6], one).hidden_states for one in (pot, whole))
+    torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_the_question_heeds_least_makes_room():
+    decoder = Decoder(tiny_model("llama"))
+    pot, _ = _full_pot(decoder, 54, 60)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    for layer in range(3):
+        tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(50, 58, dtype=torch.int32))
+    mass = [torch.arange(54.0).expand(1, 2, -1).clone() for _ in range(3)]
+    bring_back(
+        pot, tier, [6, 7], mass,
+        block_size=8, max_tokens=8, num_free=6, num_protected=4, rotate_keys=decoder.rotate_keys,
+    )  # fmt: skip
+    assert pot.num_cached == [54] * 3
+    for origin in pot.origin[:, 0].flatten(0, 1):
+        held = sorted(origin[:54].tolist())
+        assert held == [PROMPT] * 4 + list(range(8, 58))
+
+
+def _engine(tier, slim=None, pot=POT, **generation):
+    config = EngineConfig(
+        pot=pot, tier=tier, slim=slim or SlimConfig(block_size=8, unit_size=8),
+        generation=GenerationConfig(**{"max_new_tokens": 6} | generation),
+    )  # fmt: skip
+    return Engine(tiny_loaded(), config)
+
+
+def _read(engine, text=TEXT):
+    session = engine.session()
+    for _ in session.read(Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))):
+        pass
+    return session
+
+
+@pytest.mark.parametrize("schedule", ["off", "1:50%,2:25%"])
+@pytest.mark.parametrize("policy", ["infinipot", "streaming-llm"])
+def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, policy):
+    slim = SlimConfig(schedule, block_size=8, unit_size=8)
+    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
+    session = _read(
+        _engine(tier, slim, PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120, policy=policy))
+    )
+    assert session.tier.num_held(0) == session.tokens.num_tokens
+    before = {name: tensor.clone() for name, tensor in session.pot.state().items()}
+    answers = []
+    for _ in range(2):
+        events = list(session.ask("Who is the keeper?", GenerationConfig(max_new_tokens=3 * EVERY_TOKENS, chat=False)))
+        revived = [event for event in events if isinstance(event, TokensRevived)]
+        assert revived
+        assert 0 < revived[0].num_tokens <= 64
+        assert revived[0].pages == (1,)
+        finished = events[-1]
+        assert isinstance(finished, AnswerFinished)
+        assert finished.num_revived == revived[-1].num_tokens
+        answers.append([event.token_id for event in events if isinstance(event, AnswerToken)])
+        session.pot.check_integrity(session.tokens.num_tokens)
+        for name, tensor in session.pot.state().items():
+            assert torch.equal(tensor, before[name]), name
+    assert answers[0] == answers[1]
+
+
+def test_the_pot_holds_the_chosen_blocks_while_it_answers():
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64)))
+    undo = UndoLog(session.pot)
+    event = revive(session, session.decoder.ids(list(b"keeper 217")), undo, num_free=160)
+    wanted = {token for start, stop in event.tokens.tolist() for token in range(start, stop)}
+    for origin in session.pot.origin[:, 0].flatten(0, 1):
+        present = wanted & set(origin.tolist())
+        assert len(present) >= event.num_tokens - 1
+    undo.rewind()
+
+
+def test_nothing_comes_back_without_a_tier():
+    session = _read(_engine(TierConfig()))
+    assert session.tier is None
+    assert not [event for event in session.ask("Who?") if isinstance(event, TokensRevived)]
+
+
+def test_a_stopped_question_leaves_the_pot_as_it_was(monkeypatch):
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64)))
+    before = {name: tensor.clone() for name, tensor in session.pot.state().items()}
+    for polls in range(1, 12):
+        answers = iter([False] * polls + [True] * 1000)
+        monkeypatch.setattr(session._stop, "is_set", lambda answers=answers: next(answers))
+        events = list(session.ask("Who is the keeper?"))
+        assert events[-1].stop_reason == "cancelled"
+        for name, tensor in session.pot.state().items():
+            assert torch.equal(tensor, before[name]), name
