@@ -116,6 +116,43 @@ def attention_mass_ref(
     return mass
 
 
+def attention_votes(
+    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = 1 << 24
+) -> Tensor:
+    """How sharply any head of any query looks at each key: its attention, squared and summed.
+
+    A head that looks at one token gives it a whole vote, one that looks at a hundred alike a hundredth in all, so
+    that the few heads that search for something decide, and not the many that look everywhere.
+
+    Args:
+        query: (batch, num_heads, n, head_dim).
+        keys: (batch, num_kv_heads, num_slots, head_dim); every query sees all of them.
+        scale, softcap: as for `attention`.
+        max_scores: scores that are held at once, at least those of one query.
+
+    Returns:
+        (batch, num_slots) float32; sums to at most num_heads * n over the slots.
+    """
+    folded = _fold(query, keys.shape[1])
+    votes = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
+    rows = max(max_scores // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
+    for part in folded.split(rows, dim=2):
+        votes += _probabilities(part, keys, None, scale, softcap).square_().sum(dim=(1, 2))
+    return votes
+
+
+def attention_votes_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
+    """Reference for `attention_votes`: one query after the other, one query head after the other."""
+    groups = query.shape[1] // keys.shape[1]
+    votes = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
+    for head in range(query.shape[1]):
+        for i in range(query.shape[2]):
+            one = query[:, head, i : i + 1].float()
+            probabilities = _probabilities(one, keys[:, head // groups].float(), None, scale, softcap)
+            votes += probabilities.squeeze(-2) ** 2
+    return votes
+
+
 @lru_cache(maxsize=4)
 def causal_mask(num_queries: int, num_slots: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(1, 1, num_queries, num_slots), additive: the queries are the last slots. The same for all layers of a pass."""

@@ -199,6 +199,7 @@ class TierConfig:
         dtype: `int8`, or as `stored` in the pot.
         file: keep it in this file, mapped into memory, instead of in memory; empty: in memory.
         max_tokens: tokens that one question brings back into each head, at most.
+        coverage: share of what a question looks for; blocks beyond those that have it stay outside.
         gamma: overlap of wanted and present blocks from which on nothing is swapped while an answer is written.
     """
 
@@ -206,12 +207,14 @@ class TierConfig:
     dtype: TierDtypeName = "int8"
     file: str = ""
     max_tokens: int = 1024
+    coverage: float = 0.95
     gamma: float = 0.9
 
     def __post_init__(self) -> None:
         _one_of("--host-dtype", self.dtype, TierDtypeName)
         _require(self.budget_bytes >= 0, f"--host-tier is {self.budget_bytes}", "Give a size, or 0 for none.")
         _require(self.max_tokens >= 1, f"--bring-back is {self.max_tokens}", "Give at least 1 token.")
+        _require(0.0 < self.coverage <= 1.0, f"coverage is {self.coverage}", "Give a share above 0, at most 1.")
         _require(0.0 <= self.gamma <= 1.0, f"--gamma is {self.gamma}", "Give a share between 0 and 1.")
 
 

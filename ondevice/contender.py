@@ -34,7 +34,8 @@ def contender_name(config: EngineConfig) -> str:
     method = _infinipot(pot) if pot.policy == "infinipot" else _POLICIES[pot.policy]
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = "" if pot.context_reset else " without context reset"
-    return f"{method}{reset} {pot.capacity}/{kept}{slim}"
+    tier = " + host tier" if config.tier.budget_bytes else ""
+    return f"{method}{reset} {pot.capacity}/{kept}{slim}{tier}"
 
 
 def _infinipot(pot: PotConfig) -> str:

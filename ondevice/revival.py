@@ -71,7 +71,8 @@ class Revival:
             softcap=parts.attention_softcap,
             block_size=self._block_size,
             first=config.pot.num_sink_tokens,
-        )[:num_blocks].tolist()
+            coverage=config.tier.coverage,
+        )[:num_blocks]
         candidate = frozenset(ranked)
         # Every block that can be wanted has its copy in the tier, so nothing ever has to be copied out.
         swap = plan_swap(candidate, self._active, in_memory=self._active | candidate, gamma=config.tier.gamma)

@@ -92,9 +92,11 @@ def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
         tier.offload(layer, keys, keys, torch.arange(40, dtype=torch.int32))
     query = torch.zeros(1, 6, 2, 8)
     query[..., 0] = 1.0
-    ranked = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4)
+    ranked = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4, coverage=1.0)
     assert ranked[0] == 3
-    assert sorted(ranked.tolist()) == [0, 1, 2, 3, 4]
+    assert sorted(ranked) == [0, 1, 2, 3, 4]
+    enough = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4, coverage=0.9)
+    assert enough == [3]
 
 
 def _full_pot(decoder, num_tokens, capacity):

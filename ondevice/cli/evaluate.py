@@ -27,6 +27,13 @@ def passkey(
     lengths: Annotated[str, typer.Option(help="Prompt lengths in tokens.")] = "4096,16384",
     depths: Annotated[str, typer.Option(help="Where the key is hidden, as shares of the text.")] = "0.1,0.5,0.9",
     trials: Annotated[int, typer.Option(help="Trials for each length and depth.")] = 1,
+    late_question: Annotated[
+        bool,
+        typer.Option(
+            "--late-question/--known-question",
+            help="Whether the question comes only after reading, or is the catalyst that the text is read with.",
+        ),
+    ] = True,
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
     ] = None,
@@ -34,11 +41,11 @@ def passkey(
 ) -> None:
     """Hide a number in a long text and ask for it."""
     with told(as_json):
-        from ondevice.evaluation.passkey import plan
+        from ondevice.evaluation.passkey import QUESTION, plan
         from ondevice.evaluation.run_passkey import passkey_config
 
         cases = plan(numbers("--lengths", lengths, int), numbers("--depths", depths, float), trials)
-        config = passkey_config(options.config())
+        config = passkey_config(options.config(question="" if late_question else QUESTION))
         with ProgressDisplay(err()) as display:
             result = _run(load_engine(config, display), cases, out_file, display)
         finish(result, out_file, as_json)

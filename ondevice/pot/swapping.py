@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import attention_mass
+from ondevice.kernels.attention import attention_votes
 from ondevice.kernels.pot_update import take_slots
 from ondevice.pot.distill import RotateKeys
 from ondevice.pot.host_tier import HostTier
@@ -50,28 +50,36 @@ def plan_swap(candidate: frozenset[int], active: frozenset[int], in_memory: froz
 
 
 def rank_blocks(
-    tier: HostTier, queries: Sequence[Tensor], *, scale: float, softcap: float | None, block_size: int, first: int
-) -> Tensor:
-    """All blocks that the tier holds, best first: (num_blocks,) int64, numbers of blocks of the document.
+    tier: HostTier,
+    queries: Sequence[Tensor],
+    *,
+    scale: float,
+    softcap: float | None,
+    block_size: int,
+    first: int,
+    coverage: float,
+) -> list[int]:
+    """Blocks of the document that some queries look for in the tier, best first.
 
-    Every head of every layer pays its queries' attention to the tokens in the tier, one softmax for each query; a
-    block's score is the sum. Keys are compared before RoPE: where a block stood says nothing about what it holds.
+    Every head of every layer votes for the tokens in the tier, by the square of its attention (`attention_votes`),
+    and a block has the votes of its tokens. Keys are compared before RoPE: where a block stood says nothing about
+    what it holds.
 
     Args:
         queries: for each layer (1, num_heads, n, head_dim) before RoPE.
         first: document tokens below this are left out.
+        coverage: share of all votes; blocks beyond those that have so many are left out.
     """
     num_blocks = int(tier.origin.max()) // block_size + 1
     votes = torch.zeros(num_blocks)
     for layer, query in enumerate(queries):
         held = slice(0, tier.num_held(layer))
         keys, origin = tier.keys(layer, held)[None], tier.origin[layer, held].long()
-        query = query.to(keys.device)
-        everything = torch.zeros(1, 1, query.shape[2], keys.shape[2], dtype=keys.dtype)
-        mass = attention_mass(query, keys, scale=scale, mask=everything, softcap=softcap)[0].sum(dim=0)
-        votes.index_add_(0, origin // block_size, mass.masked_fill_(origin < first, 0.0).cpu())
+        given = attention_votes(query.to(keys.device), keys, scale=scale, softcap=softcap)[0]
+        votes.index_add_(0, origin // block_size, given.masked_fill_(origin < first, 0.0))
     ranked = votes.argsort(descending=True)
-    return ranked[votes[ranked] > 0]
+    before = votes[ranked].cumsum(0) - votes[ranked]
+    return ranked[(votes[ranked] > 0) & (before < coverage * votes.sum())].tolist()
 
 
 def bring_back(
