@@ -31,7 +31,7 @@ from ondevice.pot.policies import make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.prefill.depths import Depths
 from ondevice.prefill.novelty import Novelty, WordCounts
-from ondevice.prefill.slim import Pruning, slim_steps
+from ondevice.prefill.slim import Pruning, slim_steps, stored_tokens
 
 UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
 
@@ -135,7 +135,7 @@ class Session:
         assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
         self.used_pot().restore(other.used_pot().state(), self.decoder.rotate_keys)
         if self.tier is not None and other.tier is not None:
-            self.tier.copy_from(other.tier)
+            self.tier.restore(other.tier.state())
         self.num_read, self.num_cycles = other.num_read, other.num_cycles
         self._novelty, self._words, self.depths = other._novelty.copy(), other._words.copy(), other.depths.copy()
         self.spans = [(start, self.spans[0][1])]
@@ -155,8 +155,12 @@ class Session:
             self.spans = [(0, total)]
             half = (pot_config.capacity - pot_config.reserve - num_prefix) // 2
             if pot_config.policy == "full":
+                beside, layers = num_prefix + pot_config.reserve, len(self.decoder.parts.layers)
+                stored = stored_tokens(self.slim_steps, self.config.slim, total, layers)
                 self.pot = self.decoder.new_pot(
-                    num_prefix + total + pot_config.reserve, key_rotation=pot_config.key_rotation
+                    beside + total,
+                    key_rotation=pot_config.key_rotation,
+                    capacities=tuple(beside + tokens for tokens in stored) if self.slim_steps else None,
                 )
             elif pot_config.policy == "truncate" and 2 * half < total:
                 self.spans = [(0, half), (total - half, total)]
@@ -167,7 +171,8 @@ class Session:
 
     def _read_chunk(self, tokens: DocumentTokens) -> Iterator[Event]:
         """Fill the pot in passes of even size; distill it when more is to come than fits."""
-        room = self.used_pot().num_free - self.config.pot.reserve
+        pot = self.used_pot()
+        room = pot.shape.capacity - pot.num_cached[0] - self.config.pot.reserve  # pruning leaves more in deeper layers
         start, stop = self.spans[0]
         if stop == UNTIL_END:
             is_last = not tokens.ensure(start + room + 1)
@@ -178,7 +183,9 @@ class Session:
         overflows = not is_last or (end - start == room and len(self.spans) > 1)
         # What is not distilled stays whole in a pot of fixed size: at the end of a document there is nothing to gain.
         prunes = bool(self.slim_steps) and (overflows or self.config.pot.policy in ("full", "truncate"))
-        num_passes = -(-(end - start) // self.config.pot.step_size)
+        # SlimInfer's own setting: the whole prompt in one pass, so that its blocks compete with each other.
+        is_whole_prompt = prunes and self.config.pot.policy == "full"
+        num_passes = 1 if is_whole_prompt else -(-(end - start) // self.config.pot.step_size)
         for i in range(num_passes):
             first, last = start + (end - start) * i // num_passes, start + (end - start) * (i + 1) // num_passes
             yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1, prunes)

@@ -21,6 +21,7 @@ from ondevice.session import Session
 
 _PREFIX = "tokens."  # of the tensors that belong to the document
 _DEPTHS = "depths"
+_TIER = "tier."
 _ANSWER_SETTINGS = ("decode_policy", "key_rotation")  # free to differ: they do not touch what was read
 
 
@@ -42,10 +43,13 @@ def save_session(session: Session, path: Path) -> None:
         "notes": [asdict(note) for note in tokens.notes],
         "counts": {name: getattr(session, name) for name in ("num_read", "num_skipped", "num_cycles")},
         "capacity": pot.shape.capacity,
+        "capacities": pot.shape.capacities,
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
     arrays[_DEPTHS] = torch.from_numpy(session.depths.state.copy())
+    if session.tier is not None:
+        arrays |= {_TIER + name: tensor for name, tensor in session.tier.state().items()}
     write_pot(path, {**pot.state(), **arrays}, header)
 
 
@@ -67,8 +71,13 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
         document = Document(pages=(), **header["document"])
         session.tokens = DocumentTokens.restore(document, session.loaded.tokenizer.encode, arrays, notes)
         if session.pot is None:
-            session.pot = session.decoder.new_pot(header["capacity"], key_rotation=session.config.pot.key_rotation)
+            capacities = tuple(header["capacities"]) if header["capacities"] else None
+            rotation = session.config.pot.key_rotation
+            session.pot = session.decoder.new_pot(header["capacity"], key_rotation=rotation, capacities=capacities)
         session.depths = Depths(session.pot.shape.num_layers, tensors.pop(_DEPTHS).numpy())
+        tier = {name.removeprefix(_TIER): tensors.pop(name) for name in list(tensors) if name.startswith(_TIER)}
+        if session.tier is not None and tier:
+            session.tier.restore(tier)
         session.pot.restore(tensors, session.decoder.rotate_keys)
         for name, count in header["counts"].items():
             setattr(session, name, count)
@@ -93,8 +102,8 @@ def saved_config(path: Path) -> EngineConfig:
 
 def _fingerprints(session: Session) -> dict[str, Any]:
     method = asdict(session.config.pot) | {"chat": session.config.generation.chat}
-    if session.slim_steps:
-        method["slim"] = asdict(session.config.slim) | {"schedule": [asdict(step) for step in session.slim_steps]}
+    steps = [asdict(step) for step in session.slim_steps]
+    method["slim"] = asdict(session.config.slim) | {"schedule": steps} if steps else None
     for name in _ANSWER_SETTINGS:
         del method[name]
     return {

@@ -7,6 +7,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -18,9 +19,12 @@ from ondevice.bench.decode import summary_of as decode_summary
 from ondevice.bench.ingest import PROMPT_TOKENS, Cycle, Reading, rss_growth, run_ingest, summary_of
 from ondevice.bench.natural_text import paragraphs
 from ondevice.bench.reference import Reference
+from ondevice.bench.slim import memory_rows, run_reading
+from ondevice.bench.slim import rows_of as slim_rows
+from ondevice.bench.slim import summary_of as slim_summary
 from ondevice.bench.source import beginning, generated
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import EngineConfig, PotConfig, SlimConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import ConfigError
@@ -284,3 +288,23 @@ def test_bench_decode_quick_is_the_same_on_small_sizes(checkpoint: Path, monkeyp
     assert printed["summary"]["same_greedy_tokens"] == 1.0
     assert {row["contender"] for row in printed["rows"]} == {"pot", "transformers generate", "memory"}
     assert all(row["n"] == 3 for row in printed["rows"])
+
+
+def test_both_pots_read_the_same_cycles_in_turn(engine: Engine) -> None:
+    slim = SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)
+    readings = list(run_reading(engine, generated(2000, engine.loaded.tokenizer), slim))
+    last = readings[-1]
+    assert len(last.plain_speeds) == len(last.slim_speeds) == len(readings) > 3
+    assert all(speed > 0 for speed in (*last.plain_speeds, *last.slim_speeds))
+    rows = slim_rows(last, engine, slim)
+    assert [row.metric for row in rows] == ["reading speed", "reading speed", "reading speed ratio"]
+    assert rows[0].contender != rows[1].contender
+    ratios = [fast / slow for fast, slow in zip(last.slim_speeds, last.plain_speeds, strict=True)]
+    assert slim_summary(last) == {"reading_speedup": pytest.approx(float(np.median(ratios)))}
+
+
+def test_whole_prompts_save_what_table_2_says() -> None:
+    rows, summary = memory_rows(torch.device("meta"))
+    savings = [round(summary[f"memory_saving_percent_{name}"], 1) for name in ("8k", "16k", "24k", "28k", "32k")]
+    assert savings == [20.3, 44.5, 52.6, 54.9, 56.6]
+    assert len(rows) == 15

@@ -1,5 +1,7 @@
 """The host tier: what it holds, what a question brings back, and that an answer leaves no trace."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
@@ -15,6 +17,7 @@ from ondevice.pot.memory_pot import FREE, PROMPT, PotShape
 from ondevice.pot.swapping import bring_back, plan_swap, rank_blocks
 from ondevice.pot.undo import UndoLog
 from ondevice.revival import EVERY_TOKENS, revive
+from ondevice.session_file import load_session, save_session
 from tests.tiny import tiny_loaded, tiny_model
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
@@ -87,7 +90,7 @@ def test_algorithm_1_of_the_paper():
 def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
     tier = HostTier(SHAPE, 100_000, dtype=torch.float32, stored="stored")
     keys = torch.zeros(3, 40, 8)
-    keys[:, 27, 0] = 30.0
+    keys[:, 27, 0] = 3.0
     for layer in range(2):
         tier.offload(layer, keys, keys, torch.arange(40, dtype=torch.int32))
     query = torch.zeros(1, 6, 2, 8)
@@ -200,6 +203,21 @@ def test_the_pot_holds_the_chosen_blocks_while_it_answers():
         present = wanted & set(origin.tolist())
         assert len(present) >= event.num_tokens - 1
     undo.rewind()
+
+
+def test_a_saved_session_brings_back_the_same(tmp_path):
+    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
+    session = _read(_engine(tier))
+    expected = [event for event in session.ask("Who is the keeper?") if isinstance(event, TokensRevived)]
+    save_session(session, tmp_path / "a.pot")
+    again = load_session(_engine(tier), tmp_path / "a.pot")
+    got = [event for event in again.ask("Who is the keeper?") if isinstance(event, TokensRevived)]
+    assert got[0].tokens.tolist() == expected[0].tokens.tolist()
+    with pytest.raises(PotError, match="has room for"):
+        load_session(_engine(TierConfig(budget_bytes=10**5)), tmp_path / "a.pot")
+    with pytest.raises(PotError, match="as int8"):
+        load_session(_engine(replace(tier, dtype="stored")), tmp_path / "a.pot")
+    assert load_session(_engine(TierConfig()), tmp_path / "a.pot").tier is None
 
 
 def test_nothing_comes_back_without_a_tier():

@@ -11,7 +11,13 @@ from ondevice.kernels import (
     rotate,
     token_loss,
 )
-from ondevice.kernels.attention import additive_mask, attention_mass_ref, attention_ref
+from ondevice.kernels.attention import (
+    additive_mask,
+    attention_mass_ref,
+    attention_ref,
+    attention_votes,
+    attention_votes_ref,
+)
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
 from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
@@ -60,6 +66,25 @@ def test_attention_equals_reference(shape, masked, softcap, dtype, tolerance):
     assert out.dtype == dtype
     expected = attention_ref(query.float(), keys.float(), values.float(), **options)
     torch.testing.assert_close(out.float(), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
+@pytest.mark.parametrize("softcap", [None, 2.5])
+@pytest.mark.parametrize("max_scores", [1, 2000, 1 << 24])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_votes_equal_reference(shape, max_scores, softcap, dtype, tolerance):
+    query, keys, _ = _inputs(shape, dtype)
+    votes = attention_votes(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
+    expected = attention_votes_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
+    torch.testing.assert_close(votes, expected, atol=tolerance, rtol=tolerance)
+
+
+def test_one_sharp_head_outvotes_many_that_look_everywhere():
+    query, keys = torch.zeros(1, 4, 1, 8), torch.zeros(1, 4, 50, 8)
+    query[0, 3, 0, 0], keys[0, 3, 17, 0] = 1.0, 20.0
+    votes = attention_votes(query, keys, scale=1.0)
+    assert int(votes.argmax()) == 17
+    assert float(votes[0, 17]) == pytest.approx(1.0, abs=2e-3)
 
 
 @pytest.mark.parametrize("softcap", [None, 2.5])

@@ -78,7 +78,7 @@ def run_ingest(
     layout, segment = _layout(session.pot), []
     return_free_memory()
     reset_peak_rss()
-    for item in _cycles(session):
+    for item in cycles_of(session):
         if not isinstance(item, Cycle):
             yield item
             continue
@@ -86,7 +86,7 @@ def run_ingest(
         reading.cycles.append(item)
         reading.is_constant &= _layout(session.pot) == layout
         if item.stop >= total * (len(reading.prefill_speeds) + 1) // num_segments:
-            reading.segment_speeds.append(_speed(segment))
+            reading.segment_speeds.append(speed_of(segment))
             reading.prefill_speeds.append(PROMPT_TOKENS / reference.prefill(prompt))
             segment = []
             # What transformers took must not hide what the pot takes.
@@ -132,7 +132,7 @@ def rss_growth(peaks: Sequence[tuple[int, int]]) -> float:
     return max(after) / max(before) - 1.0 if before and after else 0.0
 
 
-def _cycles(session: Session) -> Iterator[Event | Cycle]:
+def cycles_of(session: Session) -> Iterator[Event | Cycle]:
     """Read on to the end: the events, and a `Cycle` whenever the pot has been distilled, and for what is left over.
 
     The clock runs only while the engine works, never while a caller does something with an event.
@@ -157,14 +157,15 @@ def _last_over_first(cycles: Sequence[Cycle]) -> float:
     tenth = whole[-1].stop / 10
     first = [cycle for cycle in whole if cycle.stop <= tenth] or whole[:1]
     last = [cycle for cycle in whole if cycle.start >= 9 * tenth] or whole[-1:]
-    return _speed(last) / _speed(first)
+    return speed_of(last) / speed_of(first)
 
 
 def _ratios(reading: Reading) -> list[float]:
     return [pot / full for pot, full in zip(reading.segment_speeds, reading.prefill_speeds, strict=True)]
 
 
-def _speed(cycles: Sequence[Cycle]) -> float:
+def speed_of(cycles: Sequence[Cycle]) -> float:
+    """Tokens per second over some cycles."""
     return sum(cycle.stop - cycle.start for cycle in cycles) / sum(cycle.seconds for cycle in cycles)
 
 

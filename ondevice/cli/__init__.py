@@ -10,7 +10,7 @@ import typer
 
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
-from ondevice.cli.bench import decode, equip, ingest
+from ondevice.cli.bench import decode, equip, ingest, slim
 from ondevice.cli.doctor import doctor
 from ondevice.cli.evaluate import passkey, recall
 from ondevice.cli.fetch import fetch
@@ -36,6 +36,7 @@ app.add_typer(benchmarks, name="bench")
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))
 benchmarks.command("equip")(takes_options(equip))
+benchmarks.command("slim")(takes_options(slim))
 app.command("results")(results)
 app.command("fetch")(fetch)
 app.command("doctor")(doctor)

@@ -1,4 +1,4 @@
-"""`ondevice bench ingest`, `decode` and `equip`: ours and the others side by side in one run."""
+"""`ondevice bench ingest`, `decode`, `equip` and `slim`: ours and the others side by side in one run."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ondevice.engine import Engine
 
 _TOKENS, _QUICK_TOKENS = 65_536, 4_096
+_SLIM_TOKENS = 32_768
 _TOKENS_PER_SEGMENT = 4_096  # between two prefills of transformers
 _CACHED, _QUICK_CACHED = "1024,2000", "1024"
 _MIN_SEGMENTS = 2
@@ -126,6 +127,36 @@ def equip(
                 rows += item
         display.clear()
         finish(replace(result, rows=tuple(rows), summary=summary_of(rows, plan)), out_file, as_json)
+
+
+def slim(
+    options: PotOptions,
+    tokens: Annotated[int | None, typer.Option(help="Tokens to read.", show_default="32768")] = None,
+    text: Annotated[Path | None, typer.Option(help="Read this document instead of generated text.")] = None,
+    quick: Quick = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """A pot that prunes hidden states while it reads, beside the same pot without; --slim is the schedule."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.slim import SlimReading, memory_rows, rows_of, run_reading, summary_of
+        from ondevice.config import SlimConfig
+
+        config = options.config()
+        schedule = config.slim if config.slim.schedule != "off" else SlimConfig("auto")
+        engine = load_engine(config, display)
+        size = tokens or (_QUICK_TOKENS if quick else _SLIM_TOKENS)
+        document = _document(text, size, engine, display)
+        result, reading = begin(engine), SlimReading()
+        for reading in run_reading(engine, document, schedule):
+            display.stage("Reading with both", reading.num_tokens / size)
+        if not reading.slim_speeds:
+            raise ConfigError(f"{size:,} tokens do not fill the pot", fix="Read more with --tokens.")
+        display.stage("Measuring whole prompts", 0.0)
+        memory, saving = memory_rows(engine.loaded.device)
+        display.clear()
+        rows = (*rows_of(reading, engine, schedule), *memory)
+        finish(replace(result, rows=rows, summary=summary_of(reading) | saving), out_file, as_json)
 
 
 def _contenders(config: EngineConfig, display: ProgressDisplay) -> tuple[Engine, Reference]:

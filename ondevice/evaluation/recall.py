@@ -73,7 +73,7 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
     full: tuple[tuple[int, int], MemoryPot] | None = None
     for start in span_starts(tokens.num_tokens, num_spans):
         ids = decoder.ids(tokens.ids(start, start + SPAN_TOKENS))
-        window = _window(start, tokens.num_tokens)
+        window = window_around(start, tokens.num_tokens)
         if full is None or full[0] != window:
             everything = [*session.parts.prefix, *tokens.ids(*window).tolist()]
             full = window, decoder.new_pot(len(everything) + SPAN_TOKENS)
@@ -111,7 +111,7 @@ def span_starts(num_tokens: int, num_spans: int) -> list[int]:
     return [round((i + 0.5) * num_tokens / num_spans) - SPAN_TOKENS // 2 for i in range(num_spans)]
 
 
-def _window(start: int, num_tokens: int) -> tuple[int, int]:
+def window_around(start: int, num_tokens: int) -> tuple[int, int]:
     """Tokens [first, stop) around a span that a full cache reads: the whole document where it is short enough."""
     first = min(max(start + SPAN_TOKENS // 2 - WINDOW_TOKENS // 2, 0), max(num_tokens - WINDOW_TOKENS, 0))
     return first, min(first + WINDOW_TOKENS, num_tokens)

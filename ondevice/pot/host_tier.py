@@ -105,13 +105,35 @@ class HostTier:
         """Values of the places `at`, as `keys`."""
         return self._read(layer, 1, at)
 
-    def copy_from(self, other: HostTier) -> None:
-        """Take over all that another tier of the same shape holds."""
-        self._storage.copy_(other._storage)
-        self.origin.copy_(other.origin)
-        if self._scales is not None and other._scales is not None:
-            self._scales.copy_(other._scales)
-        self._num_written, self.num_bytes_moved = list(other._num_written), other.num_bytes_moved
+    def state(self) -> dict[str, Tensor]:
+        """What is here, by name; with `restore` it makes another tier equal to this one."""
+        used = max(self.num_held(layer) for layer in range(len(self._num_written)))
+        state = {"numbers": self._storage[:, :, :, :used], "origin": self.origin[:, :used]}
+        if self._scales is not None:
+            state["scales"] = self._scales[:, :, :, :used]
+        return state | {"num_written": torch.tensor(self._num_written)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` of another tier gave.
+
+        Raises:
+            PotError: it does not fit into this one, or is of another type.
+        """
+        numbers, num_written = state["numbers"], state["num_written"].tolist()
+        used = numbers.shape[3]
+        if used > self.capacity or numbers.dtype != self._storage.dtype:
+            raise PotError(
+                f"The host tier that was saved has {used:,} tokens as {str(numbers.dtype).removeprefix('torch.')}, "
+                f"this one has room for {self.capacity:,} as {str(self._storage.dtype).removeprefix('torch.')}",
+                fix="Raise --host-tier, or give the --host-dtype that it was saved with.",
+            )
+        self._storage[:, :, :, :used] = numbers
+        self.origin.fill_(FREE)
+        self.origin[:, :used] = state["origin"]
+        if self._scales is not None:
+            self._scales[:, :, :, :used] = state["scales"]
+        # A larger ring has not come round yet where the smaller one had.
+        self._num_written = [min(count, used) for count in num_written]
 
     def _read(self, layer: int, which: int, at: Tensor | slice) -> Tensor:
         numbers = self._storage[layer, which, :, at]

@@ -38,6 +38,21 @@ def slim_steps(config: SlimConfig, num_layers: int) -> tuple[SlimLayer, ...]:
     return steps
 
 
+def stored_tokens(steps: Sequence[SlimLayer], config: SlimConfig, num_tokens: int, num_layers: int) -> tuple[int, ...]:
+    """Tokens of the document that each layer stores at most, of `num_tokens` in one forward pass (Table 2)."""
+    stored, sizes = num_tokens, []
+    for layer in range(1, num_layers + 1):
+        sizes.append(stored)
+        for step in steps:
+            if step.layer == layer:
+                stored = min(stored, _num_blocks(step.budget(num_tokens), config) * config.block_size)
+    return tuple(sizes)
+
+
+def _num_blocks(budget: int, config: SlimConfig) -> int:
+    return max(round(budget / config.block_size), 1)
+
+
 class Pruning:
     """The choices of one forward pass.
 
@@ -87,7 +102,8 @@ class Pruning:
             Their indices among these n, rising, int64.
         """
         size, num_active = self._config.block_size, query.shape[2] - self._num_tail
-        num_blocks, num_kept = -(-num_active // size), max(round(self._budgets.get(layer, num_active) / size), 1)
+        num_blocks = -(-num_active // size)
+        num_kept = _num_blocks(self._budgets.get(layer, num_active), self._config)
         if layer not in self._budgets or num_kept >= num_blocks:
             return None
         scores = block_scores(

@@ -216,7 +216,7 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "capacity": capacity,
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
-        "memory": f"{words.size(session.pot.nbytes)}, allocated once",
+        "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once",
         "cycles": f"{words.plural(session.num_cycles, 'time')} full and thinned out",
     }
 
@@ -234,3 +234,7 @@ def latency(workspace: Workspace) -> list[dict[str, Any]]:
         }
         for stage in STAGES
     ]
+
+
+def _tier_size(session: Session) -> str:
+    return "" if session.tier is None else f" + {words.size(session.tier.nbytes)} host tier"
