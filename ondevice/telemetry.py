@@ -83,7 +83,8 @@ class Telemetry:
                 self._recent.append((event.num_tokens, event.seconds))
             case PotDistilled():
                 self.num_cycles, self.num_heads_total = event.cycle, event.num_heads_total
-                self.num_cached = (event.num_kept,) * len(self.num_cached)
+                # Layers behind a slim one may hold fewer already.
+                self.num_cached = tuple(min(event.num_kept, used) for used in self.num_cached)
                 self.retention, self.novelty_tokens = event.retention, event.novelty_tokens
                 self.stage_seconds["distill"] += event.seconds
                 self.stage_seconds["novelty"] += event.novelty_seconds

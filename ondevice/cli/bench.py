@@ -24,7 +24,7 @@ _TOKENS, _QUICK_TOKENS = 65_536, 4_096
 _SLIM_TOKENS = 32_768
 _TOKENS_PER_SEGMENT = 4_096  # between two prefills of transformers
 _CACHED, _QUICK_CACHED = "1024,2000", "1024"
-_MIN_SEGMENTS = 2
+_MIN_SEGMENTS, _MAX_SEGMENTS = 2, 32
 
 Quick = Annotated[bool, typer.Option("--quick", help="The same on small sizes, in under a minute.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
@@ -52,7 +52,8 @@ def ingest(
         document = _document(text, tokens or (_QUICK_TOKENS if quick else None), engine, display)
         size = tokens or (_QUICK_TOKENS if quick else _TOKENS)
         result = begin(engine)
-        for item in run_ingest(engine, reference, document, max(size // _TOKENS_PER_SEGMENT, _MIN_SEGMENTS)):
+        num_segments = min(max(size // _TOKENS_PER_SEGMENT, _MIN_SEGMENTS), _MAX_SEGMENTS)
+        for item in run_ingest(engine, reference, document, num_segments):
             if isinstance(item, Reading):
                 result = replace(result, rows=rows_of(item, engine), summary=summary_of(item))
             else:

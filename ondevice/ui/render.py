@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from ondevice.events import PageNote
+from ondevice.session import Session
 from ondevice.telemetry import STAGES
 from ondevice.ui import words
 from ondevice.ui.token_map import map_payload
