@@ -78,8 +78,8 @@ def rows_of(reading: SlimReading, engine: Engine, slim: SlimConfig) -> list[Row]
     plain, pruned = (contender_name(replace(engine.config, slim=one)) for one in (SlimConfig(), slim))
     case = {"tokens": reading.num_tokens}
     return [
-        row(plain, case, "reading speed", "tokens/s", reading.plain_speeds),
         row(pruned, case, "reading speed", "tokens/s", reading.slim_speeds),
+        row(plain, case, "reading speed", "tokens/s", reading.plain_speeds),
         row(pruned, case, "reading speed ratio", "x", _ratios(reading)),
     ]
 

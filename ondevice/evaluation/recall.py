@@ -90,7 +90,7 @@ def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple
     rows = []
     for span in spans:
         case = {"tokens": num_tokens, "depth": round(span.depth, 3)}
-        for name, loss in ((_NONE, span.none), ("full KV", span.full), (contender_name(config), span.method)):
+        for name, loss in ((contender_name(config), span.method), ("full KV", span.full), (_NONE, span.none)):
             rows.append(row(name, case, "loss", "nats", [loss]))
     return tuple(rows)
 
