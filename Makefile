@@ -75,6 +75,7 @@ bench: setup
 	$(BIN)/ondevice bench ingest --out bench/results/ingest.json
 	$(BIN)/ondevice bench decode --out bench/results/decode.json
 	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out bench/results/equip_$$part.json; done
+	$(BIN)/ondevice bench slim --out bench/results/slim.json
 	$(BIN)/ondevice results
 
 screenshots: setup

@@ -126,13 +126,13 @@ def test_the_clock_runs_only_while_the_engine_works(engine: Engine, monkeypatch:
     session = engine.session()
     for _ in session.open(generated(1000, TOKENIZER)):
         pass
-    for _ in ingest._cycles(session):
+    for _ in ingest.cycles_of(session):
         clock[0] += 100.0  # whoever looks at an event takes long
     session = engine.session()
     for _ in session.open(generated(1000, TOKENIZER)):
         pass
     cycles = []
-    for item in ingest._cycles(session):
+    for item in ingest.cycles_of(session):
         clock[0] += 100.0
         if isinstance(item, Cycle):
             cycles.append(item)

@@ -22,7 +22,7 @@ from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, duration
 from ondevice.cli.terminal import printable
 from ondevice.cli.wording import missing_pages, ranges
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
@@ -318,11 +318,28 @@ def test_every_option_reaches_its_setting() -> None:
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, context_reset=False, sinks=2,
         adaptive_keep="64,200", step=100, decode_policy="h2o", key_rotation="on-read",
+        slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
+        host_file="tier.bin", bring_back=512, gamma=0.5,
     )  # fmt: skip
     pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100, "h2o", "on-read")
     generation = GenerationConfig(9, 0.5, 0.9, False)
-    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, generation)
+    slim = SlimConfig("3:50%", rarity=0.25, novelty="rarity")
+    tier = TierConfig(1_500_000_000, "stored", "tier.bin", 512, gamma=0.5)
+    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, generation)
     assert options.config(AnswerOptions(9, 0.5, 0.9, False).config()) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "num_bytes"), [("0", 0), ("500mb", 5 * 10**8), ("2 GB", 2 * 10**9), ("1.5KB", 1500), ("7", 7)]
+)
+def test_sizes_are_read_as_they_are_written(size: str, num_bytes: int) -> None:
+    assert PotOptions(host_tier=size).config().tier.budget_bytes == num_bytes
+
+
+@pytest.mark.parametrize("size", ["", "much", "-1GB", "1TB", "1 2GB"])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    with pytest.raises(ConfigError, match="--host-tier"):
+        PotOptions(host_tier=size).config()
 
 
 def test_the_app_takes_no_half_password(monkeypatch: pytest.MonkeyPatch) -> None:

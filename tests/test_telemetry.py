@@ -16,6 +16,7 @@ from ondevice.events import (
     QuestionRead,
     TextTokenized,
     TokensRead,
+    TokensRevived,
 )
 from ondevice.telemetry import STAGES, Telemetry
 
@@ -71,12 +72,21 @@ def test_every_second_belongs_to_one_stage() -> None:
         read(100, 100, 1.0),
         read(200, 100, 2.0),
         distilled(0.4, 0.6),
+        TokensRevived(np.zeros((1, 2), np.int32), (1,), 64, 1000, 500, 0.2),
         QuestionRead("q", 5, 0.7),
         finished(4, 1.5),
     )
     assert tuple(telemetry.stage_seconds) == STAGES
     assert telemetry.stage_seconds == pytest.approx(
-        {"tokenize": 0.3, "forward": 3.0, "novelty": 0.6, "distill": 0.4, "question": 0.7, "decode": 1.5}
+        {
+            "tokenize": 0.3,
+            "forward": 3.0,
+            "novelty": 0.6,
+            "distill": 0.4,
+            "revival": 0.2,
+            "question": 0.7,
+            "decode": 1.5,
+        }
     )
     assert telemetry.ingest_seconds == pytest.approx(4.3)
 

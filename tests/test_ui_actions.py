@@ -218,7 +218,8 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     assert (session.pot.origin == origin).all(), "a question must leave the pot as it was"
 
 
-def test_stop_ends_an_answer_and_says_so(read_desk: Desk) -> None:
+def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)  # however fast the answer comes
     read_desk.workspace.messages.clear()
     steps = read_desk.actions.ask(read_desk.id, "When?", replace(read_desk.form, max_new_tokens=200))
     for _ in steps:
