@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_MAX_MASK = 1 << 24  # numbers in the mask of one head
+
 
 def attention(
     query: Tensor,
@@ -35,6 +37,8 @@ def attention(
     """
     if mask is None and softcap is None and query.shape[2] > 1 and query.device.type == "cpu":
         return _causal_cpu(query, keys, values, scale)
+    if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_MASK:
+        return _causal_in_slices(query, keys, values, scale, softcap)
     folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
     if softcap is None:
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
@@ -181,6 +185,19 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Te
     older, older_lse = flash(_fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale)
     weight = torch.sigmoid(new_lse - older_lse.reshape(new_lse.shape)).unsqueeze(-1).to(query.dtype)
     return torch.lerp(older.reshape(query.shape), new, weight)
+
+
+def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """A long prompt, some queries at a time, so that no mask of all by all is ever held."""
+    num_queries, num_slots = query.shape[2], keys.shape[2]
+    size = max(_MAX_MASK // num_slots, 1)
+    parts = []
+    for start in range(0, num_queries, size):
+        stop = min(start + size, num_queries)
+        seen = num_slots - num_queries + stop
+        part = query[:, :, start:stop], keys[:, :, :seen], values[:, :, :seen]
+        parts.append(attention(*part, scale=scale, softcap=softcap))
+    return torch.cat(parts, dim=2)
 
 
 def _fold(query: Tensor, num_kv_heads: int) -> Tensor:

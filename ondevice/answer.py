@@ -49,11 +49,12 @@ def answer(
     generator = torch.Generator(device=decoder.device).manual_seed(session.config.seed)
     stream, text, stop_reason, ttft = tokenizer.stream_decoder(), "", "length", 0.0
     written: list[int] = []
+    swap_seconds = 0.0  # while the answer is written
     undo, num_overwritten = UndoLog(pot), 0
     eviction: Eviction | None = None
     revival: Revival | None = None
     brought: TokensRevived | None = None
-    if session.tier is not None and session.tier.num_held(0):
+    if session.has_more_outside:
         revival = Revival(session, max(session.config.pot.reserve, len(ids) + 1))
     try:
         if revival is not None:
@@ -61,14 +62,16 @@ def answer(
             brought = revival.bring(undo)
             if brought is not None:
                 yield brought
-        may_overflow = len(ids) + generation.max_new_tokens - 1 > pot.num_free
+        asked = time.perf_counter()
+        num_free = pot.num_free if revival is None else min(pot.num_free, revival.num_free)
+        may_overflow = len(ids) + generation.max_new_tokens - 1 > num_free
         # Which tokens the question looks at decides what goes, unless age alone does.
         num_observed = len(ids) if may_overflow and session.config.pot.decode_policy != "streaming-llm" else 0
         num_document = list(pot.num_cached)
         out = decoder.forward(decoder.ids(ids), pot, num_observed=num_observed, is_stopped=is_stopped)
         if may_overflow:
             eviction = _eviction(session, num_document, out.mass, undo)
-        yield QuestionRead(question, len(ids), time.perf_counter() - began)
+        yield QuestionRead(question, len(ids), time.perf_counter() - asked)
         while True:
             logits = decoder.logits(out.hidden_states[:, -1])
             token = int(sample(logits, temperature=generation.temperature, top_p=generation.top_p, generator=generator))
@@ -85,14 +88,16 @@ def answer(
             if len(written) == generation.max_new_tokens:
                 break
             if revival is not None and eviction is None and len(written) % EVERY_TOKENS == 0:
+                looked = time.perf_counter()
                 out, queries = _read_again(decoder, pot, written[-RECENT_TOKENS:], is_stopped)
                 if revival.looks_elsewhere(queries):
                     undo.rewind()
                     undo = UndoLog(pot)
-                    brought = revival.bring(undo)
+                    brought = revival.bring(undo) or brought
                     out = decoder.forward(decoder.ids([*ids, *written]), pot, is_stopped=is_stopped)
                     if brought is not None:
                         yield brought
+                swap_seconds += time.perf_counter() - looked
                 continue
             if pot.num_free == 0 and eviction is not None:
                 eviction.make_room()
@@ -104,7 +109,7 @@ def answer(
     except PassStopped:
         stop_reason = "cancelled"
     finally:
-        decode_seconds = time.perf_counter() - decode_began
+        decode_seconds = time.perf_counter() - decode_began - swap_seconds
         undo.rewind()
     yield AnswerFinished(
         question=question,

@@ -111,7 +111,8 @@ class PotConfig:
 class SlimLayer:
     """One step of a pruning schedule: behind the attention of layer `layer`, counted from 1, fewer tokens go on.
 
-    `share` of the document tokens of a forward pass, or at most `tokens` of them; the other is None.
+    `share` of the document tokens of a forward pass, or `tokens` of them, rounded to whole blocks and at least one;
+    the other is None.
     """
 
     layer: int
@@ -128,6 +129,9 @@ class SlimLayer:
 @dataclass(frozen=True, slots=True)
 class SlimConfig:
     """SlimInfer: blocks of hidden states are pruned inside the forward pass while a document is read.
+
+    The paper keeps the blocks with the highest scores. In a stream their query is a general catalyst, which knows no
+    question, so that a share of the places goes to the blocks with the rarest words first; 0 is the paper's rule.
 
     Attributes:
         schedule: `off`, `auto` (what was measured best for models of this depth), or steps such as
@@ -197,7 +201,7 @@ class TierConfig:
     Attributes:
         budget_bytes: memory that it takes; 0: there is none, and what is evicted is gone.
         dtype: `int8`, or as `stored` in the pot.
-        file: keep it in this file, mapped into memory, instead of in memory; empty: in memory.
+        folder: keep it in a temporary file there, mapped into memory, instead of in memory; empty: in memory.
         max_tokens: tokens that one question brings back into each head, at most.
         coverage: share of what a question looks for; blocks beyond those that have it stay outside.
         gamma: overlap of wanted and present blocks from which on nothing is swapped while an answer is written.
@@ -205,7 +209,7 @@ class TierConfig:
 
     budget_bytes: int = 0
     dtype: TierDtypeName = "int8"
-    file: str = ""
+    folder: str = ""
     max_tokens: int = 1024
     coverage: float = 0.95
     gamma: float = 0.9

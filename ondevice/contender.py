@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import EngineConfig, PotConfig, SlimConfig
 
 _CATALYSTS = {
     "general": "CaP-G",
@@ -25,17 +25,25 @@ _POLICIES = {
 
 def contender_name(config: EngineConfig) -> str:
     """For instance `InfiniPot CaP-G NuC 0.5 2048/1024`, or `full KV`."""
-    pot = config.pot
+    pot, slim, tier = config.pot, _slim(config.slim), " + host tier" if config.tier.budget_bytes else ""
     if pot.policy == "full":
-        return _POLICIES["full"]
+        return _POLICIES["full"] + slim
     if pot.policy == "truncate":
-        return f"{_POLICIES['truncate']} {pot.capacity}"
-    slim = "" if config.slim.schedule == "off" else f" slim {config.slim.schedule}"
+        return f"{_POLICIES['truncate']} {pot.capacity}{slim}{tier}"
     method = _infinipot(pot) if pot.policy == "infinipot" else _POLICIES[pot.policy]
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = "" if pot.context_reset else " without context reset"
-    tier = " + host tier" if config.tier.budget_bytes else ""
     return f"{method}{reset} {pot.capacity}/{kept}{slim}{tier}"
+
+
+def _slim(slim: SlimConfig) -> str:
+    """` slim 10:50%`, with what is not as usual."""
+    if slim.schedule == "off":
+        return ""
+    usual = SlimConfig()
+    rarity = "" if slim.rarity == usual.rarity else f" rarity {slim.rarity:g}"
+    novelty = "" if slim.novelty == usual.novelty else f" novelty {slim.novelty}"
+    return f" slim {slim.schedule}{rarity}{novelty}"
 
 
 def _infinipot(pot: PotConfig) -> str:

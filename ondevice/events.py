@@ -135,9 +135,9 @@ class DocumentRead:
 class TokensRevived:
     """Evicted tokens came back from the host tier for this answer; after it they leave the pot again.
 
-    `tokens` (n, 2) int32 are stretches [start, stop) of the document, the most wanted first; `pages` are those they
-    lie on, in that order. `num_tokens` of them came into the average head, which takes what it lacks; `num_bytes`
-    were copied. `num_held` tokens wait in the tier.
+    `tokens` (n, 2) int32 are stretches [start, stop) of the document that some head took, in its order; `pages` are
+    those they lie on. Every head takes what it lacks, `num_tokens` in the average layer; `num_bytes` were copied.
+    `num_held` tokens wait in the tier. `seconds` are those of reading the question for it, of looking and copying.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -173,7 +173,7 @@ class AnswerFinished:
 
     `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
     that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
-    `num_revived` tokens of each head came back from the host tier for it, from `pages_revived`, most wanted first.
+    `num_revived` tokens came back from the host tier into each head of the average layer, from `pages_revived`.
     """
 
     question: str

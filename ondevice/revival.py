@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from ondevice.events import TokensRevived
@@ -35,13 +36,15 @@ class Revival:
 
     def __init__(self, session: Session, num_free: int) -> None:
         assert session.tier is not None
+        self.num_free = num_free
         self._session, self._tier = session, session.tier
         self._block_size = session.config.slim.block_size
         room = session.used_pot().shape.capacity - num_free - 2 * session.num_protected
-        self._num_free, self._max_tokens = num_free, min(session.config.tier.max_tokens, room)
+        self._max_tokens = min(session.config.tier.max_tokens, room)
         self._active: frozenset[int] = frozenset()
         self._ranked: list[int] = []
         self._mass: list[Tensor] = []
+        self._seconds = 0.0  # of looking, until something is brought
 
     def begin(self, ids: Tensor, is_stopped: Callable[[], bool] | None = None) -> None:
         """Find out what a question (1, n) int64 looks for; the pot stays as it is.
@@ -49,11 +52,12 @@ class Revival:
         Raises:
             PassStopped: `is_stopped` returned True.
         """
-        pot, queries = self._session.used_pot(), list[Tensor]()
+        pot, queries, began = self._session.used_pot(), list[Tensor](), time.perf_counter()
         num_cached, next_position = list(pot.num_cached), list(pot.next_position)
         out = self._session.decoder.forward(ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=is_stopped)
         self._mass = [layer[..., :used] for layer, used in zip(out.mass, num_cached, strict=True)]
         pot.truncate(num_cached, next_position)
+        self._seconds += time.perf_counter() - began
         self.looks_elsewhere(queries)
 
     def looks_elsewhere(self, queries: Sequence[Tensor]) -> bool:
@@ -62,7 +66,7 @@ class Revival:
         Args:
             queries: for each layer (1, num_heads, n, head_dim) before RoPE.
         """
-        parts, config = self._session.decoder.parts, self._session.config
+        parts, config, began = self._session.decoder.parts, self._session.config, time.perf_counter()
         num_blocks = -(-self._max_tokens // self._block_size)
         ranked = rank_blocks(
             self._tier,
@@ -73,9 +77,10 @@ class Revival:
             first=config.pot.num_sink_tokens,
             coverage=config.tier.coverage,
         )[:num_blocks]
-        candidate = frozenset(ranked)
-        # Every block that can be wanted has its copy in the tier, so nothing ever has to be copied out.
-        swap = plan_swap(candidate, self._active, in_memory=self._active | candidate, gamma=config.tier.gamma)
+        in_memory = frozenset((self._tier.origin[0, : self._tier.num_held(0)] // self._block_size).unique().tolist())
+        swap = plan_swap(frozenset(ranked), self._active, in_memory, config.tier.gamma)
+        assert not swap.offload, "what is active came from the tier"
+        self._seconds += time.perf_counter() - began
         if swap.load:
             self._active, self._ranked = swap.active, ranked
         return bool(swap.load)
@@ -94,25 +99,34 @@ class Revival:
             self._mass,
             block_size=self._block_size,
             max_tokens=self._max_tokens,
-            num_free=self._num_free,
+            num_free=self.num_free,
             num_protected=session.num_protected,
             rotate_keys=session.decoder.rotate_keys,
         )
-        starts = np.array(self._ranked, np.int32) * self._block_size
+        if not moved.tokens.size:
+            return None
+        seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
         tokens = session.opened_tokens()
         return TokensRevived(
-            tokens=np.stack((starts, np.minimum(starts + self._block_size, session.num_positions)), axis=1),
-            pages=tuple(dict.fromkeys(tokens.page_of(int(start)) for start in starts)),
+            tokens=_stretches(moved.tokens),
+            pages=tuple(dict.fromkeys(tokens.page_of(int(token)) for token in moved.tokens)),
             num_tokens=round(moved.num_slots / pot.shape.num_layers),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),
-            seconds=time.perf_counter() - began,
+            seconds=seconds,
         )
+
+
+def _stretches(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Rising token numbers (n,) as stretches [start, stop), (m, 2)."""
+    ends = np.flatnonzero(np.diff(tokens) != 1)
+    starts, stops = np.append(0, ends + 1), np.append(ends, tokens.size - 1)
+    return np.stack((tokens[starts], tokens[stops] + 1), axis=1).astype(np.int32)
 
 
 def revive(session: Session, ids: Tensor, undo: UndoLog, *, num_free: int) -> TokensRevived | None:
     """Bring back what a question (1, n) int64 needs, once; None without a tier, or with nothing in it."""
-    if session.tier is None or session.tier.num_held(0) == 0:
+    if not session.has_more_outside:
         return None
     revival = Revival(session, num_free)
     revival.begin(ids)

@@ -184,8 +184,10 @@ class Session:
         # What is not distilled stays whole in a pot of fixed size: at the end of a document there is nothing to gain.
         prunes = bool(self.slim_steps) and (overflows or self.config.pot.policy in ("full", "truncate"))
         # SlimInfer's own setting: the whole prompt in one pass, so that its blocks compete with each other.
-        is_whole_prompt = prunes and self.config.pot.policy == "full"
-        num_passes = 1 if is_whole_prompt else -(-(end - start) // self.config.pot.step_size)
+        # (Sliding windows would need a mask of all tokens by all tokens.)
+        is_windowed = any(layer.sliding_window is not None for layer in self.decoder.parts.layers)
+        is_whole_prompt = prunes and self.config.pot.policy == "full" and not is_windowed
+        num_passes = min(1, end - start) if is_whole_prompt else -(-(end - start) // self.config.pot.step_size)
         for i in range(num_passes):
             first, last = start + (end - start) * i // num_passes, start + (end - start) * (i + 1) // num_passes
             yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1, prunes)
@@ -201,7 +203,8 @@ class Session:
         before = list(pot.num_cached)
         ids = self.decoder.ids(tokens.ids(start, stop))
         catalyst = self._catalyst if distill_after or prunes else self._catalyst[:, :0]
-        rarity = self._words.rarity(ids[0]) if prunes else None
+        words = self._words.copy() if prunes else self._words  # a stopped pass does not count
+        rarity = words.rarity(ids[0]) if prunes else None
         out = self.decoder.forward(
             torch.cat((ids, catalyst), dim=1),
             pot,
@@ -221,6 +224,7 @@ class Session:
                 early_states=None if out.early_states is None else out.early_states[:, : stop - start],
                 rarity=rarity if self.config.slim.novelty == "rarity" else None,
             )
+        self._words = words
         self.depths.note(start, stop, out.offsets)
         if self.tier is not None:
             for layer, (first, end) in enumerate(zip(before, pot.num_cached, strict=True)):
@@ -249,8 +253,10 @@ class Session:
         config = self.config.tier
         if not config.budget_bytes or self.pot is None:
             return None
-        file = Path(config.file) if config.file else None
-        return HostTier(self.pot.shape, config.budget_bytes, dtype=self.decoder.dtype, stored=config.dtype, file=file)
+        folder = Path(config.folder) if config.folder else None
+        return HostTier(
+            self.pot.shape, config.budget_bytes, dtype=self.decoder.dtype, stored=config.dtype, folder=folder
+        )
 
     def _num_observed(self, catalyst: Tensor) -> int:
         """Last queries of a pass before a distillation whose attention the policy looks at."""
@@ -316,6 +322,11 @@ class Session:
         yield from answer(self, question, ids, generation or self.config.generation, self._stop.is_set)
 
     # -- accounts --------------------------------------------------------------------------------
+
+    @property
+    def has_more_outside(self) -> bool:
+        """Whether the host tier holds tokens that the pot has evicted."""
+        return self.tier is not None and self.num_cycles > 0
 
     @property
     def num_positions(self) -> int:

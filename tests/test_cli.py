@@ -319,12 +319,12 @@ def test_every_option_reaches_its_setting() -> None:
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, context_reset=False, sinks=2,
         adaptive_keep="64,200", step=100, decode_policy="h2o", key_rotation="on-read",
         slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
-        host_file="tier.bin", bring_back=512, gamma=0.5,
+        host_folder="tiers", bring_back=512, gamma=0.5,
     )  # fmt: skip
     pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100, "h2o", "on-read")
     generation = GenerationConfig(9, 0.5, 0.9, False)
     slim = SlimConfig("3:50%", rarity=0.25, novelty="rarity")
-    tier = TierConfig(1_500_000_000, "stored", "tier.bin", 512, gamma=0.5)
+    tier = TierConfig(1_500_000_000, "stored", "tiers", 512, gamma=0.5)
     expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, generation)
     assert options.config(AnswerOptions(9, 0.5, 0.9, False).config()) == expected
 

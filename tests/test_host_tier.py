@@ -6,6 +6,7 @@ import pytest
 import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
 
+from ondevice import revival
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
@@ -67,15 +68,32 @@ def test_a_full_tier_forgets_the_oldest_and_never_grows(stored):
 
 def test_a_tier_may_lie_in_a_file(tmp_path):
     in_memory = HostTier(SHAPE, 20_000, dtype=torch.float32)
-    in_file = HostTier(SHAPE, 20_000, dtype=torch.float32, file=tmp_path / "tier.bin")
-    for tier in (in_memory, in_file):
-        tier.offload(1, *_tokens(0, 9))
-    assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9)))
-    assert (tmp_path / "tier.bin").stat().st_size == in_file._storage.nbytes
+    in_file, other = (HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path) for _ in range(2))
+    for first, tier in ((0, in_memory), (0, in_file), (50, other)):
+        tier.offload(1, *_tokens(first, 9))
+    assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9))), "each has a file of its own"
+    assert not list(tmp_path.iterdir()), "a file without a name is left behind by nobody"
     with pytest.raises(PotError, match="cannot be kept in a file"):
-        HostTier(SHAPE, 20_000, dtype=torch.float32, file=tmp_path / "nowhere" / "tier.bin")
+        HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path / "nowhere")
+    with pytest.raises(PotError, match="memory are free"):
+        HostTier(SHAPE, 10**15, dtype=torch.float32)
     with pytest.raises(PotError, match="does not hold one token"):
         HostTier(SHAPE, 10, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("more", [0, 1000])
+def test_a_restored_tier_forgets_the_oldest_first_too(more):
+    tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    size = tier.capacity + 7
+    tier.offload(0, *_tokens(0, size))
+    other = HostTier(SHAPE, 20_000 + more, dtype=torch.float32)
+    other.restore(tier.state())
+    other.offload(0, *_tokens(size, other.capacity - tier.capacity + 3))
+    held = sorted(other.origin[0, : other.num_held(0)].tolist())
+    if more == 0:
+        assert held == list(range(size + 3 - tier.capacity, size + 3))
+    assert held[-1] == size + other.capacity - tier.capacity + 2
+    assert len(held) == other.capacity
 
 
 def test_algorithm_1_of_the_paper():
@@ -220,10 +238,32 @@ def test_a_saved_session_brings_back_the_same(tmp_path):
     assert load_session(_engine(TierConfig()), tmp_path / "a.pot").tier is None
 
 
-def test_nothing_comes_back_without_a_tier():
-    session = _read(_engine(TierConfig()))
-    assert session.tier is None
-    assert not [event for event in session.ask("Who?") if isinstance(event, TokensRevived)]
+@pytest.mark.parametrize("text", [TEXT, TEXT[:200]])
+def test_nothing_comes_back_where_nothing_is_outside(text):
+    budget = 0 if text == TEXT else 10**7  # there is no tier, or nothing was ever evicted
+    session = _read(_engine(TierConfig(budget_bytes=budget)), text)
+    assert (session.tier is None) == (text == TEXT)
+    assert not session.has_more_outside
+    events = list(session.ask("Who?"))
+    assert not [event for event in events if isinstance(event, TokensRevived)]
+    assert (events[-1].num_revived, events[-1].pages_revived) == (0, ())
+
+
+def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewhere(monkeypatch):
+    """The first look brings one block, every later one as many as there may be: there is room for all of them."""
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=200)))
+    before = {name: tensor.clone() for name, tensor in session.pot.state().items()}
+    looks = iter([[20], *([list(range(5 + i, 45 + i)) for i in range(0, 90, 30)])])
+    monkeypatch.setattr(revival, "rank_blocks", lambda *args, **how: next(looks))
+    events = list(session.ask("Who?", GenerationConfig(max_new_tokens=4 * EVERY_TOKENS - 3, chat=False)))
+    revived = [event for event in events if isinstance(event, TokensRevived)]
+    assert len(revived) == 4
+    assert revived[0].num_tokens <= 8 < revived[1].num_tokens <= 200
+    assert revived[0].tokens.min() >= 160
+    assert revived[0].tokens.max() <= 168
+    assert sum(isinstance(event, AnswerToken) for event in events) == 4 * EVERY_TOKENS - 3
+    for name, tensor in session.pot.state().items():
+        assert torch.equal(tensor, before[name]), name
 
 
 def test_a_stopped_question_leaves_the_pot_as_it_was(monkeypatch):

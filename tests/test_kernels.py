@@ -1,5 +1,7 @@
 """Every kernel against its float32 reference: odd shapes, grouped queries, data types."""
 
+import sys
+
 import pytest
 import torch
 from ondevice.kernels import (
@@ -17,12 +19,14 @@ from ondevice.kernels.attention import (
     attention_ref,
     attention_votes,
     attention_votes_ref,
+    causal_mask,
 )
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
 from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
 from ondevice.kernels.token_loss import token_loss_ref
 
+module = sys.modules["ondevice.kernels.attention"]  # the name in the package is the function
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 # batch, num_heads, num_kv_heads, num_queries, num_slots, head_dim
 SHAPES = [
@@ -77,6 +81,19 @@ def test_attention_votes_equal_reference(shape, max_scores, softcap, dtype, tole
     votes = attention_votes(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
     expected = attention_votes_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
     torch.testing.assert_close(votes, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.5])
+def test_long_prompts_are_attended_in_slices_without_a_mask_of_all_by_all(monkeypatch, softcap):
+    query, keys, values = _inputs((1, 4, 2, 70, 90, 16), torch.float32)
+    whole = attention_ref(query, keys, values, scale=0.25, softcap=softcap or 1e6)
+    sizes = []
+    monkeypatch.setattr(module, "_MAX_MASK", 1000)
+    monkeypatch.setattr(module, "causal_mask", lambda n, m, *rest: sizes.append(n * m) or causal_mask(n, m, *rest))
+    out = attention(query, keys, values, scale=0.25, softcap=softcap or 1e6)
+    torch.testing.assert_close(out, whole, atol=1e-4, rtol=1e-4)
+    assert sizes
+    assert max(sizes) <= 1000
 
 
 def test_one_sharp_head_outvotes_many_that_look_everywhere():

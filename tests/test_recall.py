@@ -89,11 +89,24 @@ def test_a_text_too_short_is_refused() -> None:
         list(run_recall(Engine(tiny_loaded(), CONFIG), document("A short text."), 12))
 
 
-def test_the_pot_is_bit_identical_after_all_spans() -> None:
-    engine = Engine(tiny_loaded(), replace(CONFIG, tier=TierConfig(budget_bytes=10**7, max_tokens=64)))
-    first = [item for item in run_recall(engine, document(), 4) if isinstance(item, Recall)]
-    again = [item for item in run_recall(engine, document(), 4) if isinstance(item, Recall)]
-    assert first == again
+def test_the_pot_is_bit_identical_after_each_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, sessions = Engine(tiny_loaded(), replace(CONFIG, tier=TierConfig(budget_bytes=10**7, max_tokens=64))), []
+    make = engine.session
+    monkeypatch.setattr(engine, "session", lambda: sessions.append(make()) or sessions[-1])
+    states = []
+    for item in run_recall(engine, document(), 4):
+        if isinstance(item, Recall):
+            states.append({name: tensor.clone() for name, tensor in sessions[0].pot.state().items()})
+    assert len(states) == 4
+    for state in states[1:]:
+        assert all(torch.equal(tensor, states[0][name]) for name, tensor in state.items())
+    assert max(sessions[0].pot.num_cached) <= 256 - 64
+
+
+def test_a_reserve_without_room_for_a_span_is_refused() -> None:
+    engine = Engine(tiny_loaded(), replace(CONFIG, pot=replace(CONFIG.pot, policy="streaming-llm", reserve=8)))
+    with pytest.raises(ConfigError, match="a span has 32 tokens"):
+        list(run_recall(engine, document(), 2))
 
 
 def test_the_command_reports_the_summary(tmp_path: Path) -> None:

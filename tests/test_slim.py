@@ -215,6 +215,41 @@ def test_stopping_inside_a_pruned_pass_leaves_a_whole_pot(monkeypatch):
     assert session.pot.num_cached == before
 
 
+def test_a_reading_stopped_inside_a_pass_goes_on_as_if_it_had_not_been(monkeypatch):
+    whole, _ = _read(_engine(SLIM))
+    session = _engine(SLIM).session()
+    document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
+    for _ in session.open(document):
+        pass
+    for num_polls in (4, 9, 2):
+        polls = iter([False] * num_polls + [True] * 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(session._stop, "is_set", lambda polls=polls: next(polls))
+            list(session.resume())
+    list(session.resume())
+    assert session.ledger == whole.ledger
+    for name, tensor in session.pot.state().items():
+        assert torch.equal(tensor, whole.pot.state()[name]), name
+
+
+def test_a_whole_prompt_stopped_at_its_end_can_be_resumed():
+    session = _engine(SLIM, policy="full").session()
+    document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
+    for _ in session.open(document):
+        pass
+    reading = session.resume()
+    next(event for event in reading if isinstance(event, TokensRead))
+    reading.close()
+    assert list(session.resume())[-1].ledger.tokens_unread == 0
+
+
+@pytest.mark.parametrize("policy", ["tova", "infinipot"])
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_passes_shorter_than_the_window_are_read(policy, step):
+    session, _ = _read(_engine(SLIM, policy=policy, step_size=step), TEXT[:420])
+    session.pot.check_integrity(420)
+
+
 def test_novelty_is_known_behind_a_survivor_only():
     losses = lambda states, targets: states[..., 0] + 0.0 * targets  # noqa: E731
     novelty = Novelty(losses)

@@ -97,7 +97,9 @@ def _open_saved(
     saved = saved_config(path)
     generation = replace(answers.config(), chat=saved.generation.chat)
     model = options.model if options.model != type(options)().model else saved.model
-    config = replace(saved, model=model, device=options.device, seed=options.seed, generation=generation)
+    # Where files go is for this machine to say, not for whoever saved the pot.
+    tier = replace(saved.tier, folder=options.host_folder)
+    config = replace(saved, model=model, device=options.device, seed=options.seed, generation=generation, tier=tier)
     with _timed(seconds, "load_seconds"):
         engine = load_engine(config, display)
     seconds["ingest_seconds"] = 0.0

@@ -111,7 +111,9 @@ class PotOptions:
         ),
     ] = "0"
     host_dtype: Annotated[TierDtypeName, _option("Host tier", "How it is kept.")] = _TIER.dtype
-    host_file: Annotated[str, _option("Host tier", "Keep it in this file instead of in memory.")] = _TIER.file
+    host_folder: Annotated[
+        str, _option("Host tier", "Keep it in a temporary file in this folder instead of in memory.")
+    ] = _TIER.folder
     bring_back: Annotated[int, _option("Host tier", "Tokens that a question brings back, at most.")] = _TIER.max_tokens
     gamma: Annotated[
         float, _option("Host tier", "Overlap from which on nothing is swapped while an answer is written.")
@@ -133,7 +135,7 @@ class PotOptions:
             tier=TierConfig(
                 budget_bytes=_bytes(self.host_tier),
                 dtype=self.host_dtype,
-                file=self.host_file,
+                folder=self.host_folder,
                 max_tokens=self.bring_back,
                 gamma=self.gamma,
             ),

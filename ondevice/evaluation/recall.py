@@ -57,6 +57,10 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
     Raises:
         ConfigError: the document is too short for that many spans, or a stream.
     """
+    if engine.config.pot.reserve < SPAN_TOKENS:
+        raise ConfigError(
+            f"--reserve is {engine.config.pot.reserve}, and a span has {SPAN_TOKENS} tokens", fix="Raise --reserve."
+        )
     session = engine.session()
     yield from session.open(document)
     tokens = session.opened_tokens()
@@ -102,7 +106,7 @@ def summary_of(spans: list[Recall]) -> dict[str, float]:
         "nll_none": none,
         "nll_full": full,
         "nll_method": method,
-        "recovered_share": (none - method) / (none - full),
+        "recovered_share": (none - method) / (none - full) if none != full else 0.0,
     }
 
 

@@ -6,6 +6,8 @@ Keys are stored before RoPE, in the model's type or in 8 bits. It knows nothing 
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from ondevice.config import TierDtypeName
 from ondevice.errors import PotError
 from ondevice.kernels.quantize import dequantize, quantize
+from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.memory_pot import FREE, PotShape
 
 
@@ -24,7 +27,7 @@ class HostTier:
         shape: of the pot whose tokens come here, batch 1.
         budget_bytes: all that it may take.
         dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
-        file: where to keep it instead of in memory; made anew, deleted by nobody.
+        folder: keep it in a file there instead of in memory. The file has no name, and goes when the tier goes.
 
     Attributes:
         capacity: tokens of each layer.
@@ -32,7 +35,7 @@ class HostTier:
         num_bytes_moved: written into the tier so far.
 
     Raises:
-        PotError: the budget does not hold one token, or the file cannot be made.
+        PotError: the budget does not hold one token, or there is no room for it.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class HostTier:
         *,
         dtype: torch.dtype,
         stored: TierDtypeName = "int8",
-        file: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
         self._dtype, self._is_quantized = dtype, stored == "int8"
@@ -57,8 +60,14 @@ class HostTier:
                 f"A host tier of {budget_bytes:,} bytes does not hold one token, which takes {per_token:,}",
                 fix="Raise --host-tier.",
             )
+        free = free_memory_bytes(torch.device("cpu"))
+        if folder is None and budget_bytes > free:
+            raise PotError(
+                f"A host tier of {budget_bytes / 1e9:.1f} GB does not fit: {free / 1e9:.1f} GB of memory are free",
+                fix="Lower --host-tier, or keep it on disk with --host-folder.",
+            )
         size = (shape.num_layers, 2, shape.num_kv_heads, self.capacity)
-        self._storage = _allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, file)
+        self._storage = _allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, folder)
         self._scales = torch.zeros(size) if self._is_quantized else None
         self.origin = torch.full((shape.num_layers, self.capacity), FREE, dtype=torch.int32)
         self._num_written = [0] * shape.num_layers
@@ -98,7 +107,7 @@ class HostTier:
         self.num_bytes_moved += origin.shape[0] * self._token_bytes
 
     def keys(self, layer: int, at: Tensor | slice) -> Tensor:
-        """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32 or the model's type."""
+        """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) in the model's type."""
         return self._read(layer, 0, at)
 
     def values(self, layer: int, at: Tensor | slice) -> Tensor:
@@ -132,8 +141,8 @@ class HostTier:
         self.origin[:, :used] = state["origin"]
         if self._scales is not None:
             self._scales[:, :, :, :used] = state["scales"]
-        # A larger ring has not come round yet where the smaller one had.
-        self._num_written = [min(count, used) for count in num_written]
+        # A ring of the same size goes on where the other was; in a larger one there is room behind.
+        self._num_written = [count if used == self.capacity else min(count, used) for count in num_written]
 
     def _read(self, layer: int, which: int, at: Tensor | slice) -> Tensor:
         numbers = self._storage[layer, which, :, at]
@@ -142,14 +151,18 @@ class HostTier:
         return dequantize(numbers, self._scales[layer, which, :, at], self._dtype)
 
 
-def _allocate(size: tuple[int, ...], dtype: torch.dtype, file: Path | None) -> Tensor:
-    if file is None:
+def _allocate(size: tuple[int, ...], dtype: torch.dtype, folder: Path | None) -> Tensor:
+    if folder is None:
         return torch.zeros(size, dtype=dtype)
+    count = torch.Size(size).numel()
     try:
-        return torch.from_file(str(file), shared=True, size=torch.Size(size).numel(), dtype=dtype).view(size)
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            # All of it at once: a disk that fills up later would end the program.
+            os.posix_fallocate(file.fileno(), 0, count * dtype.itemsize)
+            return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(size)
     except (OSError, RuntimeError) as error:
         raise PotError(
-            f"The host tier cannot be kept in a file: {error}", where=str(file), fix="Name another with --host-file."
+            f"The host tier cannot be kept in a file: {error}", where=str(folder), fix="Name another --host-folder."
         ) from error
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,10 +31,12 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What came into the pot: slots of one head, summed over the layers, and bytes."""
+    """What came into the pot: slots of one head, summed over the layers, bytes, and the document tokens that any head
+    took (n,) int32, rising."""
 
     num_slots: int
     num_bytes: int
+    tokens: npt.NDArray[np.int32]
 
 
 def plan_swap(candidate: frozenset[int], active: frozenset[int], in_memory: frozenset[int], gamma: float) -> Swap:
@@ -106,7 +110,7 @@ def bring_back(
         num_free: slots that have to stay free.
         num_protected: slots at logical positions below this stay (prompt and sinks).
     """
-    num_slots = num_bytes = 0
+    num_slots, num_bytes, taken = 0, 0, [np.empty(0, np.int32)]
     rank = torch.full((max(blocks) + 2,), len(blocks))  # of each block; the last entry stands for all beyond
     rank[torch.tensor(blocks)] = torch.arange(len(blocks))
     for layer in range(pot.shape.num_layers):
@@ -125,9 +129,10 @@ def bring_back(
             new_keys, new_values = take_slots(keys.contiguous(), index), take_slots(values.contiguous(), index)
             pot.insert(layer, new_keys, new_values, tier.origin[layer, places][None].to(device))
             num_slots += size
+            taken.append(tier.origin[layer, distinct].numpy())
             num_bytes += new_keys.nbytes + new_values.nbytes
     pot.number_by_origin(rotate_keys)
-    return Moved(num_slots, num_bytes)
+    return Moved(num_slots, num_bytes, np.unique(np.concatenate(taken)))
 
 
 def _missing(pot: MemoryPot, tier: HostTier, layer: int, rank: Tensor, block_size: int, max_tokens: int) -> Tensor:

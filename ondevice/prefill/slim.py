@@ -2,7 +2,8 @@
 
 The tokens of the document that a pass brings are cut into blocks. Behind the attention of each slim layer the blocks
 that matter least to the last queries are dropped, hidden states and all; layers up to and including that one have
-stored their keys, deeper ones never see them. In a stream the last queries are the catalyst's.
+stored their keys, deeper ones never see them. In a stream the last queries are the catalyst's, and beyond the paper
+a share of the places goes to the blocks with the rarest words first (`SlimConfig.rarity`).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Pruning:
         self._config, self._is_first = config, is_first
         self.needs_early_states = config.novelty == "early-exit"
         self._rarity: Tensor | None = None
-        if rarity is not None and config.rarity > 0:
+        if rarity is not None and config.rarity > 0 and self._num_tokens > 0:
             self._rarity = best_unit(
                 rarity[None, : self._num_tokens], block_size=config.block_size, unit_size=config.unit_size
             )[0]
