@@ -160,7 +160,7 @@ class Session:
                 self.pot = self.decoder.new_pot(
                     beside + total,
                     key_rotation=pot_config.key_rotation,
-                    capacities=tuple(beside + tokens for tokens in stored) if self.slim_steps else None,
+                    capacities=tuple(beside + tokens for tokens in stored) if self._reads_whole_prompt else None,
                 )
             elif pot_config.policy == "truncate" and 2 * half < total:
                 self.spans = [(0, half), (total - half, total)]
@@ -183,11 +183,8 @@ class Session:
         overflows = not is_last or (end - start == room and len(self.spans) > 1)
         # What is not distilled stays whole in a pot of fixed size: at the end of a document there is nothing to gain.
         prunes = bool(self.slim_steps) and (overflows or self.config.pot.policy in ("full", "truncate"))
-        # SlimInfer's own setting: the whole prompt in one pass, so that its blocks compete with each other.
-        # (Sliding windows would need a mask of all tokens by all tokens.)
-        is_windowed = any(layer.sliding_window is not None for layer in self.decoder.parts.layers)
-        is_whole_prompt = prunes and self.config.pot.policy == "full" and not is_windowed
-        num_passes = min(1, end - start) if is_whole_prompt else -(-(end - start) // self.config.pot.step_size)
+        step_size = max(end - start, 1) if self._reads_whole_prompt else self.config.pot.step_size
+        num_passes = -(-(end - start) // step_size)
         for i in range(num_passes):
             first, last = start + (end - start) * i // num_passes, start + (end - start) * (i + 1) // num_passes
             yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1, prunes)
@@ -247,6 +244,15 @@ class Session:
         yield read
         if distilled is not None:
             yield distilled
+
+    @property
+    def _reads_whole_prompt(self) -> bool:
+        """SlimInfer's own setting: everything in one pass, so that its blocks compete with each other.
+
+        Not with sliding windows, which would need a mask of all tokens by all tokens.
+        """
+        is_windowed = any(layer.sliding_window is not None for layer in self.decoder.parts.layers)
+        return bool(self.slim_steps) and self.config.pot.policy == "full" and not is_windowed
 
     def _new_tier(self) -> HostTier | None:
         """Where evicted tokens wait; nothing is ever evicted by `full`."""

@@ -301,6 +301,18 @@ def test_a_whole_prompt_is_pruned_in_one_pass_into_layers_of_fitting_size():
     pot.check_integrity(total)
 
 
+def test_models_with_sliding_windows_read_a_full_cache_in_steps():
+    config = EngineConfig(
+        pot=PotConfig(**POT, policy="full"),
+        slim=SlimConfig("1:64", block_size=8, unit_size=4),
+        generation=GenerationConfig(chat=False),
+    )
+    session, events = _read(Engine(tiny_loaded("gemma2"), config))
+    assert sum(isinstance(event, TokensRead) for event in events) == -(-session.tokens.num_tokens // 120)
+    assert len({keys.shape[2] for keys in session.pot.keys}) == 1
+    session.pot.check_integrity(session.tokens.num_tokens)
+
+
 def test_a_saved_pruned_session_opens_again_and_no_other(tmp_path):
     for number, (slim, pot) in enumerate(((SLIM, {}), (SlimConfig("1:256,2:64"), {"policy": "full"}))):
         session, _ = _read(_engine(slim, **pot))
