@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,3 +139,10 @@ def test_the_core_needs_no_package_of_an_interface() -> None:
 def test_help_does_not_load_torch() -> None:
     done = run("import sys, ondevice.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_wheel_holds_every_package() -> None:
+    named = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"])
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "ondevice").rglob("__init__.py")}
+    found = {".".join(folder.parts) for folder in folders} | {"ondevice.kernels", "ondevice.assets"}
+    assert named == found
