@@ -44,6 +44,7 @@ class Revival:
         self._active: frozenset[int] = frozenset()
         self._ranked: list[int] = []
         self._mass: list[Tensor] = []
+        self._present = self._wholly_present()
         self._seconds = 0.0  # of looking, until something is brought
 
     def begin(self, ids: Tensor, is_stopped: Callable[[], bool] | None = None) -> None:
@@ -76,7 +77,8 @@ class Revival:
             block_size=self._block_size,
             first=config.pot.num_sink_tokens,
             coverage=config.tier.coverage,
-        )[:num_blocks]
+        )
+        ranked = [block for block in ranked if block not in self._present][:num_blocks]
         in_memory = frozenset((self._tier.origin[0, : self._tier.num_held(0)] // self._block_size).unique().tolist())
         swap = plan_swap(frozenset(ranked), self._active, in_memory, config.tier.gamma)
         assert not swap.offload, "what is active came from the tier"
@@ -84,6 +86,13 @@ class Revival:
         if swap.load:
             self._active, self._ranked = swap.active, ranked
         return bool(swap.load)
+
+    def _wholly_present(self) -> frozenset[int]:
+        """Blocks that every head of every layer holds: nothing of them can come back."""
+        is_held = self._session.retention == self._session.num_heads_total
+        missing = -is_held.size % self._block_size
+        blocks = np.pad(is_held, (0, missing), constant_values=True).reshape(-1, self._block_size)
+        return frozenset(np.flatnonzero(blocks.all(axis=1)).tolist())
 
     def bring(self, undo: UndoLog) -> TokensRevived | None:
         """Put the blocks into the pot, which holds what it did before the question; `undo` takes them out again."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
@@ -15,7 +16,7 @@ from ondevice.events import AnswerFinished, AnswerToken, TokensRevived
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host_tier import HostTier
 from ondevice.pot.memory_pot import FREE, PROMPT, PotShape
-from ondevice.pot.swapping import bring_back, plan_swap, rank_blocks
+from ondevice.pot.swapping import Moved, bring_back, plan_swap, rank_blocks
 from ondevice.pot.undo import UndoLog
 from ondevice.revival import EVERY_TOKENS, revive
 from ondevice.session_file import load_session, save_session
@@ -23,6 +24,7 @@ from tests.tiny import tiny_loaded, tiny_model
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
+MOVED = Moved(0, 0, np.empty(0, np.int32))
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 
 
@@ -221,6 +223,16 @@ def test_the_pot_holds_the_chosen_blocks_while_it_answers():
         present = wanted & set(origin.tolist())
         assert len(present) >= event.num_tokens - 1
     undo.rewind()
+
+
+def test_blocks_that_are_there_already_take_no_place(monkeypatch):
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=16)))
+    last = session.tokens.num_tokens // 8 - 1  # of the end of the document, which is never distilled
+    asked = []
+    monkeypatch.setattr(revival, "rank_blocks", lambda *args, **how: [last, last - 1, 20, 30, 40])
+    monkeypatch.setattr(revival, "bring_back", lambda pot, tier, blocks, *rest, **how: asked.append(blocks) or MOVED)
+    revive(session, session.decoder.ids([1, 2, 3]), UndoLog(session.pot), num_free=160)
+    assert asked == [[20, 30]]
 
 
 def test_a_saved_session_brings_back_the_same(tmp_path):
