@@ -234,8 +234,9 @@ def test_progress_comes_at_most_ten_times_a_second(visit: Visit) -> None:
     visit.state("read")
     arrivals = page.evaluate("window.arrivals")
     assert len(arrivals) > 3
-    seconds = (arrivals[-1] - arrivals[0]) / 1000
-    assert len(arrivals) <= 10 * seconds + 3, "three for the beginning and the end"
+    # However short the reading: the page shows the beginning and the end besides, which no limit holds back.
+    within_a_second = [sum(0 <= later - first < 1000 for later in arrivals) for first in arrivals]
+    assert max(within_a_second) <= 10 + 2
 
 
 SMALL_TEXTS = (".od-status", ".od-card dt", ".od-card dd", ".od-explain", ".od-key li", ".od-badge-local", ".od-notice")
