@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_MAX_MASK = 1 << 24  # numbers in the mask of one head
+_MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
 
 
 def attention(
@@ -37,7 +37,7 @@ def attention(
     """
     if mask is None and softcap is None and query.shape[2] > 1 and query.device.type == "cpu":
         return _causal_cpu(query, keys, values, scale)
-    if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_MASK:
+    if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
         return _causal_in_slices(query, keys, values, scale, softcap)
     folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
     if softcap is None:
@@ -121,7 +121,7 @@ def attention_mass_ref(
 
 
 def attention_votes(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = 1 << 24
+    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
 ) -> Tensor:
     """How sharply any head of any query looks at each key: its attention, squared and summed.
 
@@ -190,7 +190,7 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Te
 def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:
     """A long prompt, some queries at a time, so that no mask of all by all is ever held."""
     num_queries, num_slots = query.shape[2], keys.shape[2]
-    size = max(_MAX_MASK // num_slots, 1)
+    size = max(_MAX_SCORES // num_slots, 1)
     parts = []
     for start in range(0, num_queries, size):
         stop = min(start + size, num_queries)

@@ -134,7 +134,7 @@ class SlimConfig:
     question, so that a share of the places goes to the blocks with the rarest words first; 0 is the paper's rule.
 
     Attributes:
-        schedule: `off`, `auto` (what was measured best for models of this depth), or steps such as
+        schedule: `off`, `auto` (see `slim_steps`), or steps such as
             `10:50%,20:25%` (shares of a pass) or `10:8192,20:4096` (tokens).
         block_size: tokens that are kept or pruned together.
         unit_size: tokens whose keys are averaged; the best unit speaks for its block.

@@ -15,7 +15,8 @@ from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRevived
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host_tier import HostTier
-from ondevice.pot.memory_pot import FREE, PROMPT, PotShape
+from ondevice.pot.memory_pot import FREE, PROMPT
+from ondevice.pot.shape import PotShape
 from ondevice.pot.swapping import Moved, bring_back, plan_swap, rank_blocks
 from ondevice.pot.undo import UndoLog
 from ondevice.revival import EVERY_TOKENS, revive

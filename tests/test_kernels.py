@@ -88,7 +88,7 @@ def test_long_prompts_are_attended_in_slices_without_a_mask_of_all_by_all(monkey
     query, keys, values = _inputs((1, 4, 2, 70, 90, 16), torch.float32)
     whole = attention_ref(query, keys, values, scale=0.25, softcap=softcap or 1e6)
     sizes = []
-    monkeypatch.setattr(module, "_MAX_MASK", 1000)
+    monkeypatch.setattr(module, "_MAX_SCORES", 1000)
     monkeypatch.setattr(module, "causal_mask", lambda n, m, *rest: sizes.append(n * m) or causal_mask(n, m, *rest))
     out = attention(query, keys, values, scale=0.25, softcap=softcap or 1e6)
     torch.testing.assert_close(out, whole, atol=1e-4, rtol=1e-4)

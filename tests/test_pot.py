@@ -11,9 +11,10 @@ from ondevice.errors import ConfigError
 from ondevice.pot.catalyst import PROMPTS, catalyst_prompt
 from ondevice.pot.distill import distill, kept_size
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent, least_attended
-from ondevice.pot.memory_pot import FREE, PROMPT, MemoryPot, PotShape
+from ondevice.pot.memory_pot import FREE, PROMPT, MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
+from ondevice.pot.shape import PotShape
 from ondevice.pot.undo import UndoLog
 
 LAYERS, HEADS, DIM, CAPACITY = 2, 3, 8, 48

@@ -19,7 +19,8 @@ from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.events import DocumentRead
 from ondevice.model.random_model import SHAPES
-from ondevice.pot.memory_pot import MemoryPot, PotShape
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.shape import PotShape
 from ondevice.prefill.slim import slim_steps, stored_tokens
 from ondevice.results import Row, row
 

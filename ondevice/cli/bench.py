@@ -28,6 +28,7 @@ _MIN_SEGMENTS, _MAX_SEGMENTS = 2, 32
 
 Quick = Annotated[bool, typer.Option("--quick", help="The same on small sizes, in under a minute.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
+Text = Annotated[Path | None, typer.Option(help="Read this document instead of generated text.")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
 
 
@@ -36,7 +37,7 @@ def ingest(
     tokens: Annotated[
         int | None, typer.Option(help="Tokens to read.", show_default="65536, or the whole of --text")
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="Read this document instead of generated text.")] = None,
+    text: Text = None,
     quick: Quick = False,
     out_file: OutFile = None,
     as_json: AsJson = False,
@@ -133,7 +134,7 @@ def equip(
 def slim(
     options: PotOptions,
     tokens: Annotated[int | None, typer.Option(help="Tokens to read.", show_default="32768")] = None,
-    text: Annotated[Path | None, typer.Option(help="Read this document instead of generated text.")] = None,
+    text: Text = None,
     quick: Quick = False,
     out_file: OutFile = None,
     as_json: AsJson = False,

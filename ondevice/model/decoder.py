@@ -25,7 +25,8 @@ from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import LayerParts, ModelParts, model_parts
 from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.placement import free_memory_bytes
-from ondevice.pot.memory_pot import PROMPT, MemoryPot, PotShape, Victims
+from ondevice.pot.memory_pot import PROMPT, MemoryPot, Victims
+from ondevice.pot.shape import PotShape
 from ondevice.prefill.slim import Pruning
 
 

@@ -17,7 +17,8 @@ from ondevice.config import TierDtypeName
 from ondevice.errors import PotError
 from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.model.placement import free_memory_bytes
-from ondevice.pot.memory_pot import FREE, PotShape
+from ondevice.pot.memory_pot import FREE
+from ondevice.pot.shape import PotShape
 
 
 class HostTier:

@@ -1,0 +1,60 @@
+"""How large the buffers of a pot are, before there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+
+from ondevice.config import KeyRotation
+
+
+class LayerGroup(NamedTuple):
+    """Neighbouring layers with equally many slots."""
+
+    layers: slice
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class PotShape:
+    """Sizes of the buffers.
+
+    `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
+    `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
+    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing.
+    """
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    capacity: int
+    batch: int = 1
+    key_rotation: KeyRotation = "stored"
+    rotary_dim: int = 0
+    capacities: tuple[int, ...] | None = None
+
+    def nbytes(self, dtype: torch.dtype) -> int:
+        """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""
+        heads = self.batch * self.num_kv_heads
+        slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
+        vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
+        return heads * (vectors * self.head_dim * dtype.itemsize + self.num_layers * self.capacity * 4 * 4)
+
+    def groups(self) -> list[LayerGroup]:
+        """Runs of neighbouring layers with equally many slots: usually one run."""
+        if self.capacities is None:
+            return [LayerGroup(slice(0, self.num_layers), self.capacity)]
+        groups, start = [], 0
+        for capacity, run in groupby(self.capacities):
+            stop = start + len(list(run))
+            groups.append(LayerGroup(slice(start, stop), capacity))
+            start = stop
+        return groups
+
+    @property
+    def num_tensors(self) -> int:
+        """Tensors of (batch, num_kv_heads, capacity, head_dim) in each layer."""
+        return 2 if self.key_rotation == "on-read" else 3
