@@ -1,0 +1,81 @@
+"""Decode attention with early termination: the reference against plain attention, every implementation against it."""
+
+import math
+
+import pytest
+import torch
+from ondevice.kernels.attention import attention_ref
+from ondevice.kernels.decode_attention import Termination, decode_attention_ref
+
+# batch, num_heads, num_kv_heads, num_queries, num_slots, head_dim
+SHAPES = [
+    (1, 2, 2, 1, 1, 16),
+    (1, 9, 3, 1, 300, 64),
+    (2, 8, 2, 1, 129, 80),
+    (1, 6, 1, 3, 200, 64),
+    (1, 4, 4, 5, 70, 32),
+]
+
+
+def inputs(shape, dtype=torch.float32, seed=0):
+    batch, num_heads, num_kv_heads, num_queries, num_slots, head_dim = shape
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(batch, num_heads, num_queries, head_dim, generator=generator)
+    keys, values = torch.randn(2, batch, num_kv_heads, num_slots, head_dim, generator=generator)
+    return query.to(dtype), keys.to(dtype), values.to(dtype)
+
+
+def random_order(shape, block_size, seed=1):
+    generator, num_blocks = torch.Generator().manual_seed(seed), -(-shape[4] // block_size)
+    rows = [torch.randperm(num_blocks, generator=generator) for _ in range(shape[0] * shape[2])]
+    return torch.stack(rows).view(shape[0], shape[2], num_blocks).int()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_reference_without_termination_is_plain_attention(shape, is_shuffled):
+    query, keys, values = inputs(shape)
+    order = random_order(shape, 32) if is_shuffled else None
+    out, blocks_read = decode_attention_ref(query, keys, values, scale=0.2, block_size=32, order=order)
+    assert torch.allclose(out, attention_ref(query, keys, values, scale=0.2), atol=1e-6)
+    assert (blocks_read == -(-shape[4] // 32)).all()
+
+
+def test_reference_ends_when_the_output_stands_still_and_reads_block_0():
+    query, keys, values = inputs((1, 3, 1, 1, 640, 16))
+    values[:] = 1.0  # whatever is read, the output is the same
+    rule = Termination(tau=1e-5, phi=1e-3, patience=3)
+    out, blocks_read = decode_attention_ref(query, keys, values, scale=1.0, termination=rule)
+    assert blocks_read.tolist() == [[5]]  # one to begin with, three stable ones, block 0
+    assert torch.allclose(out, torch.ones_like(out))
+
+
+@pytest.mark.parametrize("termination", [None, Termination(patience=math.inf)])
+def test_reference_reads_everything_without_an_end(termination):
+    query, keys, values = inputs((1, 3, 1, 1, 640, 16))
+    values[:] = 1.0
+    assert decode_attention_ref(query, keys, values, scale=1.0, termination=termination)[1].tolist() == [[10]]
+
+
+def test_reference_with_a_slow_head_reads_on_for_all_that_share_it():
+    query, keys, values = inputs((1, 2, 1, 1, 640, 16))
+    query[:, 0] = 0.0
+    keys[..., 0] = torch.arange(640.0)  # the second head looks at ever more distant slots
+    query[:, 1] = torch.eye(16)[0] * -1.0
+    rule = Termination(tau=0.2, phi=1.0, patience=2)
+    both = decode_attention_ref(query, keys, values, scale=1.0, termination=rule)[1]
+    first = decode_attention_ref(query[:, :1], keys, values, scale=1.0, termination=rule)[1]
+    assert first.item() < both.item()
+
+
+def test_reference_respects_positions_and_windows():
+    shape = (1, 2, 1, 2, 40, 16)
+    query, keys, values = inputs(shape)
+    positions = torch.randperm(40, generator=torch.Generator().manual_seed(2)).int()[None, None]
+    query_positions = torch.tensor([20, 30], dtype=torch.int32)
+    out, _ = decode_attention_ref(
+        query, keys, values, scale=0.5, block_size=16, positions=positions, query_positions=query_positions, window=8
+    )
+    distance = query_positions[:, None] - positions[0, 0]
+    mask = torch.where((distance >= 0) & (distance < 8), 0.0, -torch.inf)[None, None]
+    assert torch.allclose(out, attention_ref(query, keys, values, scale=0.5, mask=mask), atol=1e-6)
