@@ -17,7 +17,7 @@ from ondevice.model.sampling import sample
 from ondevice.pot.eviction import Eviction, FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
-from ondevice.revival import EVERY_TOKENS, RECENT_TOKENS, Revival
+from ondevice.revival import RECENT_TOKENS, Revival
 
 if TYPE_CHECKING:
     from ondevice.session import Session
@@ -87,7 +87,7 @@ def answer(
             yield AnswerToken(token, piece, len(written) - 1, time.perf_counter() - began)
             if len(written) == generation.max_new_tokens:
                 break
-            if revival is not None and eviction is None and len(written) % EVERY_TOKENS == 0:
+            if revival is not None and eviction is None and len(written) % session.config.tier.every == 0:
                 looked = time.perf_counter()
                 out, queries = _read_again(decoder, pot, written[-RECENT_TOKENS:], is_stopped)
                 if revival.looks_elsewhere(queries):

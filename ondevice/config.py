@@ -205,6 +205,9 @@ class TierConfig:
         max_tokens: tokens that one question brings back into each head, at most.
         coverage: share of what a question looks for; blocks beyond those that have it stay outside.
         gamma: overlap of wanted and present blocks from which on nothing is swapped while an answer is written.
+        every: tokens of an answer after which it is asked again what it looks for; 1 is the paper's.
+        reads_on: keep the hidden states of tokens that pruning drops, too. Those that come back are then read to the
+            end of the model; otherwise they come back in the layers that had read them.
     """
 
     budget_bytes: int = 0
@@ -213,12 +216,15 @@ class TierConfig:
     max_tokens: int = 1024
     coverage: float = 0.95
     gamma: float = 0.9
+    every: int = 32
+    reads_on: bool = True
 
     def __post_init__(self) -> None:
         _one_of("--host-dtype", self.dtype, TierDtypeName)
         _require(self.budget_bytes >= 0, f"--host-tier is {self.budget_bytes}", "Give a size, or 0 for none.")
         _require(self.max_tokens >= 1, f"--bring-back is {self.max_tokens}", "Give at least 1 token.")
         _require(0.0 < self.coverage <= 1.0, f"coverage is {self.coverage}", "Give a share above 0, at most 1.")
+        _require(self.every >= 1, f"--look-every is {self.every}", "Give at least 1 token.")
         _require(0.0 <= self.gamma <= 1.0, f"--gamma is {self.gamma}", "Give a share between 0 and 1.")
 
 

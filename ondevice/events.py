@@ -121,6 +121,20 @@ class PotDistilled:
 
 
 @dataclass(frozen=True, slots=True)
+class TokensOffloaded:
+    """What was read since the last of these events is in the host tier.
+
+    `num_tokens` of the document, `num_bytes` over all layers. The copies took `seconds`, of which reading waited
+    `waited_seconds`; the rest was hidden behind the forward passes.
+    """
+
+    num_tokens: int
+    num_bytes: int
+    seconds: float
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentRead:
     """The whole document has been read (or reading was stopped: `ledger.tokens_unread` is above 0)."""
 
@@ -137,6 +151,7 @@ class TokensRevived:
 
     `tokens` (n, 2) int32 are stretches [start, stop) of the document that some head took, in its order; `pages` are
     those they lie on. Every head takes what it lacks, `num_tokens` in the average layer; `num_bytes` were copied.
+    `num_read_on` of them had been pruned, and were read to the end of the model now.
     `num_held` tokens wait in the tier. `seconds` are those of reading the question for it, of looking and copying.
     """
 
@@ -146,6 +161,7 @@ class TokensRevived:
     num_bytes: int
     num_held: int
     seconds: float
+    num_read_on: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +210,7 @@ Event = (
     | TextTokenized
     | TokensRead
     | PotDistilled
+    | TokensOffloaded
     | DocumentRead
     | TokensRevived
     | QuestionRead

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from ondevice.events import TokensRevived
+from ondevice.model.read_on import read_on
+from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.swapping import bring_back, plan_swap, rank_blocks
 from ondevice.pot.undo import UndoLog
 
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from ondevice.session import Session
 
 RECENT_TOKENS = 16  # of the answer, that are asked what they look for
-EVERY_TOKENS = 32  # of the answer
 
 
 class Revival:
@@ -35,9 +37,9 @@ class Revival:
     """
 
     def __init__(self, session: Session, num_free: int) -> None:
-        assert session.tier is not None
+        assert session.outside is not None
         self.num_free = num_free
-        self._session, self._tier = session, session.tier
+        self._session, self._tier, self._hidden = session, session.outside.tier, session.outside.hidden
         self._block_size = session.config.slim.block_size
         room = session.used_pot().shape.capacity - num_free - 2 * session.num_protected
         self._max_tokens = min(session.config.tier.max_tokens, room)
@@ -99,8 +101,9 @@ class Revival:
         session, began = self._session, time.perf_counter()
         if not self._ranked or self._max_tokens < 1:
             return None
-        pot = session.used_pot()
+        pot, decoder, num_layers = session.used_pot(), session.decoder, len(session.decoder.parts.layers)
         undo.save(None)
+        dropped = self._dropped()
         moved = bring_back(
             pot,
             self._tier,
@@ -110,20 +113,32 @@ class Revival:
             max_tokens=self._max_tokens,
             num_free=self.num_free,
             num_protected=session.num_protected,
-            rotate_keys=session.decoder.rotate_keys,
+            num_more=[sum(states.tokens.numel() for states in dropped if states.layer < i) for i in range(num_layers)],
+            rotate_keys=decoder.rotate_keys,
         )
         if not moved.tokens.size:
             return None
+        if dropped:
+            read_on(decoder, dropped, pot)
         seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
         tokens = session.opened_tokens()
         return TokensRevived(
             tokens=_stretches(moved.tokens),
             pages=tuple(dict.fromkeys(tokens.page_of(int(token)) for token in moved.tokens)),
-            num_tokens=round(moved.num_slots / pot.shape.num_layers),
+            num_tokens=round(moved.num_slots / num_layers),
+            num_read_on=sum(states.tokens.numel() for states in dropped),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),
             seconds=seconds,
         )
+
+    def _dropped(self) -> list[DroppedStates]:
+        """Hidden states of the wanted tokens, the shallowest layer first."""
+        if self._hidden is None:
+            return []
+        size = self._block_size
+        wanted = torch.cat([torch.arange(block * size, (block + 1) * size) for block in self._ranked])
+        return self._hidden.find(wanted[: self._max_tokens], self._session.decoder.dtype)
 
 
 def _stretches(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

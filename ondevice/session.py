@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
-from ondevice.pot.host_tier import HostTier
+from ondevice.pot.hidden_tier import DroppedStates
+from ondevice.pot.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
@@ -67,7 +68,7 @@ class Session:
         self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
         self._catalyst = self._encode_catalyst()
         self.depths = Depths(len(decoder.parts.layers))
-        self.tier = self._new_tier()
+        self.outside = self._new_host_memory()
         self._novelty = Novelty(decoder.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
         self._stop = threading.Event()
@@ -115,6 +116,7 @@ class Session:
                 yield from self._read_chunk(tokens)
         except PassStopped:
             pass  # the pot is as it was before that pass
+        yield from self.settle()
         seconds = time.perf_counter() - began
         yield DocumentRead(self.ledger, seconds, self.num_cycles, self.num_heads_total, self.retention)
 
@@ -134,8 +136,9 @@ class Session:
         assert self.config == other.config, "the sessions differ in their settings"
         assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
         self.used_pot().restore(other.used_pot().state(), self.decoder.rotate_keys)
-        if self.tier is not None and other.tier is not None:
-            self.tier.restore(other.tier.state())
+        if self.outside is not None and other.outside is not None:
+            other.outside.settle()
+            self.outside.restore(other.outside.state())
         self.num_read, self.num_cycles = other.num_read, other.num_cycles
         self._novelty, self._words, self.depths = other._novelty.copy(), other._words.copy(), other.depths.copy()
         self.spans = [(start, self.spans[0][1])]
@@ -202,6 +205,7 @@ class Session:
         catalyst = self._catalyst if distill_after or prunes else self._catalyst[:, :0]
         words = self._words.copy() if prunes else self._words  # a stopped pass does not count
         rarity = words.rarity(ids[0]) if prunes else None
+        dropped: list[DroppedStates] = []
         out = self.decoder.forward(
             torch.cat((ids, catalyst), dim=1),
             pot,
@@ -209,6 +213,7 @@ class Session:
             num_transient=catalyst.shape[1],
             num_observed=self._num_observed(catalyst) if distill_after else 0,
             pruning=self._pruning(start, stop, catalyst.shape[1], rarity) if prunes else None,
+            dropped=dropped if self.outside is not None and self.outside.hidden is not None else None,
             is_stopped=self._stop.is_set,
         )
         if self._policy.needs_novelty:
@@ -223,10 +228,8 @@ class Session:
             )
         self._words = words
         self.depths.note(start, stop, out.offsets)
-        if self.tier is not None:
-            for layer, (first, end) in enumerate(zip(before, pot.num_cached, strict=True)):
-                keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
-                self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])
+        if self.outside is not None:
+            self.outside.begin(before, [replace(states, tokens=states.tokens + start) for states in dropped])
         self.decoder.synchronize()
         self.num_read += stop - start
         self.spans[0] = (stop, self.spans[0][1])
@@ -240,10 +243,8 @@ class Session:
             capacity=pot.shape.capacity,
         )
         # Both are done before either is told: whoever stops here leaves a pot with room for the next chunk.
-        distilled = self._distill(out.mass) if distill_after else None
-        yield read
-        if distilled is not None:
-            yield distilled
+        events = [read, *self._distill(out.mass)] if distill_after else [read]
+        yield from events
 
     @property
     def _reads_whole_prompt(self) -> bool:
@@ -254,15 +255,13 @@ class Session:
         is_windowed = any(layer.sliding_window is not None for layer in self.decoder.parts.layers)
         return bool(self.slim_steps) and self.config.pot.policy == "full" and not is_windowed
 
-    def _new_tier(self) -> HostTier | None:
+    def _new_host_memory(self) -> HostMemory | None:
         """Where evicted tokens wait; nothing is ever evicted by `full`."""
         config = self.config.tier
         if not config.budget_bytes or self.pot is None:
             return None
-        folder = Path(config.folder) if config.folder else None
-        return HostTier(
-            self.pot.shape, config.budget_bytes, dtype=self.decoder.dtype, stored=config.dtype, folder=folder
-        )
+        reads_on = bool(self.slim_steps) and config.reads_on
+        return HostMemory(self.pot, config, self.decoder.dtype, self.decoder.parts.hidden_size if reads_on else None)
 
     def _num_observed(self, catalyst: Tensor) -> int:
         """Last queries of a pass before a distillation whose attention the policy looks at."""
@@ -273,10 +272,12 @@ class Session:
     def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning:
         return Pruning(self.slim_steps, self.config.slim, stop - start, num_tail, is_first=start == 0, rarity=rarity)
 
-    def _distill(self, mass: list[Tensor]) -> PotDistilled:
+    def _distill(self, mass: list[Tensor]) -> list[Event]:
         began = time.perf_counter()
         self.score_novelty()
         novelty_seconds = time.perf_counter() - began
+        offloaded = self.settle()  # slots move now
+        began = time.perf_counter()
         result = distill(
             self.used_pot(),
             self._policy,
@@ -287,17 +288,23 @@ class Session:
         )
         self.num_cycles += 1
         self.decoder.synchronize()
-        return PotDistilled(
+        distilled = PotDistilled(
             cycle=self.num_cycles,
             num_read=self.num_read,
             num_before=result.num_before,
             num_kept=result.num_kept,
-            seconds=time.perf_counter() - began - novelty_seconds,
+            seconds=time.perf_counter() - began,
             novelty_seconds=novelty_seconds,
             num_heads_total=self.num_heads_total,
             retention=self.retention,
             novelty_tokens=result.novelty_tokens.cpu().numpy(),
         )
+        return [distilled, *offloaded]
+
+    def settle(self) -> list[Event]:
+        """Wait for the copies into host memory; what they took, if anything was copied."""
+        offloaded = None if self.outside is None else self.outside.settle()
+        return [] if offloaded is None else [offloaded]
 
     def score_novelty(self) -> None:
         """Give every token read since the last distillation its cross-entropy, where that is known."""
@@ -325,6 +332,7 @@ class Session:
 
     def _answer(self, question: str, ids: list[int], generation: GenerationConfig | None) -> Iterator[Event]:
         self._stop.clear()
+        yield from self.settle()  # where reading was left in its middle
         yield from answer(self, question, ids, generation or self.config.generation, self._stop.is_set)
 
     # -- accounts --------------------------------------------------------------------------------
@@ -332,7 +340,7 @@ class Session:
     @property
     def has_more_outside(self) -> bool:
         """Whether the host tier holds tokens that the pot has evicted."""
-        return self.tier is not None and self.num_cycles > 0
+        return self.outside is not None and self.num_cycles > 0
 
     @property
     def num_positions(self) -> int:

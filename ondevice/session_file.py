@@ -48,8 +48,8 @@ def save_session(session: Session, path: Path) -> None:
     }
     arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
     arrays[_DEPTHS] = torch.from_numpy(session.depths.state.copy())
-    if session.tier is not None:
-        arrays |= {_TIER + name: tensor for name, tensor in session.tier.state().items()}
+    if session.outside is not None:
+        arrays |= {_TIER + name: tensor for name, tensor in session.outside.state().items()}
     write_pot(path, {**pot.state(), **arrays}, header)
 
 
@@ -76,8 +76,8 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
             session.pot = session.decoder.new_pot(header["capacity"], key_rotation=rotation, capacities=capacities)
         session.depths = Depths(session.pot.shape.num_layers, tensors.pop(_DEPTHS).numpy())
         tier = {name.removeprefix(_TIER): tensors.pop(name) for name in list(tensors) if name.startswith(_TIER)}
-        if session.tier is not None and tier:
-            session.tier.restore(tier)
+        if session.outside is not None and tier:
+            session.outside.restore(tier)
         session.pot.restore(tensors, session.decoder.rotate_keys)
         for name, count in header["counts"].items():
             setattr(session, name, count)

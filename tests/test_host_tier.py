@@ -19,12 +19,13 @@ from ondevice.pot.memory_pot import FREE, PROMPT
 from ondevice.pot.shape import PotShape
 from ondevice.pot.swapping import Moved, bring_back, plan_swap, rank_blocks
 from ondevice.pot.undo import UndoLog
-from ondevice.revival import EVERY_TOKENS, revive
+from ondevice.revival import revive
 from ondevice.session_file import load_session, save_session
 from tests.tiny import tiny_loaded, tiny_model
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
+EVERY_TOKENS = TierConfig().every
 MOVED = Moved(0, 0, np.empty(0, np.int32))
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 
@@ -147,7 +148,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     mass = [torch.rand(1, 2, 16) for _ in range(3)]
     moved = bring_back(
         pot, tier, [4, 0, 3, 1, 2], mass,
-        block_size=8, max_tokens=28, num_free=10, num_protected=4, rotate_keys=decoder.rotate_keys,
+        block_size=8, max_tokens=28, num_free=10, num_protected=4, num_more=[0] * 3, rotate_keys=decoder.rotate_keys,
     )  # fmt: skip
     assert moved.num_slots == 3 * 28
     assert pot.num_cached == pot.next_position == [44] * 3
@@ -165,7 +166,7 @@ def test_what_the_question_heeds_least_makes_room():
     mass = [torch.arange(54.0).expand(1, 2, -1).clone() for _ in range(3)]
     bring_back(
         pot, tier, [6, 7], mass,
-        block_size=8, max_tokens=8, num_free=6, num_protected=4, rotate_keys=decoder.rotate_keys,
+        block_size=8, max_tokens=8, num_free=6, num_protected=4, num_more=[0] * 3, rotate_keys=decoder.rotate_keys,
     )  # fmt: skip
     assert pot.num_cached == [54] * 3
     for origin in pot.origin[:, 0].flatten(0, 1):
@@ -196,7 +197,7 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
     session = _read(
         _engine(tier, slim, PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120, policy=policy))
     )
-    assert session.tier.num_held(0) == session.tokens.num_tokens
+    assert session.outside.tier.num_held(0) == session.tokens.num_tokens
     before = {name: tensor.clone() for name, tensor in session.pot.state().items()}
     answers = []
     for _ in range(2):
@@ -248,14 +249,14 @@ def test_a_saved_session_brings_back_the_same(tmp_path):
         load_session(_engine(TierConfig(budget_bytes=10**5)), tmp_path / "a.pot")
     with pytest.raises(PotError, match="as int8"):
         load_session(_engine(replace(tier, dtype="stored")), tmp_path / "a.pot")
-    assert load_session(_engine(TierConfig()), tmp_path / "a.pot").tier is None
+    assert load_session(_engine(TierConfig()), tmp_path / "a.pot").outside is None
 
 
 @pytest.mark.parametrize("text", [TEXT, TEXT[:200]])
 def test_nothing_comes_back_where_nothing_is_outside(text):
     budget = 0 if text == TEXT else 10**7  # there is no tier, or nothing was ever evicted
     session = _read(_engine(TierConfig(budget_bytes=budget)), text)
-    assert (session.tier is None) == (text == TEXT)
+    assert (session.outside is None) == (text == TEXT)
     assert not session.has_more_outside
     events = list(session.ask("Who?"))
     assert not [event for event in events if isinstance(event, TokensRevived)]

@@ -11,6 +11,7 @@ from ondevice.engine import Engine
 from ondevice.errors import ConfigError, PotMismatch
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, TokensRead
 from ondevice.model.decoder import Decoder
+from ondevice.model.layer import finish, project_heads
 from ondevice.pot.memory_pot import PROMPT
 from ondevice.prefill.depths import Depths
 from ondevice.prefill.novelty import Novelty, WordCounts
@@ -135,8 +136,8 @@ def _masked(decoder, ids, offsets):
     for layer, given in zip(parts.layers, offsets, strict=True):
         cos, sin = (t[:, None] for t in parts.rotary(hidden, positions[None]))
         half = sin.shape[-1] // 2
-        query, _, keys, values = decoder._project(
-            layer, hidden, cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+        query, _, keys, values = project_heads(
+            decoder.parts, layer, hidden, cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
         )
         distance = positions[:, None] - positions[None]
         is_visible = distance >= 0
@@ -150,7 +151,7 @@ def _masked(decoder, ids, offsets):
         if parts.attention_softcap is not None:
             scores = parts.attention_softcap * torch.tanh(scores / parts.attention_softcap)
         scores = scores.masked_fill(~(is_visible & is_there), -torch.inf).nan_to_num(neginf=-1e30)
-        hidden = decoder._finish(layer, hidden, scores.softmax(-1) @ values.repeat_interleave(groups, 1))
+        hidden = finish(layer, hidden, scores.softmax(-1) @ values.repeat_interleave(groups, 1))
     return parts.norm(hidden)
 
 

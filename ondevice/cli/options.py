@@ -118,6 +118,12 @@ class PotOptions:
     gamma: Annotated[
         float, _option("Host tier", "Overlap from which on nothing is swapped while an answer is written.")
     ] = _TIER.gamma
+    look_every: Annotated[
+        int, _option("Host tier", "Tokens of an answer after which it is asked again what it looks for.")
+    ] = _TIER.every
+    read_on: Annotated[
+        bool, _option("Host tier", "With --slim: keep the hidden states of pruned tokens, and read on what comes back.")
+    ] = _TIER.reads_on
 
     def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
         """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
@@ -138,6 +144,8 @@ class PotOptions:
                 folder=self.host_folder,
                 max_tokens=self.bring_back,
                 gamma=self.gamma,
+                every=self.look_every,
+                reads_on=self.read_on,
             ),
             pot=PotConfig(
                 capacity=self.capacity,

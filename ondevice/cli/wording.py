@@ -38,8 +38,8 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
         parts.append(f"{answer.num_revived:,} tokens brought back from {unit}s {pages}")
     pot_bytes = session.pot.nbytes if session.pot is not None else 0
     parts.append(f"pot {ledger.slots_used:,}/{ledger.slots_capacity:,} slots, {megabytes(pot_bytes)}")
-    if session.tier is not None:
-        held, size = session.tier.num_held(0), megabytes(session.tier.nbytes)
+    if session.outside is not None:
+        held, size = session.outside.tier.num_held(0), megabytes(session.outside.nbytes)
         parts.append(f"{held:,} tokens in the host tier, {size}")
     parts.append(f"peak memory {megabytes(peak_rss_bytes())}")
     parts.append(f"first token {answer.ttft_seconds:.2f} s")

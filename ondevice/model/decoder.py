@@ -22,9 +22,11 @@ from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, rotate_with_half_, signed_sine
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.token_loss import token_loss
-from ondevice.model.families import LayerParts, ModelParts, model_parts
+from ondevice.model.families import ModelParts, model_parts
+from ondevice.model.layer import after_attention, finish, project_heads
 from ondevice.model.one_token import OneToken, plain_layers
 from ondevice.model.placement import free_memory_bytes
+from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, Victims
 from ondevice.pot.shape import PotShape
 from ondevice.prefill.slim import Pruning
@@ -141,6 +143,7 @@ class Decoder:
         num_observed: int = 0,
         pruning: Pruning | None = None,
         queries: list[Tensor] | None = None,
+        dropped: list[DroppedStates] | None = None,
         is_stopped: Callable[[], bool] | None = None,
     ) -> Pass:
         """Run tokens through the model: attend to [pot ; tokens], store their keys and values in the pot.
@@ -153,6 +156,7 @@ class Decoder:
             num_observed: last queries whose attention is summed into `Pass.mass`.
             pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
             queries: takes in the queries of each layer, (batch, num_heads, n, head_dim) before RoPE.
+            dropped: takes in what `pruning` drops; its tokens are offsets in this pass.
             is_stopped: polled before every layer.
 
         Raises:
@@ -177,7 +181,7 @@ class Decoder:
         for index, layer in enumerate(self.parts.layers):
             stop_if_asked()
             cos, sin = angles.at(pot.next_position[index])
-            query, keys, rotated, values = self._project(layer, hidden, cos, sin, queries)
+            query, keys, rotated, values = project_heads(self.parts, layer, hidden, cos, sin, queries)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
             out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles)
             if observed is not None:
@@ -188,9 +192,13 @@ class Decoder:
                 if survivors is not None:
                     if pruning.needs_early_states and early_states is None:
                         early_states = self.parts.norm(hidden)
+                    if dropped is not None:
+                        gone = _all_but(survivors, hidden.shape[1])
+                        states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0]
+                        dropped.append(DroppedStates(index, angles.offsets[gone], states))
                     hidden, out = hidden[:, survivors], out[:, :, survivors]
                     angles.keep(survivors)
-            hidden = self._finish(layer, hidden, out)
+            hidden = finish(layer, hidden, out)
         pot.commit(num_staying, origin, num_transient, offsets or None)
         return Pass(self.parts.norm(hidden), mass, offsets or None, early_states)
 
@@ -229,38 +237,6 @@ class Decoder:
             cos, sin = self.parts.rotary(torch.empty(0, dtype=self.dtype, device=self.device), positions[None])
             self._table = (cos[0], signed_sine(sin[0]))
         return self._table
-
-    def _project(
-        self, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor, queries: list[Tensor] | None = None
-    ) -> tuple[Tensor, ...]:
-        """Hidden states -> query after RoPE, keys before and after RoPE, values; each (batch, heads, n, head_dim).
-
-        `queries` takes in the query before RoPE.
-        """
-        parts = self.parts
-        batch, num_tokens, _ = hidden.shape
-        num_heads, num_kv_heads = parts.num_heads, parts.num_kv_heads
-        qkv = layer.qkv(layer.input_norm(hidden)).view(batch, num_tokens, -1, parts.head_dim).transpose(1, 2)
-        query_keys, values = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
-            query_keys = torch.cat((layer.q_norm(query), layer.k_norm(keys)), dim=1)
-        if queries is not None:
-            queries.append(query_keys[:, :num_heads])
-        query, rotated = rotate(query_keys, cos, sin).split((num_heads, num_kv_heads), dim=1)
-        return query, query_keys[:, num_heads:], rotated, values
-
-    def _finish(self, layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
-        """Output projection and feed-forward network with their residuals."""
-        out = layer.out(out.transpose(1, 2).flatten(2))
-        if layer.post_attention_norm is not None:
-            out = layer.post_attention_norm(out)
-        hidden = out.add_(hidden)
-        gate, up = layer.gate_up(layer.mlp_norm(hidden)).chunk(2, dim=-1)
-        out = layer.down(layer.activation(gate).mul_(up))
-        if layer.post_mlp_norm is not None:
-            out = layer.post_mlp_norm(out)
-        return out.add_(hidden)
 
     def _attend(
         self, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: Cache, num_observed: int, angles: _Angles
@@ -322,6 +298,13 @@ class Decoder:
         distance = new[:, None] - slots[:, :, None]
         visible = distance >= 0
         return additive_mask(visible if window is None else visible & (distance < window), self.dtype)
+
+
+def _all_but(index: Tensor, size: int) -> Tensor:
+    """The numbers below `size` that are not in `index` (n,) int64, rising."""
+    is_other = torch.ones(size, dtype=torch.bool, device=index.device)
+    is_other[index] = False
+    return is_other.nonzero().squeeze(1)
 
 
 class _Angles:

@@ -50,11 +50,8 @@ class HostTier:
     ) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
         self._dtype, self._is_quantized = dtype, stored == "int8"
-        numbers = shape.num_layers * 2 * shape.num_kv_heads
-        scale_bytes = 4 if self._is_quantized else 0
-        item_bytes = 1 if self._is_quantized else dtype.itemsize
-        self._token_bytes = numbers * (shape.head_dim * item_bytes + scale_bytes) // shape.num_layers
-        per_token = self._token_bytes * shape.num_layers + shape.num_layers * 4
+        per_token = self.token_bytes(shape, dtype, stored)
+        self._layer_bytes = per_token // shape.num_layers - 4
         self.capacity = budget_bytes // per_token
         if self.capacity < 1:
             raise PotError(
@@ -73,6 +70,12 @@ class HostTier:
         self.origin = torch.full((shape.num_layers, self.capacity), FREE, dtype=torch.int32)
         self._num_written = [0] * shape.num_layers
         self.num_bytes_moved = 0
+
+    @staticmethod
+    def token_bytes(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> int:
+        """Bytes of one token with what is kept beside it, over all layers."""
+        vector = shape.head_dim + 4 if stored == "int8" else shape.head_dim * dtype.itemsize
+        return shape.num_layers * (2 * shape.num_kv_heads * vector + 4)
 
     @property
     def nbytes(self) -> int:
@@ -95,17 +98,17 @@ class HostTier:
         extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
         keys, values, origin = keys[:, extra:], values[:, extra:], origin[extra:]
         start = self._num_written[layer] % self.capacity
-        for part, first in _ring_parts(start, origin.shape[0], self.capacity):
+        for part, first in ring_parts(start, origin.shape[0], self.capacity):
             at = slice(first, first + part.stop - part.start)
             for i, new in enumerate((keys[:, part], values[:, part])):
                 if self._scales is None:
-                    self._storage[layer, i, :, at] = new
+                    self._storage[layer, i, :, at] = to_host(new)
                 else:
-                    numbers, scales = quantize(new.cpu())
+                    numbers, scales = map(to_host, quantize(new))  # before they are copied: a quarter of the bytes
                     self._storage[layer, i, :, at], self._scales[layer, i, :, at] = numbers, scales
-            self.origin[layer, at] = origin[part].cpu()
+            self.origin[layer, at] = to_host(origin[part])
         self._num_written[layer] += origin.shape[0]
-        self.num_bytes_moved += origin.shape[0] * self._token_bytes
+        self.num_bytes_moved += origin.shape[0] * self._layer_bytes
 
     def keys(self, layer: int, at: Tensor | slice) -> Tensor:
         """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) in the model's type."""
@@ -167,7 +170,17 @@ def _allocate(size: tuple[int, ...], dtype: torch.dtype, folder: Path | None) ->
         ) from error
 
 
-def _ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
+def to_host(tensor: Tensor) -> Tensor:
+    """A tensor in host memory; from CUDA through pinned memory, which lets other streams go on meanwhile."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu()
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    pinned.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return pinned
+
+
+def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
     """(part of the new tokens, first place it goes to): one part, or two where the ring begins anew."""
     before_end = min(count, capacity - start)
     parts = [(slice(0, before_end), start)]

@@ -235,15 +235,17 @@ class MemoryPot:
         self.num_cached[layer] = new.stop
         self.is_uniform = False
 
-    def number_by_origin(self, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Make all positions the ranks in document order, the prompt first, and rotate all keys for it."""
-        for layer, used in enumerate(self.num_cached):
+    def number_by_origin(self, rotate_keys: Callable[[Tensor, Tensor], Tensor], layers: slice | None = None) -> None:
+        """Make positions the ranks in document order, the prompt first, and rotate keys for it; None: in all layers."""
+        layers = layers or slice(0, self.shape.num_layers)
+        for layer in range(layers.start, layers.stop):
+            used = self.num_cached[layer]
             origin, positions = self.origin[layer, ..., :used], self.positions[layer, ..., :used]
             before_document = positions - self.next_position[layer]  # the prompt's slots keep their order
             key = torch.where(origin < 0, before_document, origin)
             positions.copy_(key.argsort(dim=-1).argsort(dim=-1))
             self.next_position[layer] = used
-        self.refresh_keys(slice(0, self.shape.num_layers), rotate_keys)
+        self.refresh_keys(layers, rotate_keys)
 
     def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
         """Free the slots used since the lengths given were true: how an answer leaves the pot."""

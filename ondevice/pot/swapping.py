@@ -96,6 +96,7 @@ def bring_back(
     max_tokens: int,
     num_free: int,
     num_protected: int,
+    num_more: Sequence[int],
     rotate_keys: RotateKeys,
 ) -> Moved:
     """Put tokens of the best blocks into the pot, over the slots that the question heeds least where it is full.
@@ -109,6 +110,7 @@ def bring_back(
         max_tokens: for each head of each layer.
         num_free: slots that have to stay free.
         num_protected: slots at logical positions below this stay (prompt and sinks).
+        num_more: for each layer slots that are left free beside those, for what else comes.
     """
     num_slots, num_bytes, taken = 0, 0, [np.empty(0, np.int32)]
     rank = torch.full((max(blocks) + 2,), len(blocks))  # of each block; the last entry stands for all beyond
@@ -116,7 +118,7 @@ def bring_back(
     for layer in range(pot.shape.num_layers):
         places = _missing(pot, tier, layer, rank, block_size, max_tokens)
         size, used = places.shape[-1], pot.num_cached[layer]
-        num_kept = min(used, pot.keys[layer].shape[2] - num_free - size)
+        num_kept = min(used, pot.keys[layer].shape[2] - num_free - num_more[layer] - size)
         if num_kept < used:
             is_protected = pot.positions[layer, :, :, :used] < num_protected
             heeded = mass[layer].masked_fill(is_protected, torch.inf)

@@ -238,4 +238,4 @@ def latency(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def _tier_size(session: Session) -> str:
-    return "" if session.tier is None else f" + {words.size(session.tier.nbytes)} host tier"
+    return "" if session.outside is None else f" + {words.size(session.outside.nbytes)} host tier"

@@ -1,0 +1,94 @@
+"""Hidden states of tokens that pruning dropped, kept outside the pot so that a question can have them read to the end.
+
+It owns host memory of a fixed size, as a ring beside the one of `host_tier`: once it is full the oldest go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ondevice.pot.host_tier import ring_parts, to_host
+from ondevice.pot.memory_pot import FREE
+
+_DTYPE = (
+    torch.bfloat16
+)  # 8 bits would not do: a few numbers of a hidden state are hundreds of times larger than the rest
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedStates:
+    """Tokens that one slim layer dropped, behind its attention and before its feed-forward network.
+
+    `layer` counts from 0; `tokens` (n,) are offsets in a pass, or document tokens; `states` (n, hidden_size).
+    """
+
+    layer: int
+    tokens: Tensor
+    states: Tensor
+
+
+class HiddenTier:
+    """A ring of hidden states, (capacity, hidden_size) bfloat16.
+
+    Attributes:
+        origin: (capacity,) int32, the document token in each place, or `FREE`.
+        layers: (capacity,) int32, the layer that dropped it.
+    """
+
+    def __init__(self, hidden_size: int, budget_bytes: int) -> None:
+        self.capacity = max(budget_bytes // self.token_bytes(hidden_size), 1)
+        self._states = torch.zeros(self.capacity, hidden_size, dtype=_DTYPE)
+        self.origin = torch.full((self.capacity,), FREE, dtype=torch.int32)
+        self.layers = torch.zeros(self.capacity, dtype=torch.int32)
+        self._num_written = 0
+
+    @staticmethod
+    def token_bytes(hidden_size: int) -> int:
+        """Bytes of one token with what is kept beside it."""
+        return hidden_size * _DTYPE.itemsize + 8
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers, constant."""
+        return self._states.nbytes + self.origin.nbytes + self.layers.nbytes
+
+    def offload(self, dropped: DroppedStates) -> None:
+        """Copy dropped tokens of the document into the ring, over the oldest once it is full."""
+        extra = max(dropped.tokens.shape[0] - self.capacity, 0)
+        tokens, states = to_host(dropped.tokens[extra:]), to_host(dropped.states[extra:])
+        for part, first in ring_parts(self._num_written % self.capacity, tokens.shape[0], self.capacity):
+            at = slice(first, first + part.stop - part.start)
+            self._states[at], self.origin[at], self.layers[at] = (
+                states[part].to(_DTYPE),
+                tokens[part].int(),
+                dropped.layer,
+            )
+        self._num_written += tokens.shape[0]
+
+    def find(self, tokens: Tensor, dtype: torch.dtype) -> list[DroppedStates]:
+        """Those of some document tokens (n,) that are here, the shallowest layer first, each in document order."""
+        places = torch.isin(self.origin, tokens.int()).nonzero().squeeze(1)
+        places = places[self.origin[places].argsort()]
+        layers = self.layers[places]
+        return [
+            DroppedStates(int(layer), self.origin[at], self._states[at].to(dtype))
+            for layer in layers.unique()
+            for at in (places[layers == layer],)
+        ]
+
+    def state(self) -> dict[str, Tensor]:
+        """What is here, by name; with `restore` it makes another tier equal to this one."""
+        used = min(self._num_written, self.capacity)
+        return {"states": self._states[:used], "origin": self.origin[:used], "layers": self.layers[:used]}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` of another tier gave; where this one is smaller, the last of it."""
+        self._num_written = 0
+        self.origin.fill_(FREE)
+        used = min(state["origin"].shape[0], self.capacity)
+        for buffer, name in ((self._states, "states"), (self.origin, "origin"), (self.layers, "layers")):
+            buffer[:used] = state[name][-used:] if used else state[name]
+        self._num_written = used
