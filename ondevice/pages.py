@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ondevice.charts import curve_of, draw
 from ondevice.results import Result, Row
 from ondevice.tables import HEADER, NUMERIC, SHARE, cell, cells, fold_trials, machine_text, number, value_text
 
@@ -15,7 +16,7 @@ _SHOWN_IN_GRID = 2  # case keys that make rows and columns of one grid
 
 
 def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
-    """Markdown by file name: one page for each command, with every finished run of it.
+    """Markdown by file name: one page for each command, with every finished run of it; and the curves, as SVG.
 
     Args:
         results: by the name of their file.
@@ -28,6 +29,7 @@ def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
         runs = list(group)
         parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs), *(_run(name, run) for name, run in runs)]
         pages[f"{topic.replace(' ', '-')}.md"] = "\n\n".join(parts) + "\n"
+    pages |= {f"{name}.svg": draw(result, curve) for name, result in finished if (curve := curve_of(result))}
     return pages
 
 
@@ -61,7 +63,9 @@ def _run(name: str, result: Result) -> str:
     for row in fold_trials(result.rows):
         groups.setdefault((row.contender, row.metric), []).append(row)
     tables = [_grid(rows) if _fits_grid(rows) else rows for rows in groups.values()]
-    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *_joined(tables)])
+    curve = curve_of(result)
+    picture = [f"![{curve.y} over {curve.x}]({name}.svg)"] if curve else []
+    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *picture, *_joined(tables)])
 
 
 def _commit(commit: str) -> str:

@@ -71,9 +71,11 @@ class Revival:
         """
         parts, config, began = self._session.decoder.parts, self._session.config, time.perf_counter()
         num_blocks = -(-self._max_tokens // self._block_size)
+        steps = self._session.slim_steps
         ranked = rank_blocks(
             self._tier,
-            queries,
+            # What can be read on has to be judged by layers that saw all of it.
+            queries[: steps[0].layer] if steps and self._hidden is not None else queries,
             scale=parts.scale,
             softcap=parts.attention_softcap,
             block_size=self._block_size,

@@ -22,11 +22,12 @@ from ondevice.events import (
     PotDistilled,
     QuestionRead,
     TextTokenized,
+    TokensOffloaded,
     TokensRead,
     TokensRevived,
 )
 
-STAGES = ("tokenize", "forward", "novelty", "distill", "revival", "question", "decode")
+STAGES = ("tokenize", "forward", "novelty", "distill", "offload", "revival", "question", "decode")
 _RECENT_PASSES = 8  # forward passes over which the current speed is taken
 
 
@@ -40,7 +41,9 @@ class Telemetry:
         num_read, num_total: document tokens read, and in all (None for an open stream).
         page: the last page touched.
         num_cached: used slots per head for each layer; `capacity` is the ceiling.
-        stage_seconds: seconds by stage of `STAGES` since the beginning.
+        stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
+        offload_hidden_seconds: copying into host memory that went on beside the forward passes.
+        offload_bytes: copied so far.
         retention: (layer, head) pairs that hold each document token, uint16, as of the last distillation.
         num_heads_total: the most that an entry of `retention` can be.
         num_cycles: distillations so far.
@@ -58,6 +61,8 @@ class Telemetry:
     num_cached: tuple[int, ...] = ()
     capacity: int = 0
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    offload_hidden_seconds: float = 0.0
+    offload_bytes: int = 0
     retention: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
     novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     num_heads_total: int = 0
@@ -89,6 +94,10 @@ class Telemetry:
                 self.stage_seconds["distill"] += event.seconds
                 self.stage_seconds["novelty"] += event.novelty_seconds
                 self._recent.append((0, event.seconds + event.novelty_seconds))
+            case TokensOffloaded():
+                self.stage_seconds["offload"] += event.waited_seconds
+                self.offload_hidden_seconds += event.seconds - event.waited_seconds
+                self.offload_bytes += event.num_bytes
             case DocumentRead():
                 self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
                 self.retention, self.num_heads_total = event.retention, event.num_heads_total
@@ -118,8 +127,8 @@ class Telemetry:
 
     @property
     def ingest_seconds(self) -> float:
-        """Seconds spent on reading: tokenizing, forward passes, novelty, distillations."""
-        return sum(self.stage_seconds[stage] for stage in ("tokenize", "forward", "novelty", "distill"))
+        """Seconds spent on reading: tokenizing, forward passes, novelty, distillations, waiting for copies."""
+        return sum(self.stage_seconds[stage] for stage in ("tokenize", "forward", "novelty", "distill", "offload"))
 
     @property
     def decode_tokens_per_second(self) -> float:

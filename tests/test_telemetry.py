@@ -15,6 +15,7 @@ from ondevice.events import (
     PotDistilled,
     QuestionRead,
     TextTokenized,
+    TokensOffloaded,
     TokensRead,
     TokensRevived,
 )
@@ -72,6 +73,7 @@ def test_every_second_belongs_to_one_stage() -> None:
         read(100, 100, 1.0),
         read(200, 100, 2.0),
         distilled(0.4, 0.6),
+        TokensOffloaded(200, 5000, 0.9, 0.1),
         TokensRevived(np.zeros((1, 2), np.int32), (1,), 64, 1000, 500, 0.2),
         QuestionRead("q", 5, 0.7),
         finished(4, 1.5),
@@ -83,12 +85,14 @@ def test_every_second_belongs_to_one_stage() -> None:
             "forward": 3.0,
             "novelty": 0.6,
             "distill": 0.4,
+            "offload": 0.1,
             "revival": 0.2,
             "question": 0.7,
             "decode": 1.5,
         }
     )
-    assert telemetry.ingest_seconds == pytest.approx(4.3)
+    assert telemetry.ingest_seconds == pytest.approx(4.4)
+    assert (telemetry.offload_hidden_seconds, telemetry.offload_bytes) == (pytest.approx(0.8), 5000)
 
 
 def test_a_distillation_empties_the_gauge_and_tells_what_is_left() -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ondevice.evaluation.run_passkey import Trial
     from ondevice.results import Result
 
+_SCHEDULES = (
+    "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
+)
+
 
 def passkey(
     options: PotOptions,
@@ -84,6 +88,36 @@ def recall(
             out().print(line, soft_wrap=True)
         result = replace(result, rows=rows_of(done, num_tokens, config), summary=summary_of(done))
         finish(result, out_file, as_json)
+
+
+def slim_curve(
+    options: PotOptions,
+    text: Annotated[Path, typer.Option(help="The document to read and recall.")],
+    schedules: Annotated[str, typer.Option(help="Pruning schedules as for --slim, with spaces between.")] = _SCHEDULES,
+    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
+    spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+) -> None:
+    """How much faster pruning schedules read, and how much of the text they lose: the trade-off as a curve."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.source import beginning
+        from ondevice.cli.opening import open_document
+        from ondevice.evaluation.recall import recall_config
+        from ondevice.evaluation.slim_curve import rows_of, run_curve
+
+        engine = load_engine(recall_config(options.config()), display)
+        document = open_document(str(text), False, display)
+        if tokens is not None:
+            document = beginning(document, tokens, engine.loaded.tokenizer)
+        result, points = begin(engine), []
+        for point in run_curve(engine, document, schedules.split(), spans):
+            points.append(point)
+            mean = sum(point.losses) / len(point.losses)
+            out().print(
+                f"{point.slim.schedule}: {point.speed_ratio:.2f} times as fast, {mean:.2f} nats", soft_wrap=True
+            )
+        finish(replace(result, rows=rows_of(points, engine.config)), out_file, as_json)
 
 
 def _run(engine: Engine, cases: tuple[Case, ...], out_file: Path | None, display: ProgressDisplay) -> Result:

@@ -56,6 +56,8 @@ def _timings(
         **seconds,
         "distill_seconds": telemetry.stage_seconds["distill"],
         "novelty_seconds": telemetry.stage_seconds["novelty"],
+        "offload_waited_seconds": telemetry.stage_seconds["offload"],
+        "offload_hidden_seconds": telemetry.offload_hidden_seconds,
         "ttft_seconds": answers[0].ttft_seconds if answers else None,
         "decode_tokens_per_second": _speed(answers),
     }

@@ -40,7 +40,9 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
     parts.append(f"pot {ledger.slots_used:,}/{ledger.slots_capacity:,} slots, {megabytes(pot_bytes)}")
     if session.outside is not None:
         held, size = session.outside.tier.num_held(0), megabytes(session.outside.nbytes)
-        parts.append(f"{held:,} tokens in the host tier, {size}")
+        copying = telemetry.offload_hidden_seconds + telemetry.stage_seconds["offload"]
+        hidden = f", {telemetry.offload_hidden_seconds / copying:.0%} of the copying hidden" if copying else ""
+        parts.append(f"{held:,} tokens in the host tier, {size}{hidden}")
     parts.append(f"peak memory {megabytes(peak_rss_bytes())}")
     parts.append(f"first token {answer.ttft_seconds:.2f} s")
     if telemetry.decode_tokens_per_second:

@@ -24,6 +24,7 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
 from ondevice.results import Row, row
 from ondevice.revival import revive
+from ondevice.session import Session
 
 SPAN_TOKENS = 32
 CUE_TOKENS = 16
@@ -83,10 +84,15 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
             full = window, decoder.new_pot(len(everything) + SPAN_TOKENS)
             _fill(decoder, full[1], everything)
         none, known = (_loss(decoder, pot, ids, UndoLog(pot)) for pot in (nothing, full[1]))
-        undo = UndoLog(session.used_pot())
-        revive(session, ids[:, :CUE_TOKENS], undo, num_free=SPAN_TOKENS)
-        method = _loss(decoder, session.used_pot(), ids, undo)
-        yield Recall(start, start / tokens.num_tokens, none, known, method)
+        yield Recall(start, start / tokens.num_tokens, none, known, pot_loss(session, start))
+
+
+def pot_loss(session: Session, start: int) -> float:
+    """Nats per token with which a session that has read its document continues the span at token `start`."""
+    ids = session.decoder.ids(session.opened_tokens().ids(start, start + SPAN_TOKENS))
+    undo = UndoLog(session.used_pot())
+    revive(session, ids[:, :CUE_TOKENS], undo, num_free=SPAN_TOKENS)
+    return _loss(session.decoder, session.used_pot(), ids, undo)
 
 
 def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:

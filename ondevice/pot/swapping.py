@@ -65,12 +65,12 @@ def rank_blocks(
 ) -> list[int]:
     """Blocks of the document that some queries look for in the tier, best first.
 
-    Every head of every layer votes for the tokens in the tier, by the square of its attention (`attention_votes`),
+    Every head of these layers votes for the tokens in the tier, by the square of its attention (`attention_votes`),
     and a block has the votes of its tokens. Keys are compared before RoPE: where a block stood says nothing about
     what it holds.
 
     Args:
-        queries: for each layer (1, num_heads, n, head_dim) before RoPE.
+        queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers vote.
         first: document tokens below this are left out.
         coverage: share of all votes; blocks beyond those that have so many are left out.
     """

@@ -23,6 +23,7 @@ STAGE_LABELS = {
     "forward": "Read tokens",
     "novelty": "Score what is new",
     "distill": "Choose what to keep",
+    "offload": "Wait for copies",
     "revival": "Bring tokens back",
     "question": "Read questions",
     "decode": "Write answers",

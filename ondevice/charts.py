@@ -1,0 +1,66 @@
+"""Curves of docs/results as SVG, made from the rows of results and from nothing else: same rows, same picture."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ondevice.errors import OndeviceError
+from ondevice.results import Result, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a curve shows: two metrics of the same case against each other, each point named by a key of the case."""
+
+    x: str
+    y: str
+    label: str
+
+
+# By the beginning of the command that measures them.
+CURVES: Mapping[str, Curve] = {
+    "ondevice eval slim-curve": Curve("reading speed ratio", "mean loss", "schedule"),
+}
+
+
+def curve_of(result: Result) -> Curve | None:
+    """The curve that a result is drawn as, if any."""
+    return next((curve for command, curve in CURVES.items() if result.command.startswith(command)), None)
+
+
+def draw(result: Result, curve: Curve) -> str:
+    """The SVG of a result.
+
+    Raises:
+        OndeviceError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise OndeviceError(
+            "Curves are drawn with matplotlib, which is not installed", fix="pip install 'ondevice[dev]'."
+        ) from error
+    values = {metric: {_case(row): row for row in result.rows if row.metric == metric} for metric in (curve.x, curve.y)}
+    points = sorted((x.p50, values[curve.y][case].p50, str(x.case[curve.label])) for case, x in values[curve.x].items())
+    style = {"svg.hashsalt": "ondevice", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([x for x, _, _ in points], [y for _, y, _ in points], "o", color="#2459a9")
+        for x, y, name in points:
+            axes.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points")
+        units = {row.metric: row.unit for row in result.rows}
+        axes.set_xlabel(f"{curve.x} ({units[curve.x]})")
+        axes.set_ylabel(f"{curve.y} ({units[curve.y]})")
+        axes.margins(0.15)
+        axes.grid(alpha=0.3)
+        picture = io.StringIO()
+        figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None})
+    return picture.getvalue()
+
+
+def _case(row: Row) -> tuple[object, ...]:
+    return tuple(row.case.values())
