@@ -22,6 +22,8 @@ from ondevice.revival import RECENT_TOKENS, Revival
 if TYPE_CHECKING:
     from ondevice.session import Session
 
+_TOLD_EVERY = 8  # tokens of an answer between two accounts of what was read
+
 
 def answer(
     session: Session,
@@ -53,6 +55,7 @@ def answer(
     undo, num_overwritten = UndoLog(pot), 0
     eviction: Eviction | None = None
     revival: Revival | None = None
+    reading = session.new_reading()
     brought: TokensRevived | None = None
     if session.has_more_outside:
         revival = Revival(session, max(session.config.pot.reserve, len(ids) + 1))
@@ -85,6 +88,8 @@ def answer(
             text += piece
             written.append(token)
             yield AnswerToken(token, piece, len(written) - 1, time.perf_counter() - began)
+            if reading is not None and len(written) % _TOLD_EVERY == 0:
+                yield reading.account(len(written))
             if len(written) == generation.max_new_tokens:
                 break
             if revival is not None and eviction is None and len(written) % session.config.tier.every == 0:
@@ -103,7 +108,9 @@ def answer(
                 eviction.make_room()
                 num_overwritten += 1
             observes = eviction is not None and eviction.observes
-            out = decoder.forward(decoder.ids([token]), pot, num_observed=int(observes), is_stopped=is_stopped)
+            out = decoder.forward(
+                decoder.ids([token]), pot, num_observed=int(observes), reading=reading, is_stopped=is_stopped
+            )
             if eviction is not None and observes:
                 eviction.observe(out.mass)
     except PassStopped:
@@ -111,6 +118,9 @@ def answer(
     finally:
         decode_seconds = time.perf_counter() - decode_began - swap_seconds
         undo.rewind()
+    account = None if reading is None else reading.account(len(written))
+    if account is not None:
+        yield account
     yield AnswerFinished(
         question=question,
         text=(text + stream.flush()).strip(),
@@ -122,6 +132,7 @@ def answer(
         ledger=session.ledger,
         num_revived=brought.num_tokens if brought is not None else 0,
         pages_revived=brought.pages if brought is not None else (),
+        share_read=1.0 if account is None else account.share,
     )
 
 

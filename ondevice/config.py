@@ -20,6 +20,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
 TierDtypeName = Literal["int8", "stored"]
+Traversal = Literal["importance", "recency"]
 Quantization = Literal["none", "8bit", "4bit"]
 
 DEFAULT_MODEL = "smollm2"
@@ -229,6 +230,43 @@ class TierConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtConfig:
+    """ART: decoding reads the pot block by block, and no further once a head's output has converged.
+
+    What is None comes from `ondevice calibrate` for the model at hand, or is the default of `model.termination`.
+
+    Attributes:
+        enabled: off, every slot is read for every token.
+        tau: how far one more block may move the output of a head that has converged (Euclidean norm).
+        phi: how far it may turn it (one minus the cosine).
+        patience: blocks in a row for which both hold.
+        is_relative: `tau` is a share of the output's own norm, not a number in its units as in the paper.
+        traversal: behind the sinks the newest blocks first, and then the most important (`importance`) or the next
+            newest (`recency`).
+        block_size: slots of a block.
+    """
+
+    enabled: bool = False
+    tau: float | None = None
+    phi: float | None = None
+    patience: int | None = None
+    is_relative: bool = True
+    traversal: Traversal = "importance"
+    block_size: int = 64
+
+    def __post_init__(self) -> None:
+        _one_of("--art-order", self.traversal, Traversal)
+        _require(self.tau is None or self.tau >= 0, f"--art-tau is {self.tau}", "Give 0 or more.")
+        _require(self.phi is None or self.phi >= 0, f"--art-phi is {self.phi}", "Give 0 or more.")
+        _require(self.patience is None or self.patience >= 1, f"--art-patience is {self.patience}", "Give at least 1.")
+        _require(
+            16 <= self.block_size <= 1024 and self.block_size % 16 == 0,
+            f"--art-block is {self.block_size}",
+            "Give a multiple of 16 up to 1024.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """How an answer is sampled.
 
@@ -270,6 +308,7 @@ class EngineConfig:
     pot: PotConfig = field(default_factory=PotConfig)
     slim: SlimConfig = field(default_factory=SlimConfig)
     tier: TierConfig = field(default_factory=TierConfig)
+    art: ArtConfig = field(default_factory=ArtConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
 
     def __post_init__(self) -> None:

@@ -184,12 +184,32 @@ class AnswerToken:
 
 
 @dataclass(frozen=True, slots=True)
+class BlocksRead:
+    """How much of the pot the answer's tokens have read so far, where decode attention may end early.
+
+    `read` (num_layers, num_kv_heads) and `held` (num_layers,) int64 count blocks, summed over the tokens; each head
+    would have read `held` of its layer.
+    """
+
+    num_tokens: int
+    read: npt.NDArray[np.int64]
+    held: npt.NDArray[np.int64]
+
+    @property
+    def share(self) -> float:
+        """Of all blocks, those that were read."""
+        held = int(self.held.sum()) * self.read.shape[1]
+        return int(self.read.sum()) / held if held else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
     `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
     that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
     `num_revived` tokens came back from the host tier into each head of the average layer, from `pages_revived`.
+    `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     """
 
     question: str
@@ -202,6 +222,7 @@ class AnswerFinished:
     ledger: Ledger
     num_revived: int = 0
     pages_revived: tuple[int, ...] = ()
+    share_read: float = 1.0
 
 
 Event = (
@@ -215,5 +236,6 @@ Event = (
     | TokensRevived
     | QuestionRead
     | AnswerToken
+    | BlocksRead
     | AnswerFinished
 )

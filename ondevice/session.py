@@ -21,8 +21,10 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import ConfigError, EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDistilled, TextTokenized, TokensRead
+from ondevice.model.calibration import calibrated
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
+from ondevice.model.termination import RunTimeTermination, termination_of
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
 from ondevice.pot.hidden_tier import DroppedStates
@@ -334,6 +336,13 @@ class Session:
         self._stop.clear()
         yield from self.settle()  # where reading was left in its middle
         yield from answer(self, question, ids, generation or self.config.generation, self._stop.is_set)
+
+    def new_reading(self) -> RunTimeTermination | None:
+        """How the tokens of one answer read the pot, where that may end early."""
+        art = self.config.art
+        if not art.enabled:
+            return None
+        return RunTimeTermination(self.used_pot(), art, termination_of(art, calibrated(self.loaded.fingerprint)))
 
     # -- accounts --------------------------------------------------------------------------------
 

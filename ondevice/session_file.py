@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.engine import Engine
@@ -94,10 +94,10 @@ def saved_config(path: Path) -> EngineConfig:
     """
     data = dict(read_header(path)["config"])
     pot, slim, generation = data.pop("pot"), SlimConfig(**data.pop("slim")), GenerationConfig(**data.pop("generation"))
-    tier = TierConfig(**data.pop("tier"))
+    tier, art = TierConfig(**data.pop("tier")), ArtConfig(**data.pop("art"))
     if pot["adaptive_keep"] is not None:
         pot["adaptive_keep"] = tuple(pot["adaptive_keep"])
-    return EngineConfig(**data, pot=PotConfig(**pot), slim=slim, tier=tier, generation=generation)
+    return EngineConfig(**data, pot=PotConfig(**pot), slim=slim, tier=tier, art=art, generation=generation)
 
 
 def _fingerprints(session: Session) -> dict[str, Any]:

@@ -99,7 +99,15 @@ def _open_saved(
     model = options.model if options.model != type(options)().model else saved.model
     # Where files go is for this machine to say, not for whoever saved the pot.
     tier = replace(saved.tier, folder=options.host_folder)
-    config = replace(saved, model=model, device=options.device, seed=options.seed, generation=generation, tier=tier)
+    config = replace(
+        saved,
+        model=model,
+        device=options.device,
+        seed=options.seed,
+        generation=generation,
+        tier=tier,
+        art=options.config().art,
+    )
     with _timed(seconds, "load_seconds"):
         engine = load_engine(config, display)
     seconds["ingest_seconds"] = 0.0

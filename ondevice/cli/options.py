@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from ondevice.config import (
+    ArtConfig,
     CatalystKind,
     DecodePolicyName,
     DeviceName,
@@ -26,14 +27,16 @@ from ondevice.config import (
     SlimNoveltyName,
     TierConfig,
     TierDtypeName,
+    Traversal,
 )
 from ondevice.errors import ConfigError
 
-_ENGINE, _POT, _SLIM, _TIER, _ANSWER = (
+_ENGINE, _POT, _SLIM, _TIER, _ART, _ANSWER = (
     EngineConfig(),
     PotConfig(),
     SlimConfig(),
     TierConfig(),
+    ArtConfig(),
     GenerationConfig(),
 )
 _T = TypeVar("_T", int, float)
@@ -125,6 +128,23 @@ class PotOptions:
         bool, _option("Host tier", "With --slim: keep the hidden states of pruned tokens, and read on what comes back.")
     ] = _TIER.reads_on
 
+    art: Annotated[bool, _option("ART", "End the reading of the pot once the output has converged.")] = _ART.enabled
+    art_tau: Annotated[
+        float | None, _option("ART", "How far another block may move a converged output.", show_default="calibrated")
+    ] = _ART.tau
+    art_phi: Annotated[
+        float | None, _option("ART", "How far it may turn it: one minus the cosine.", show_default="calibrated")
+    ] = _ART.phi
+    art_patience: Annotated[
+        int | None, _option("ART", "Blocks in a row for which both hold.", show_default="calibrated")
+    ] = _ART.patience
+    art_relative: Annotated[
+        bool,
+        _option("ART", "Whether tau is a share of the output's norm.", "--art-relative/--art-absolute"),
+    ] = _ART.is_relative
+    art_order: Annotated[Traversal, _option("ART", "Which blocks are read first, behind the newest.")] = _ART.traversal
+    art_block: Annotated[int, _option("ART", "Slots of a block.")] = _ART.block_size
+
     def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
         """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
         catalyst, catalyst_text = self.catalyst or _POT.catalyst, self.catalyst_text
@@ -146,6 +166,15 @@ class PotOptions:
                 gamma=self.gamma,
                 every=self.look_every,
                 reads_on=self.read_on,
+            ),
+            art=ArtConfig(
+                enabled=self.art,
+                tau=self.art_tau,
+                phi=self.art_phi,
+                patience=self.art_patience,
+                is_relative=self.art_relative,
+                traversal=self.art_order,
+                block_size=self.art_block,
             ),
             pot=PotConfig(
                 capacity=self.capacity,

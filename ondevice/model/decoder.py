@@ -24,7 +24,7 @@ from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.layer import after_attention, finish, project_heads
-from ondevice.model.one_token import OneToken, plain_layers
+from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
 from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import PROMPT, MemoryPot, Victims
@@ -144,6 +144,7 @@ class Decoder:
         pruning: Pruning | None = None,
         queries: list[Tensor] | None = None,
         dropped: list[DroppedStates] | None = None,
+        reading: DecodeAttention | None = None,
         is_stopped: Callable[[], bool] | None = None,
     ) -> Pass:
         """Run tokens through the model: attend to [pot ; tokens], store their keys and values in the pot.
@@ -157,6 +158,8 @@ class Decoder:
             pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
             queries: takes in the queries of each layer, (batch, num_heads, n, head_dim) before RoPE.
             dropped: takes in what `pruning` drops; its tokens are offsets in this pass.
+            reading: the attention of one token that sees all slots; None: plain attention. Where a mask is needed, the
+                keys are rotated as they are read, or attention is observed, it is not asked.
             is_stopped: polled before every layer.
 
         Raises:
@@ -175,7 +178,7 @@ class Decoder:
 
         is_plain = input_ids.numel() == 1 and not num_observed and queries is None
         if self._one_token is not None and is_plain and self._takes_one_token(pot):
-            hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked)
+            hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, reading)
             pot.commit(num_staying, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
         for index, layer in enumerate(self.parts.layers):
@@ -183,7 +186,7 @@ class Decoder:
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = project_heads(self.parts, layer, hidden, cos, sin, queries)
             seen_keys, seen_values = pot.append(index, keys, rotated, values)
-            out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles)
+            out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles, reading)
             if observed is not None:
                 mass.append(observed[..., : observed.shape[-1] - num_transient])
             if pruning is not None:
@@ -239,7 +242,15 @@ class Decoder:
         return self._table
 
     def _attend(
-        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, pot: Cache, num_observed: int, angles: _Angles
+        self,
+        layer: int,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        pot: Cache,
+        num_observed: int,
+        angles: _Angles,
+        reading: DecodeAttention | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens, and the attention mass of the last `num_observed` of them."""
         num_tokens, softcap = query.shape[2], self.parts.attention_softcap
@@ -251,6 +262,8 @@ class Decoder:
             if not pot.halves and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
             keys = self._rotate_seen(layer, keys, pot, cos[positions], sin[positions])
+        if reading is not None and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
+            return reading.attend(layer, query, keys, values, self.parts.scale), None
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
         if num_tokens == num_observed == 1:
             return observed_attention(query, keys, values, **options)

@@ -8,7 +8,7 @@ the products and torch's attention return.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,12 @@ from torch import Tensor
 from ondevice.kernels.projection import project
 from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
 from ondevice.pot.memory_pot import MemoryPot
+
+
+class DecodeAttention(Protocol):
+    """How one token attends to all that a layer holds; `RunTimeTermination` is one."""
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor: ...
 
 
 class PlainLayer(NamedTuple):
@@ -55,6 +61,7 @@ class OneToken:
         self._rotated_first, self._rotated_second = self._rotated.chunk(2, dim=-1)
         self._num_heads = num_heads
         self._query = self._rotated[:num_heads].view(1, num_kv_heads, num_heads // num_kv_heads, head_dim)
+        self._heads_query = self._rotated[:num_heads].view(1, num_heads, 1, head_dim)
         self._rotated_keys = self._rotated[num_heads:].view(1, num_kv_heads, 1, head_dim)
         self._keys_values = self._qkv[num_heads * head_dim :].view(2, 1, num_kv_heads, 1, head_dim)
         self._gate_up = torch.empty(layers[0].gate_up.weight.shape[0])
@@ -67,6 +74,7 @@ class OneToken:
         pot: MemoryPot,
         angles: Callable[[int], tuple[Tensor, Tensor]],
         before_layer: Callable[[], None],
+        reading: DecodeAttention | None = None,
     ) -> Tensor:
         """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
 
@@ -75,6 +83,7 @@ class OneToken:
             pot: not yet told about the token; `commit` does that afterwards.
             angles: cosines and signed sines (1, 1, 1, head_dim) of a position.
             before_layer: called before each layer; may raise.
+            reading: the attention; None: plain attention.
 
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
@@ -96,7 +105,10 @@ class OneToken:
                 keys_values, rotated, seen_keys, seen_values = slots[index]
                 keys_values.copy_(self._keys_values)
                 rotated.copy_(self._rotated_keys)
-            out = F.scaled_dot_product_attention(query, seen_keys, seen_values, scale=self._scale)
+            if reading is None:
+                out = F.scaled_dot_product_attention(query, seen_keys, seen_values, scale=self._scale)
+            else:
+                out = reading.attend(index, self._heads_query, seen_keys, seen_values, self._scale)
             _add_product_(state, layer.out, out.view(-1))
             self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
             torch.ops.aten.silu.out(self._gate, out=self._activated)

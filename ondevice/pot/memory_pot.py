@@ -52,6 +52,7 @@ class MemoryPot:
         novelty: as `positions`, float32: cross-entropy of the token in nats when it was read (0 where unknown).
         num_cached: used slots of each layer.
         next_position: logical position of the next token, for each layer.
+        num_ranked: slots of each layer that the last `keep` laid out, the most important first.
         victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
             (batch, num_kv_heads, n) int64; None: they take free slots.
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
@@ -80,6 +81,7 @@ class MemoryPot:
         self.novelty = torch.zeros(per_slot, dtype=torch.float32, device=device)
         self.num_cached = [0] * shape.num_layers
         self.next_position = [0] * shape.num_layers
+        self.num_ranked = [0] * shape.num_layers
         self.victims: Victims | None = None
         self.is_uniform = True
 
@@ -202,7 +204,8 @@ class MemoryPot:
             old.copy_(torch.where(tokens[index] == origin, new, old))
 
     def keep(self, layers: slice, index: Tensor) -> None:
-        """Evict all but the slots `index` of some layers that hold equally many, and lay those out in that order.
+        """Evict all but the slots `index` of some layers that hold equally many, and lay those out in that order, which
+        is the most important first.
 
         Args:
             layers: neighbouring layers with the same `num_cached`.
@@ -216,7 +219,7 @@ class MemoryPot:
         for layer, layer_index in zip(range(layers.start, layers.stop), index, strict=True):
             for buffer in self._slots[layer]:
                 keep_slots_(buffer, layer_index, num_cached)
-            self.num_cached[layer] = num_kept
+            self.num_cached[layer] = self.num_ranked[layer] = num_kept
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
     def insert(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
@@ -265,6 +268,7 @@ class MemoryPot:
             state[f"values.{layer}"] = self.values[layer][:, :, :used].clone()
         state["num_cached"] = torch.tensor(self.num_cached)
         state["next_position"] = torch.tensor(self.next_position)
+        state["num_ranked"] = torch.tensor(self.num_ranked)
         return state
 
     def restore(self, state: dict[str, Tensor], rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -272,6 +276,7 @@ class MemoryPot:
         layers = slice(0, self.shape.num_layers)
         self._clear(layers, 0, self.shape.capacity)
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
+        self.num_ranked = state["num_ranked"].tolist()
         for name, buffer in zip(_PROVENANCE, self.provenance(), strict=True):
             buffer[..., : max(self.num_cached)] = state[name]
         for layer, used in enumerate(self.num_cached):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ondevice.errors import PotError, PotMismatch
 
-FORMAT = 2
+FORMAT = 3
 _KEY = "ondevice"
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 

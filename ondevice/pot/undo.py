@@ -23,6 +23,7 @@ class UndoLog:
         self._pot = pot
         self._num_cached = list(pot.num_cached)
         self._next_position = list(pot.next_position)
+        self._num_ranked = list(pot.num_ranked)
         self._is_uniform = pot.is_uniform
         self._entries: list[tuple[list[Tensor], list[list[Tensor]]]] = []
         self._has_all = False
@@ -48,6 +49,7 @@ class UndoLog:
                     replace_slots_(buffer, at, content)
         self._entries, self._has_all = [], False
         pot.truncate(self._num_cached, self._next_position)
+        pot.num_ranked = list(self._num_ranked)
         pot.is_uniform = self._is_uniform
 
     def _index(self, victims: Victims | None, layer: int) -> Tensor:

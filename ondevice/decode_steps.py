@@ -1,0 +1,97 @@
+"""Decode attention as it really is: the queries of a document's next tokens over the pot that has read what is before.
+
+They are recorded once, and read again with any rule of run-time termination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ondevice.config import ArtConfig
+from ondevice.kernels.attention import attention
+from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.model.termination import RunTimeTermination
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One token in one layer: its query (batch, num_heads, 1, head_dim) after RoPE, and how many slots it sees."""
+
+    layer: int
+    query: Tensor
+    num_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a rule made of some steps.
+
+    Attributes:
+        errors: (steps, batch, num_heads) distance from plain attention over its norm.
+        share_read: of all blocks, those that were read.
+    """
+
+    errors: Tensor
+    share_read: float
+
+
+class _Recorder(RunTimeTermination):
+    """Plain attention, which takes note of every query."""
+
+    def __init__(self, pot: MemoryPot) -> None:
+        super().__init__(pot, ArtConfig(), None)
+        self.steps: list[Step] = []
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        self.steps.append(Step(layer, query.clone(), keys.shape[2]))
+        return attention(query, keys, values, scale=scale)
+
+
+def record(session: Session, ids: Sequence[int]) -> list[Step]:
+    """Feed tokens one by one into a pot that has read what is before them; they stay in it."""
+    recorder = _Recorder(session.used_pot())
+    for token in ids:
+        session.decoder.forward(session.decoder.ids([token]), session.used_pot(), reading=recorder)
+    return recorder.steps
+
+
+def keys_values(pot: MemoryPot, step: Step) -> tuple[Tensor, Tensor]:
+    """What a step attends to, keys after RoPE and values, (batch, num_kv_heads, num_slots, head_dim) each."""
+    return pot.rotated[step.layer][:, :, : step.num_slots], pot.values[step.layer][:, :, : step.num_slots]
+
+
+def read_again(session: Session, steps: Sequence[Step], config: ArtConfig, termination: Termination | None) -> Reading:
+    """Attend with another rule, and compare with plain attention."""
+    pot, scale = session.used_pot(), session.decoder.parts.scale
+    reading = RunTimeTermination(pot, config, termination)
+    errors, num_read, num_held = [], 0, 0
+    for step in steps:
+        keys, values = keys_values(pot, step)
+        expected = attention(step.query, keys, values, scale=scale)
+        order = reading.order(step.layer, step.num_slots)
+        out, blocks_read = decode_attention(
+            step.query,
+            keys,
+            values,
+            scale=scale,
+            block_size=config.block_size,
+            order=order,
+            termination=termination,
+        )
+        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).squeeze(-1))
+        num_read += int(blocks_read.sum())
+        num_held += order.shape[-1] * blocks_read.numel()
+    return Reading(torch.stack(errors), num_read / num_held)
+
+
+def grid() -> Iterator[Termination]:
+    """Rules from careful to careless."""
+    for patience in (1, 2, 3, 5):
+        for exponent in range(-16, -3):
+            yield Termination(tau=10 ** (exponent / 4), phi=1e-3, patience=patience, is_relative=True)

@@ -1,0 +1,77 @@
+"""Run-time termination of decode attention (ART, arXiv 2606.00024) over the pot: in which order, and until when.
+
+Distillation lays the slots of a layer out with the sinks and the most important first, so that importance-first reads
+are contiguous; what came since lies behind. Both are read from their better end: the newest block first, then the
+rest from the beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ondevice.config import ArtConfig
+from ondevice.events import BlocksRead
+from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.pot.memory_pot import MemoryPot
+
+DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=2, is_relative=True)
+PAPER = Termination()
+
+
+def termination_of(config: ArtConfig, calibrated: Termination | None) -> Termination:
+    """The rule: what the settings name, else what was calibrated for the model, else the default."""
+    rule = calibrated if calibrated is not None and calibrated.is_relative == config.is_relative else None
+    rule = rule or (DEFAULT if config.is_relative else PAPER)
+    named = {"tau": config.tau, "phi": config.phi, "patience": config.patience}
+    return replace(rule, **{name: value for name, value in named.items() if value is not None})
+
+
+class RunTimeTermination:
+    """Decode attention over one pot, and the account of what it read.
+
+    Args:
+        config: where and how to read.
+        termination: when to end; None: never.
+
+    Attributes:
+        blocks_read: (num_layers, num_kv_heads) int64, summed over tokens and sequences.
+        blocks_held: (num_layers,) int64, the blocks that there were for one head, likewise.
+    """
+
+    def __init__(self, pot: MemoryPot, config: ArtConfig, termination: Termination | None) -> None:
+        self.config, self.termination = config, termination
+        self._pot = pot
+        self.blocks_read = torch.zeros(pot.shape.num_layers, pot.shape.num_kv_heads, dtype=torch.int64)
+        self.blocks_held = torch.zeros(pot.shape.num_layers, dtype=torch.int64)
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """Attention of one token; shapes as for `decode_attention`."""
+        size = self.config.block_size
+        order = self.order(layer, keys.shape[2])
+        out, blocks_read = decode_attention(
+            query, keys, values, scale=scale, block_size=size, order=order, termination=self.termination
+        )
+        self.blocks_read[layer] += blocks_read.sum(dim=0).cpu()
+        self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
+        return out
+
+    def account(self, num_tokens: int) -> BlocksRead:
+        """What was read for `num_tokens` tokens."""
+        return BlocksRead(num_tokens, self.blocks_read.numpy().copy(), self.blocks_held.numpy().copy())
+
+    def order(self, layer: int, num_slots: int) -> Tensor:
+        """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""
+        num_ranked = self._pot.num_ranked[layer] if self.config.traversal == "importance" else 0
+        return _order(-(-num_slots // self.config.block_size), num_ranked // self.config.block_size)
+
+
+@lru_cache(maxsize=256)
+def _order(num_blocks: int, num_ranked: int) -> Tensor:
+    """The sinks, then the blocks from the last one back to those ranked by importance, then these."""
+    num_ranked = max(num_ranked, 1)
+    newest = range(num_blocks - 1, num_ranked - 1, -1)
+    return torch.tensor([0, *newest, *range(1, num_ranked)], dtype=torch.int32)[None, None]
