@@ -183,8 +183,11 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         part = tl.arange(0, PADDED_SPLITS)
         theirs = progress_ptr + (part[:, None] * ROWS + rows[None, :]) * 2
         is_theirs = ((part < SPLITS) & (part != split))[:, None] & (rows < ROWS)[None, :]
-        mass = maximum  # its logarithm
         is_probed = (dim % PROBE_STRIDE == 0)[None, :]
+        # After the block before: the partial output where it is probed, its norm, and the logarithm of its mass.
+        before = tl.where(is_probed, out, 0.0)
+        old_norm = total
+        mass = maximum
         step = split
         num_stable = split * 0
         is_raised = split * 0
@@ -199,7 +202,6 @@ def _read_kernel(  # type: ignore[no-untyped-def]
             block = num_steps - 1 - step
             if HAS_ORDER:
                 block = tl.load(order_ptr + step)
-            before = tl.where(is_probed, out / tl.where(total > 0, total, 1.0)[:, None], 0.0)
             for start in range(0, BLOCK_SIZE, TILE):
                 maximum, total, out = _read_tile(
                     block,
@@ -228,9 +230,11 @@ def _read_kernel(  # type: ignore[no-untyped-def]
             now = tl.where(is_probed, out / tl.where(total > 0, total, 1.0)[:, None], 0.0)
             moved = tl.sqrt(tl.sum((now - before) * (now - before), axis=1))
             norm = tl.sqrt(tl.sum(now * now, axis=1))
-            product = norm * tl.sqrt(tl.sum(before * before, axis=1))
+            product = norm * old_norm
             cosine = tl.sum(now * before, axis=1) / tl.where(product > 0, product, 1.0)
             turned = tl.where(product > 0, 1.0 - cosine, tl.where(moved > 0, 1.0, 0.0))
+            before = now
+            old_norm = norm
             if SPLITS > 1:
                 new_mass = tl.where(total > 0, maximum + tl.log(tl.where(total > 0, total, 1.0)), float("-inf"))
                 tl.store(mine, new_mass, mask=rows < ROWS)
