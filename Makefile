@@ -22,13 +22,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit browser bench screenshots clean
+.PHONY: help app setup test lint unit browser bench gpu-check screenshots clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
 	@echo 'make test         lint, types, unit tests, browser tests'
 	@echo 'make lint         formatting, lint and types only'
 	@echo 'make bench        measure, and write bench/results and docs/results'
+	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
 	@echo 'make screenshots  take the pictures of the README'
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make clean        remove what the set-up made here'
@@ -77,6 +78,11 @@ bench: setup
 	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out bench/results/equip_$$part.json; done
 	$(BIN)/ondevice bench slim --out bench/results/slim.json
 	$(BIN)/ondevice results
+
+# With the torch that is there, and what came with it: such a machine often has no network to set anything up from.
+gpu-check:
+	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
+	$(PYTHON) scripts/from-checkout ondevice.bench.gpu_check --out bench/results/gpu.json $(ARGS)
 
 screenshots: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium

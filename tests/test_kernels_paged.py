@@ -8,7 +8,7 @@ from ondevice.kernels.attention import attention
 from ondevice.kernels.paged_attention import paged_attention_ref
 from ondevice.kernels.paged_update import gather_blocks, replace_paged_slots_ref
 
-from tests.paged_inputs import paged_inputs, scattered_tables
+from ondevice.bench.paged_inputs import paged_inputs, scattered_tables
 
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 # lengths, (num_heads, num_kv_heads), head_dim, block_size

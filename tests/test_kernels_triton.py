@@ -19,5 +19,5 @@ def test_kernels_equal_their_references(interpreted):
         pytest.skip("there is no CUDA device")
     command = [sys.executable, "-m", "pytest", "-q", "tests/triton_comparison.py"]
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted))}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr

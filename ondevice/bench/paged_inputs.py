@@ -1,10 +1,11 @@
-"""Random paged storage for the tests of the paged kernels."""
+"""Random paged storage, for tests and checks of the paged kernels."""
 
 from __future__ import annotations
 
 import torch
-from ondevice.kernels.paged_update import NO_BLOCK
 from torch import Tensor
+
+from ondevice.kernels.paged_update import NO_BLOCK
 
 
 def scattered_tables(num_slots: list[int], block_size: int, spare: int = 3) -> tuple[Tensor, int]:
