@@ -5,7 +5,7 @@ They are recorded once, and read again with any rule of run-time termination.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,10 +88,3 @@ def read_again(session: Session, steps: Sequence[Step], config: ArtConfig, termi
         num_read += int(blocks_read.sum())
         num_held += order.shape[-1] * blocks_read.numel()
     return Reading(torch.stack(errors), num_read / num_held)
-
-
-def grid() -> Iterator[Termination]:
-    """Rules from careful to careless."""
-    for patience in (1, 2, 3, 5):
-        for exponent in range(-16, -3):
-            yield Termination(tau=10 ** (exponent / 4), phi=1e-3, patience=patience, is_relative=True)

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "events", "config", "kernels", "assets", "rss"),
     ("documents", "model", "pot", "prefill"),
     ("answer", "session", "engine", "session_file", "revival", "telemetry"),
-    ("machine", "results", "contender", "tables", "charts", "pages"),
+    ("machine", "results", "contender", "decode_steps", "tables", "charts", "pages"),
     ("bench", "evaluation"),
     ("ui",),
     ("cli",),

@@ -15,6 +15,7 @@ from ondevice.bench.reference import synchronize
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.rope import signed_sine
 from ondevice.model.decoder import Decoder
+from ondevice.model.layer import finish, project_heads
 from ondevice.pot.memory_pot import MemoryPot
 
 _NUM_SINKS = 4  # slots that are never overwritten
@@ -54,12 +55,12 @@ class StaticStep:
         cos, sin = decoder.parts.rotary(hidden, self._position)
         cos, sin = cos[:, None], signed_sine(sin)[:, None]
         for index, layer in enumerate(decoder.parts.layers):
-            query, keys, rotated, values = decoder._project(layer, hidden, cos, sin)
+            query, keys, rotated, values = project_heads(decoder.parts, layer, hidden, cos, sin)
             seen_keys, seen_values = pot.rotated[index], pot.values[index]
             for buffer, new in ((pot.keys[index], keys), (seen_values, values), (seen_keys, rotated)):
                 buffer.index_copy_(2, self._slot, new)
             out, _ = self._attend(query, seen_keys, seen_values)
-            hidden = decoder._finish(layer, hidden, out)
+            hidden = finish(layer, hidden, out)
         logits = decoder.logits(decoder.parts.norm(hidden)[:, -1])
         self._token.copy_(logits.argmax(dim=-1, keepdim=True))
         self._position.add_(1)

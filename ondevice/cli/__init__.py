@@ -12,7 +12,7 @@ from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.bench import decode, equip, ingest, slim
 from ondevice.cli.doctor import doctor
-from ondevice.cli.evaluate import passkey, recall, slim_curve
+from ondevice.cli.evaluate import calibrate, passkey, recall, slim_curve
 from ondevice.cli.fetch import fetch
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
@@ -31,6 +31,7 @@ app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
 app.add_typer(evaluations, name="eval")
 evaluations.command("passkey")(takes_options(passkey))
+app.command()(takes_options(calibrate))
 evaluations.command("recall")(takes_options(recall))
 evaluations.command("slim-curve")(takes_options(slim_curve))
 app.add_typer(benchmarks, name="bench")

@@ -120,6 +120,34 @@ def slim_curve(
         finish(replace(result, rows=rows_of(points, engine.config)), out_file, as_json)
 
 
+def calibrate(
+    options: PotOptions,
+    text: Annotated[Path, typer.Option(help="What to read: a text like those that will be read.")],
+    error: Annotated[float, typer.Option(help="Relative error of a head's output that 99 of 100 may reach.")] = 0.05,
+    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.")] = 8192,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+) -> None:
+    """Find the thresholds of --art that read least at a given error, and keep them beside the model."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.source import beginning
+        from ondevice.cli.opening import open_document
+        from ondevice.evaluation.calibrate import best, rows_of, run_calibration, summary_of
+        from ondevice.evaluation.recall import recall_config
+        from ondevice.model.calibration import store
+
+        engine = load_engine(recall_config(options.config()), display)
+        document = open_document(str(text), False, display)
+        if tokens is not None:
+            document = beginning(document, tokens, engine.loaded.tokenizer)
+        result = begin(engine)
+        trials = list(run_calibration(engine, document))
+        chosen = best(trials, error)
+        store(engine.loaded.fingerprint, chosen.termination)
+        finish(replace(result, rows=rows_of(trials), summary=summary_of(chosen)), out_file, as_json)
+        say(f"--art takes these thresholds from now on; {1 - chosen.share_read:.0%} of the blocks were not read.")
+
+
 def _run(engine: Engine, cases: tuple[Case, ...], out_file: Path | None, display: ProgressDisplay) -> Result:
     from ondevice.evaluation.run_passkey import Trial, add_trial, run_passkey, still_to_do
     from ondevice.results import write_result

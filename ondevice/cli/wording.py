@@ -43,6 +43,8 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
         copying = telemetry.offload_hidden_seconds + telemetry.stage_seconds["offload"]
         hidden = f", {telemetry.offload_hidden_seconds / copying:.0%} of the copying hidden" if copying else ""
         parts.append(f"{held:,} tokens in the host tier, {size}{hidden}")
+    if answer.share_read < 1:
+        parts.append(f"{answer.share_read:.0%} of the pot read for a token")
     parts.append(f"peak memory {megabytes(peak_rss_bytes())}")
     parts.append(f"first token {answer.ttft_seconds:.2f} s")
     if telemetry.decode_tokens_per_second:

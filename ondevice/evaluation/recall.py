@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ondevice.config import EngineConfig, GenerationConfig
@@ -20,6 +21,7 @@ from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice.model.decoder import Decoder
+from ondevice.model.termination import RunTimeTermination
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
 from ondevice.results import Row, row
@@ -92,7 +94,7 @@ def pot_loss(session: Session, start: int) -> float:
     ids = session.decoder.ids(session.opened_tokens().ids(start, start + SPAN_TOKENS))
     undo = UndoLog(session.used_pot())
     revive(session, ids[:, :CUE_TOKENS], undo, num_free=SPAN_TOKENS)
-    return _loss(session.decoder, session.used_pot(), ids, undo)
+    return _loss(session.decoder, session.used_pot(), ids, undo, session.new_reading())
 
 
 def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
@@ -133,9 +135,15 @@ def _fill(decoder: Decoder, pot: MemoryPot, ids: Sequence[int]) -> None:
         decoder.forward(decoder.ids(ids[start : start + _STEP]), pot)
 
 
-def _loss(decoder: Decoder, pot: MemoryPot, ids: Tensor, undo: UndoLog) -> float:
-    """Mean cross-entropy in nats of the tokens behind the cue; `undo` then rewinds the pot."""
-    hidden = decoder.forward(ids, pot).hidden_states
+def _loss(
+    decoder: Decoder, pot: MemoryPot, ids: Tensor, undo: UndoLog, reading: RunTimeTermination | None = None
+) -> float:
+    """Mean cross-entropy in nats of the tokens behind the cue; `undo` then rewinds the pot.
+
+    With `reading` the tokens behind the cue come one by one, as in an answer.
+    """
+    parts = [ids] if reading is None else [ids[:, :CUE_TOKENS], *ids[:, CUE_TOKENS:].split(1, dim=1)]
+    hidden = torch.cat([decoder.forward(part, pot, reading=reading).hidden_states for part in parts], dim=1)
     loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], ids[:, CUE_TOKENS:]).mean())
     undo.rewind()
     return loss

@@ -45,8 +45,11 @@ class RunTimeTermination:
     def __init__(self, pot: MemoryPot, config: ArtConfig, termination: Termination | None) -> None:
         self.config, self.termination = config, termination
         self._pot = pot
-        self.blocks_read = torch.zeros(pot.shape.num_layers, pot.shape.num_kv_heads, dtype=torch.int64)
-        self.blocks_held = torch.zeros(pot.shape.num_layers, dtype=torch.int64)
+        # Where the pot is: a number that came to the host for every layer would hold the device up.
+        self._device = pot.positions.device
+        heads = (pot.shape.num_layers, pot.shape.num_kv_heads)
+        self.blocks_read = torch.zeros(heads, dtype=torch.int64, device=self._device)
+        self.blocks_held = torch.zeros(heads[0], dtype=torch.int64)
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Attention of one token; shapes as for `decode_attention`."""
@@ -55,23 +58,23 @@ class RunTimeTermination:
         out, blocks_read = decode_attention(
             query, keys, values, scale=scale, block_size=size, order=order, termination=self.termination
         )
-        self.blocks_read[layer] += blocks_read.sum(dim=0).cpu()
+        self.blocks_read[layer] += blocks_read.sum(dim=0)
         self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
         return out
 
     def account(self, num_tokens: int) -> BlocksRead:
         """What was read for `num_tokens` tokens."""
-        return BlocksRead(num_tokens, self.blocks_read.numpy().copy(), self.blocks_held.numpy().copy())
+        return BlocksRead(num_tokens, self.blocks_read.cpu().numpy().copy(), self.blocks_held.numpy().copy())
 
     def order(self, layer: int, num_slots: int) -> Tensor:
         """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""
         num_ranked = self._pot.num_ranked[layer] if self.config.traversal == "importance" else 0
-        return _order(-(-num_slots // self.config.block_size), num_ranked // self.config.block_size)
+        return _order(-(-num_slots // self.config.block_size), num_ranked // self.config.block_size, self._device)
 
 
 @lru_cache(maxsize=256)
-def _order(num_blocks: int, num_ranked: int) -> Tensor:
+def _order(num_blocks: int, num_ranked: int, device: torch.device) -> Tensor:
     """The sinks, then the blocks from the last one back to those ranked by importance, then these."""
     num_ranked = max(num_ranked, 1)
     newest = range(num_blocks - 1, num_ranked - 1, -1)
-    return torch.tensor([0, *newest, *range(1, num_ranked)], dtype=torch.int32)[None, None]
+    return torch.tensor([0, *newest, *range(1, num_ranked)], dtype=torch.int32, device=device)[None, None]
