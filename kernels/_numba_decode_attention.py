@@ -9,6 +9,7 @@ reads whole heads as long as there are any left, then helps with those that othe
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from ondevice.kernels._numba_tiles import (
     scores_of_tile,
     set_to,
     soften,
+    wait_for,
     weigh,
     write_integer,
     write_number,
@@ -46,7 +48,7 @@ _OVER = 1 << 40  # merged blocks of a head that nobody needs to read any more
 _NO_WINDOW = (1 << 31) - 1
 # What the kernel is told: addresses and strides in bytes, and counts; then numbers.
 _INTEGERS = (
-    "query keys values out blocks_read memory num_heads num_kv_heads num_rows num_queries num_slots block_size "
+    "query keys values out blocks_read memory num_heads num_kv_heads num_queries num_slots block_size "
     "head_bytes thread_bytes row_bytes row_lanes key_batch key_head key_stride value_batch value_head value_stride "
     "order order_batch order_head positions positions_batch positions_head query_positions window probes"
 ).split()
@@ -98,7 +100,6 @@ def attend(
         memory.data_ptr(),
         batch * num_kv_heads,
         num_kv_heads,
-        num_rows,
         num_queries,
         num_slots,
         block_size,
@@ -116,7 +117,7 @@ def attend(
         scale,
         *_rule(termination),
     )
-    work = _compiled(head_dim, BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32)
+    work = _compiled(num_rows, head_dim, BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32)
     _gomp().GOMP_parallel(work, call, num_threads, 0)
     return out.to(dtype), blocks_read
 
@@ -124,7 +125,7 @@ def attend(
 def _rule(termination: Termination | None) -> tuple[float, float, float]:
     """A negative `tau` is relative."""
     if termination is None:
-        return 0.0, 0.0, 0.0
+        return 0.0, 0.0, math.inf
     return (-termination.tau if termination.is_relative else termination.tau), 1 - termination.phi, termination.patience
 
 
@@ -156,12 +157,12 @@ def _gomp() -> Any:
 
 
 @cache
-def _compiled(head_dim: int, kind: int) -> ctypes.c_void_p:
+def _compiled(num_rows: int, head_dim: int, kind: int) -> ctypes.c_void_p:
     """The address of the kernel, one for each size of head and kind of storage."""
 
     @cfunc(types.void(types.voidptr), cache=True)
     def work(call):
-        _work(carray(call, 1, _CALL)[0], head_dim, kind)
+        _work(carray(call, 1, _CALL)[0], num_rows, head_dim, kind)
 
     _KEPT.append(work)
     return ctypes.c_void_p(work.address)
@@ -170,77 +171,88 @@ def _compiled(head_dim: int, kind: int) -> ctypes.c_void_p:
 _KEPT: list[Any] = []
 
 
-@njit
+_jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by the kernel alone
+
+
+@_jit
 def _vector_bytes(head_dim):
     """Of a row in scratch memory: whole vectors."""
     return 4 * LANES * -(-head_dim // LANES)
 
 
-@njit
-def _work(call, head_dim, kind):
+@_jit
+def _work(call, num_rows, head_dim, kind):
     """One thread: whole heads first, then what others have begun."""
-    literally(head_dim), literally(kind)
+    literally(num_rows), literally(head_dim), literally(kind)
     memory, num_heads = call.memory, call.num_heads
     thread = draw(memory)
     scratch = memory + 2 * _LINE + num_heads * call.head_bytes + thread * call.thread_bytes
-    while True:
+    num_helped = 0
+    while num_helped < num_heads:
         head = draw(memory + _LINE)
         if head >= num_heads:
-            break
-        _read_head(call, head, scratch, head_dim, kind)
-    for i in range(num_heads):
-        _read_head(call, (thread + i) % num_heads, scratch, head_dim, kind)
+            num_helped += 1
+            head = (thread + num_helped) % num_heads
+        _read_head(call, head, scratch, num_rows, head_dim, kind)
 
 
-@njit
-def _read_head(call, head, scratch, head_dim, kind):
+@_jit
+def _read_head(call, head, scratch, num_rows, head_dim, kind):
     """Read blocks of one KV head, alone or among others, until none is left or reading has ended."""
-    literally(head_dim), literally(kind)
-    num_kv_heads, num_rows, num_slots, block_size = call.num_kv_heads, call.num_rows, call.num_slots, call.block_size
-    row, kv_head = head // num_kv_heads, head % num_kv_heads
-    num_blocks = -(-num_slots // block_size)
+    literally(num_rows), literally(head_dim), literally(kind)
+    row, kv_head = head // call.num_kv_heads, head % call.num_kv_heads
+    num_blocks = -(-call.num_slots // call.block_size)
     order = call.order + row * call.order_batch + kv_head * call.order_head if call.order != 0 else 0
-    is_watched, patience = call.probes != 0, call.patience
     merged = call.memory + 2 * _LINE + head * call.head_bytes
     begun, num_stable = merged + _LINE, merged + 8
-    blocks_read = call.blocks_read + 4 * head
+    has_ended = False
     while True:
-        i = draw(begun)
-        if i >= num_blocks:
+        if not has_ended:
+            i = draw(begun)
+            if i >= num_blocks:
+                return
+            block = read_integer(order + 4 * i) if order != 0 else num_blocks - 1 - i
+        _read_block(call, row, kv_head, block, scratch, num_rows, head_dim, kind)
+        if not has_ended:
+            wait_for(merged, i)
+            if look_at(merged) != i:
+                return
+        is_stable = _merge(call, head, i, scratch, num_rows, head_dim, kind)
+        write_integer(call.blocks_read + 4 * head, i + 1)
+        if has_ended:
+            set_to(merged, _OVER)
             return
-        block = read_integer(order + 4 * i) if order != 0 else num_blocks - 1 - i
-        _read_block(call, row, kv_head, block, scratch, head_dim, kind)
-        while look_at(merged) < i:
-            pass
-        if look_at(merged) != i:
-            return
-        write_integer(blocks_read, i + 1)
-        is_stable = _merge(call, head, i, scratch, head_dim, kind)
-        if is_watched:
-            stable = read_integer(num_stable) + 1 if is_stable else 0
-            write_integer(num_stable, stable)
-            if stable >= patience:
-                set_to(begun, num_blocks)
-                if order == 0:
-                    needs_sinks = i + 1 < num_blocks
-                else:
-                    needs_sinks = False
-                    for j in range(i + 1, num_blocks):
-                        needs_sinks = needs_sinks or read_integer(order + 4 * j) == 0
-                if needs_sinks:
-                    _read_block(call, row, kv_head, 0, scratch, head_dim, kind)
-                    _merge(call, head, i + 1, scratch, head_dim, kind)
-                    write_integer(blocks_read, i + 2)
+        stable = read_integer(num_stable) + 1 if is_stable else 0
+        write_integer(num_stable, stable)
+        i += 1
+        if stable >= call.patience:
+            # What others have begun is not taken in any more: here reading ends, but for the sinks.
+            set_to(begun, num_blocks)
+            has_ended = True
+            block = 0
+            if not _is_ahead(order, i, num_blocks):
                 set_to(merged, _OVER)
                 return
-        set_to(merged, i + 1)
+        else:
+            set_to(merged, i)
 
 
-@njit
-def _read_block(call, row, kv_head, block, scratch, head_dim, kind):
+@_jit
+def _is_ahead(order, i, num_blocks):
+    """Whether block 0 is still to be read after i blocks."""
+    if order == 0:
+        return i < num_blocks
+    for j in range(i, num_blocks):
+        if read_integer(order + 4 * j) == 0:
+            return True
+    return False
+
+
+@_jit
+def _read_block(call, row, kv_head, block, scratch, num_rows, head_dim, kind):
     """The softmax over one block by itself: maxima, totals and weighted values of all rows, into the scratch memory."""
-    literally(head_dim), literally(kind)
-    num_rows, num_queries, num_slots, block_size = call.num_rows, call.num_queries, call.num_slots, call.block_size
+    literally(num_rows), literally(head_dim), literally(kind)
+    num_queries, num_slots, block_size = call.num_queries, call.num_slots, call.block_size
     row_bytes, row_lanes = call.row_bytes, call.row_lanes
     key_stride, value_stride = call.key_stride, call.value_stride
     start = block * block_size
@@ -265,11 +277,12 @@ def _read_block(call, row, kv_head, block, scratch, head_dim, kind):
                 row_bytes,
                 scale,
                 min(TILE_ROWS, num_rows - at),
+                num_rows,
                 head_dim,
                 kind,
             )
     if call.positions != 0:
-        _hide_positions(call, row, kv_head, start, num_here, scores)
+        _hide_positions(call, row, kv_head, start, num_here, scores, num_rows)
     elif num_queries > 1:
         for at in range(num_rows):
             limit = min(num_here, num_slots - num_queries + at % num_queries + 1 - start)
@@ -289,15 +302,16 @@ def _read_block(call, row, kv_head, block, scratch, head_dim, kind):
             num_here,
             out + _vector_bytes(head_dim) * at,
             min(TILE_ROWS, num_rows - at),
+            num_rows,
             head_dim,
             kind,
         )
 
 
-@njit
-def _hide_positions(call, row, kv_head, start, num_here, scores):
+@_jit
+def _hide_positions(call, row, kv_head, start, num_here, scores, num_rows):
     """-inf for slots that a query does not see, and behind the block's last."""
-    num_rows, num_queries, row_bytes = call.num_rows, call.num_queries, call.row_bytes
+    num_queries, row_bytes = call.num_queries, call.row_bytes
     positions = call.positions + row * call.positions_batch + kv_head * call.positions_head + 4 * start
     for at in range(num_rows):
         query_position = read_integer(call.query_positions + 4 * (at % num_queries))
@@ -307,11 +321,11 @@ def _hide_positions(call, row, kv_head, start, num_here, scores):
             hide_from(tile, num_here - first)
 
 
-@njit
-def _merge(call, head, i, scratch, head_dim, kind):
+@_jit
+def _merge(call, head, i, scratch, num_rows, head_dim, kind):
     """Take the block in the scratch memory into the head's output, as the i-th; whether it has left that as it was."""
-    literally(head_dim), literally(kind)
-    num_rows, row_bytes, row_lanes, probes = call.num_rows, call.row_bytes, call.row_lanes, call.probes
+    literally(num_rows), literally(head_dim), literally(kind)
+    row_bytes, row_lanes, probes = call.row_bytes, call.row_lanes, call.probes
     maxima = call.memory + 2 * _LINE + head * call.head_bytes + 2 * _LINE
     totals, norms = maxima + row_lanes, maxima + 2 * row_lanes
     out = call.out + 4 * head_dim * num_rows * head
@@ -332,9 +346,9 @@ def _merge(call, head, i, scratch, head_dim, kind):
         num_here = min(TILE_ROWS, num_rows - at)
         out_rows, block_rows = out + 4 * head_dim * at, block + _vector_bytes(head_dim) * at
         if probes == 0:
-            merge_rows(out_rows, block_rows, kept + 4 * at, added + 4 * at, probes, measures, num_here, head_dim, 0)
+            merge_rows(out_rows, block_rows, kept + 4 * at, added + 4 * at, probes, measures, num_here, num_rows, head_dim, 0)
             continue
-        merge_rows(out_rows, block_rows, kept + 4 * at, added + 4 * at, probes, measures, num_here, head_dim, 1)
+        merge_rows(out_rows, block_rows, kept + 4 * at, added + 4 * at, probes, measures, num_here, num_rows, head_dim, 1)
         for j in range(num_here):
             norm = norms + 4 * (at + j)
             moved, now, product = (
@@ -348,7 +362,7 @@ def _merge(call, head, i, scratch, head_dim, kind):
     return is_stable
 
 
-@njit
+@_jit
 def _has_stood_still(moved, now, before, product, call):
     """Equation 4 of one row, on squared norms: no roots, and no division."""
     tau, cosine = call.tau, call.cosine

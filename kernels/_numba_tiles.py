@@ -25,6 +25,8 @@ FLOAT32, BFLOAT16 = 0, 1  # what keys and values are stored as
 _I1, _I16, _I32, _I64, _F32 = ir.IntType(1), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_F32, LANES)
 _INTEGERS = ir.VectorType(_I32, LANES)
+_SPINS = 2000
+_CAN_YIELD = bool(llvm.address_of_symbol("sched_yield"))  # POSIX
 _LOG2_E = 1.44269504088896341
 _LN_2_HIGH, _LN_2_LOW = 0.693359375, -2.12194440e-4
 # Cephes, expf: exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2
@@ -177,7 +179,8 @@ def _intrinsic(
 ) -> Callable[[Emitter], Any]:
     """A function of integers, then of so many float32 numbers, then of so many literals, as code.
 
-    Where it `has_rows`, a number of rows up to TILE_ROWS precedes the literals, and each has code of its own.
+    Where it `has_rows`, it works on up to TILE_ROWS rows. The argument before the literals says on how many, the first
+    literal how many there are in all: the two numbers that occur, of whole tiles and of the last, have code each.
     """
 
     def decorate(emit: Emitter) -> Any:
@@ -191,9 +194,9 @@ def _intrinsic(
                 if not has_rows:
                     value = emit(b, *values[:end], *literals)
                     return context.get_dummy_value() if value is None else value
-                for num_rows in range(1, TILE_ROWS + 1):
-                    with b.if_then(b.icmp_signed("==", values[end], ir.Constant(_I64, num_rows))):
-                        emit(b, *values[:end], num_rows, *literals)
+                for num_here in {min(literals[0], TILE_ROWS), literals[0] % TILE_ROWS} - {0}:
+                    with b.if_then(b.icmp_signed("==", values[end], ir.Constant(_I64, num_here))):
+                        emit(b, *values[:end], num_here, *literals)
                 return context.get_dummy_value()
 
             return result(*plain, *args[num_plain:]), code
@@ -208,7 +211,7 @@ def _intrinsic(
 # --- what the kernel calls --------------------------------------------------------------------------------------
 
 
-@_intrinsic(num_numbers=1, num_literals=2, has_rows=True)
+@_intrinsic(num_numbers=1, num_literals=3, has_rows=True)
 def scores_of_tile(
     b: ir.IRBuilder,
     query: ir.Value,
@@ -218,25 +221,26 @@ def scores_of_tile(
     scores: ir.Value,
     row_stride: ir.Value,
     scale: ir.Value,
+    num_here: int,
     num_rows: int,
     head_dim: int,
     kind: int,
 ) -> None:
     """scores[row, 0:LANES] = scale * query[row] . keys[slot]; slots behind `last` repeat it. Strides are in bytes."""
     chunks = [(4 * at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
-    queries = [[_load(b, query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_rows)]
-    products: list[list[ir.Value]] = [[] for _ in range(num_rows)]
+    queries = [[_load(b, query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_here)]
+    products: list[list[ir.Value]] = [[] for _ in range(num_here)]
     for slot in range(LANES):
         index = ir.Constant(_I64, slot)
         clipped = b.select(b.icmp_signed("<", index, last), index, last)
         key = b.add(keys, b.mul(clipped, key_stride))
         parts = [_load(b, key, at if kind == FLOAT32 else at // 2, lanes, kind) for at, lanes in chunks]
-        for row in range(num_rows):
+        for row in range(num_here):
             product = b.fmul(queries[row][0], parts[0])
             for part, number in zip(parts[1:], queries[row][1:], strict=True):
                 product = _fma(b, part, number, product)
             products[row].append(product)
-    for row in range(num_rows):
+    for row in range(num_here):
         sums = b.fmul(_sums(b, products[row]), _splat(b, scale))
         _store(b, sums, b.add(scores, b.mul(row_stride, ir.Constant(_I64, row))))
 
@@ -287,7 +291,7 @@ def soften(b: ir.IRBuilder, scores: ir.Value, num_tiles: ir.Value, maximum: ir.V
     b.store(_across(b, b.load(state), ir.IRBuilder.fadd), b.inttoptr(total, _F32.as_pointer()))
 
 
-@_intrinsic(num_literals=2, has_rows=True)
+@_intrinsic(num_literals=3, has_rows=True)
 def weigh(
     b: ir.IRBuilder,
     weights: ir.Value,
@@ -296,15 +300,16 @@ def weigh(
     value_stride: ir.Value,
     num_slots: ir.Value,
     out: ir.Value,
+    num_here: int,
     num_rows: int,
     head_dim: int,
     kind: int,
 ) -> None:
     """out[row] = sum over the slots of weights[row, slot] * values[slot], in rows of whole vectors."""
     chunks = [(at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
-    num_passes = -(-num_rows * len(chunks) // _ACCUMULATORS)
+    num_passes = -(-num_here * len(chunks) // _ACCUMULATORS)
     size = -(-len(chunks) // num_passes)
-    rows = [b.add(weights, b.mul(row_stride, ir.Constant(_I64, row))) for row in range(num_rows)]
+    rows = [b.add(weights, b.mul(row_stride, ir.Constant(_I64, row))) for row in range(num_here)]
     for first in range(0, len(chunks), size):
         some = chunks[first : first + size]
         sums = [[cgutils.alloca_once(b, _VECTOR) for _ in some] for _ in rows]
@@ -348,7 +353,7 @@ def merge_totals(
     _store(b, b.fmul(block, share), added)
 
 
-@_intrinsic(num_literals=2, has_rows=True)
+@_intrinsic(num_literals=3, has_rows=True)
 def merge_rows(
     b: ir.IRBuilder,
     out: ir.Value,
@@ -357,6 +362,7 @@ def merge_rows(
     added: ir.Value,
     probes: ir.Value,
     measures: ir.Value,
+    num_here: int,
     num_rows: int,
     head_dim: int,
     is_watched: bool,
@@ -367,7 +373,7 @@ def merge_rows(
     of the new with the old, in measures[0:3] of every row.
     """
     sums = []
-    for row in range(num_rows):
+    for row in range(num_here):
         factors = [b.load(_pointer(b, x, 4 * row, _F32), align=4) for x in (kept, added)]
         keep, add = (_splat(b, factor) for factor in factors)
         row_sums = [_constant(0.0)] * 3
@@ -425,3 +431,29 @@ def look_at(b: ir.IRBuilder, counter: ir.Value) -> ir.Value:
 @_intrinsic()
 def set_to(b: ir.IRBuilder, counter: ir.Value, number: ir.Value) -> None:
     b.store_atomic(number, b.inttoptr(counter, _I64.as_pointer()), ordering="release", align=8)
+
+
+@_intrinsic()
+def wait_for(b: ir.IRBuilder, counter: ir.Value, number: ir.Value) -> None:
+    """Wait until an int64 that another thread sets is not below `number`.
+
+    That takes no longer than a block, unless the other thread has lost its core: then this one offers its own.
+    """
+    spins = cgutils.alloca_once_value(b, ir.Constant(_I64, 0))
+    loop, done = b.append_basic_block("wait"), b.append_basic_block("reached")
+    yielding = b.append_basic_block("yield")
+    again = b.append_basic_block("again")
+    b.branch(loop)
+    b.position_at_end(loop)
+    seen = b.load_atomic(b.inttoptr(counter, _I64.as_pointer()), ordering="acquire", align=8)
+    spin = b.add(b.load(spins), ir.Constant(_I64, 1))
+    b.store(spin, spins)
+    b.cbranch(b.icmp_signed(">=", seen, number), done, again)
+    b.position_at_end(again)
+    is_long = b.icmp_unsigned(">", spin, ir.Constant(_I64, _SPINS))
+    b.cbranch(b.and_(is_long, ir.Constant(_I1, _CAN_YIELD)), yielding, loop)
+    b.position_at_end(yielding)
+    if _CAN_YIELD:
+        _call(b, "sched_yield", _I32, [])
+    b.branch(loop)
+    b.position_at_end(done)
