@@ -133,11 +133,11 @@ def _add_interleaved(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None = None, *,
     """One step of `_sums`: halves of x and of y are added, in pieces that shuffle cheaply (unpack, 128-bit lanes)."""
     if width == 1:
         pick = [(lane, lane, lane + 1, lane + 1) for lane in range(0, LANES, 4)]
-        low, high = [p for p in pick], [tuple(i + 2 for i in p) for p in pick]
+        low, high = pick, [tuple(i + 2 for i in p) for p in pick]
         sides = (0, 1, 0, 1)
     elif width == 2:
         pick = [(lane, lane + 1, lane, lane + 1) for lane in range(0, LANES, 4)]
-        low, high = [p for p in pick], [tuple(i + 2 for i in p) for p in pick]
+        low, high = pick, [tuple(i + 2 for i in p) for p in pick]
         sides = (0, 0, 1, 1)
     else:
         return _add_chunks(b, x, y, is_last=width * 2 == LANES)
