@@ -152,13 +152,16 @@ def test_cpu_respects_positions_and_windows(shape, block_size, window, rule):
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
 def test_cpu_ends_in_the_same_place_with_any_number_of_threads(num_threads):
     query, keys, values = inputs((1, 9, 3, 1, 1000, 64))
+    options = {"scale": 0.2, "block_size": 16, "termination": RULES[2]}
+    blocks_read = check_on_cpu(query, keys, values, **options)
+    out, _ = decode_attention(query, keys, values, **options)
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        for _ in range(5):
-            blocks_read = check_on_cpu(query, keys, values, scale=0.2, block_size=16, termination=RULES[2])
+        again = [decode_attention(query, keys, values, **options) for _ in range(20)]
     finally:
         torch.set_num_threads(before)
+    assert all(torch.equal(other, out) and torch.equal(blocks, blocks_read) for other, blocks in again)
     assert 2 < blocks_read.min() < 60
 
 
