@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # Within these layers parts are one piece of work in several files; in the others they stand apart.
 JOINED = {0, 1, 2, 3}
-KERNELS_MAY_IMPORT = {"torch", "triton", "numpy"}
+KERNELS_MAY_IMPORT = {"torch", "triton", "numpy", "numba", "llvmlite"}
 
 
 def part_of(module: str) -> str:
@@ -83,7 +83,14 @@ def test_kernels_know_only_torch() -> None:
         names = {name.split(".")[0] for name in imports(path)} - set(sys.stdlib_module_names)
         assert names <= KERNELS_MAY_IMPORT | {"ondevice"}, path.name
         assert all(name.startswith("ondevice.kernels") for name in imports(path) if name.startswith("ondevice"))
-        assert "triton" not in {name.split(".")[0] for name in imports(path, at_top_only=True)}, path.name
+        at_top = {name.split(".")[0] for name in imports(path, at_top_only=True)}
+        assert "triton" not in at_top, path.name
+        assert path.name.startswith("_numba") or not at_top & {"numba", "llvmlite"}, path.name
+
+
+def test_numba_is_not_loaded_before_it_compiles() -> None:
+    done = run("import sys, ondevice.kernels.decode_attention; sys.exit('numba' in sys.modules)")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

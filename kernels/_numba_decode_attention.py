@@ -1,0 +1,151 @@
+"""`decode_attention` on a CPU: what the compiled walk over the blocks is told, and the threads that it runs in."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from ondevice.kernels._numba_tiles import BFLOAT16, FLOAT32, LANES
+from ondevice.kernels._numba_walk import LINE_BYTES, PACKED, compiled, vector_bytes
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ondevice.kernels.decode_attention import Termination
+
+_NO_WINDOW = (1 << 31) - 1
+
+
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    scale: float,
+    block_size: int,
+    order: Tensor | None,
+    termination: Termination | None,
+    positions: Tensor | None,
+    query_positions: Tensor | None,
+    window: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Run the kernel; arguments as for `decode_attention`."""
+    batch, num_heads, num_queries, head_dim = query.shape
+    num_kv_heads, num_slots = keys.shape[1:3]
+    assert keys.dtype == values.dtype == query.dtype
+    assert keys.shape == values.shape
+    assert keys.stride(3) == values.stride(3) == 1
+    dtype = query.dtype
+    if dtype not in (torch.float32, torch.bfloat16):
+        keys, values = keys.float(), values.float()
+    query = query.float().contiguous()
+    out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
+    num_rows = num_heads // num_kv_heads * num_queries
+    num_threads = torch.get_num_threads()
+    # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
+    row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
+    head_bytes = _in_lines(2 * LINE_BYTES + 3 * row_lanes)
+    thread_bytes = _in_lines(num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 5 * row_lanes + 8 * LANES)
+    memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
+    memory = torch.zeros(memory_bytes, dtype=torch.uint8)
+    probes = None if termination is None else _probes(head_dim, termination.probe_stride)
+    size = keys.element_size()
+    call = PACKED.pack(
+        query.data_ptr(),
+        keys.data_ptr(),
+        values.data_ptr(),
+        out.data_ptr(),
+        blocks_read.data_ptr(),
+        memory.data_ptr(),
+        batch * num_kv_heads,
+        num_kv_heads,
+        num_queries,
+        num_slots,
+        block_size,
+        head_bytes,
+        thread_bytes,
+        row_bytes,
+        row_lanes,
+        *(stride * size for stride in keys.stride()[:3]),
+        *(stride * size for stride in values.stride()[:3]),
+        *_address_and_strides(order),
+        *_address_and_strides(positions if query_positions is not None else None),
+        0 if query_positions is None else query_positions.data_ptr(),
+        _NO_WINDOW if window is None else window,
+        0 if probes is None else probes.data_ptr(),
+        scale,
+        *_rule(termination),
+    )
+    kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
+    _run(_kernel(num_rows, head_dim, kind), call, num_threads)
+    return out.to(dtype), blocks_read
+
+
+def _rule(termination: Termination | None) -> tuple[float, float, float]:
+    """A negative `tau` is relative."""
+    if termination is None:
+        return 0.0, 0.0, math.inf
+    return (-termination.tau if termination.is_relative else termination.tau), 1 - termination.phi, termination.patience
+
+
+def _in_lines(num_bytes: int) -> int:
+    return -(-num_bytes // LINE_BYTES) * LINE_BYTES
+
+
+def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
+    """Of (batch or 1, num_kv_heads or 1, n) int32; a row that serves all has no stride."""
+    if tensor is None:
+        return 0, 0, 0
+    assert tensor.dtype == torch.int32
+    assert tensor.stride(2) == 1 or tensor.shape[2] == 1
+    batch_stride, head_stride = (4 * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
+    return tensor.data_ptr(), batch_stride, head_stride
+
+
+@cache
+def _probes(head_dim: int, stride: int) -> Tensor:
+    """1 for the numbers of a head that the detector looks at; whole vectors."""
+    probes = torch.zeros(vector_bytes.py_func(head_dim) // 4)
+    probes[:head_dim:stride] = 1.0
+    return probes
+
+
+@cache
+def _kernel(num_rows: int, head_dim: int, kind: int) -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled(num_rows, head_dim, kind).address)
+
+
+def _run(kernel: Any, call: bytes, num_threads: int) -> None:
+    """Run the kernel in that many threads, or in fewer: those that there are do all the work."""
+    fork = _openmp_fork()
+    if num_threads == 1:
+        kernel(call)
+    elif fork is not None:
+        fork(kernel, call, num_threads, 0)
+    else:
+        helpers = [_pool(num_threads - 1).submit(kernel, call) for _ in range(num_threads - 1)]
+        kernel(call)
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+
+
+@cache
+def _openmp_fork() -> Any:
+    """`GOMP_parallel` of the library whose threads torch works with; None where torch has none, or another.
+
+    A pool of our own would compete with torch's, whose threads go on spinning for a while after every operation.
+    """
+    fork = getattr(ctypes.CDLL(None), "GOMP_parallel", None) if sys.platform == "linux" else None
+    if fork is not None:
+        fork.argtypes, fork.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint), None
+    return fork
+
+
+@cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="attention")
