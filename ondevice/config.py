@@ -252,7 +252,7 @@ class ArtConfig:
     patience: int | None = None
     is_relative: bool = True
     traversal: Traversal = "importance"
-    block_size: int = 64
+    block_size: int = 128
 
     def __post_init__(self) -> None:
         _one_of("--art-order", self.traversal, Traversal)

@@ -22,7 +22,7 @@ from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, duration
 from ondevice.cli.terminal import printable
 from ondevice.cli.wording import missing_pages, ranges
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
@@ -319,13 +319,15 @@ def test_every_option_reaches_its_setting() -> None:
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, context_reset=False, sinks=2,
         adaptive_keep="64,200", step=100, decode_policy="h2o", key_rotation="on-read",
         slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
-        host_folder="tiers", bring_back=512, gamma=0.5,
+        host_folder="tiers", bring_back=512, gamma=0.5, look_every=8, read_on=False,
+        art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_relative=False, art_order="recency", art_block=64,
     )  # fmt: skip
     pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100, "h2o", "on-read")
     generation = GenerationConfig(9, 0.5, 0.9, False)
     slim = SlimConfig("3:50%", rarity=0.25, novelty="rarity")
-    tier = TierConfig(1_500_000_000, "stored", "tiers", 512, gamma=0.5)
-    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, generation)
+    tier = TierConfig(1_500_000_000, "stored", "tiers", 512, gamma=0.5, every=8, reads_on=False)
+    art = ArtConfig(True, 0.5, 0.25, 3, False, "recency", 64)
+    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, art, generation)
     assert options.config(AnswerOptions(9, 0.5, 0.9, False).config()) == expected
 
 

@@ -12,7 +12,7 @@ from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.bench import decode, equip, ingest, slim
 from ondevice.cli.doctor import doctor
-from ondevice.cli.evaluate import calibrate, passkey, recall, slim_curve
+from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve
 from ondevice.cli.fetch import fetch
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
@@ -31,14 +31,15 @@ app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
 app.add_typer(evaluations, name="eval")
 evaluations.command("passkey")(takes_options(passkey))
-app.command()(takes_options(calibrate))
 evaluations.command("recall")(takes_options(recall))
+evaluations.command("art-curve")(takes_options(art_curve))
 evaluations.command("slim-curve")(takes_options(slim_curve))
 app.add_typer(benchmarks, name="bench")
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))
 benchmarks.command("equip")(takes_options(equip))
 benchmarks.command("slim")(takes_options(slim))
+app.command("calibrate")(takes_options(calibrate))
 app.command("results")(results)
 app.command("fetch")(fetch)
 app.command("doctor")(doctor)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SCHEDULES = (
     "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
 )
+_TAUS = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2"
 
 
 def passkey(
@@ -118,6 +119,36 @@ def slim_curve(
                 f"{point.slim.schedule}: {point.speed_ratio:.2f} times as fast, {mean:.2f} nats", soft_wrap=True
             )
         finish(replace(result, rows=rows_of(points, engine.config)), out_file, as_json)
+
+
+def art_curve(
+    options: PotOptions,
+    text: Annotated[Path, typer.Option(help="The document to read and recall.")],
+    taus: Annotated[
+        str, typer.Option(help="Thresholds as for --art-tau.")
+    ] = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2",
+    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
+    spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+) -> None:
+    """How much of the pot rules of run-time termination leave unread, and how much of the text they lose."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.source import beginning
+        from ondevice.cli.opening import open_document
+        from ondevice.evaluation.art_curve import rows_of, run_art_curve
+        from ondevice.evaluation.recall import recall_config
+
+        engine = load_engine(recall_config(options.config()), display)
+        document = open_document(str(text), False, display)
+        if tokens is not None:
+            document = beginning(document, tokens, engine.loaded.tokenizer)
+        result, points = begin(engine), []
+        for point in run_art_curve(engine, document, numbers("--taus", taus, float), spans):
+            points.append(point)
+            mean = sum(point.losses) / len(point.losses)
+            out().print(f"{point.name}: {1 - point.share_read:.0%} not read, {mean:.3f} nats", soft_wrap=True)
+        finish(replace(result, rows=rows_of(points, tokens or 0, engine.config)), out_file, as_json)
 
 
 def calibrate(

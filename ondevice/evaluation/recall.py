@@ -89,12 +89,15 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
         yield Recall(start, start / tokens.num_tokens, none, known, pot_loss(session, start))
 
 
-def pot_loss(session: Session, start: int) -> float:
-    """Nats per token with which a session that has read its document continues the span at token `start`."""
+def pot_loss(session: Session, start: int, reading: RunTimeTermination | None = None) -> float:
+    """Nats per token with which a session that has read its document continues the span at token `start`.
+
+    With `reading`, or where the settings end decode attention early, the tokens come one by one, as in an answer.
+    """
     ids = session.decoder.ids(session.opened_tokens().ids(start, start + SPAN_TOKENS))
     undo = UndoLog(session.used_pot())
     revive(session, ids[:, :CUE_TOKENS], undo, num_free=SPAN_TOKENS)
-    return _loss(session.decoder, session.used_pot(), ids, undo, session.new_reading())
+    return _loss(session.decoder, session.used_pot(), ids, undo, reading or session.new_reading())
 
 
 def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
@@ -140,7 +143,7 @@ def _loss(
 ) -> float:
     """Mean cross-entropy in nats of the tokens behind the cue; `undo` then rewinds the pot.
 
-    With `reading` the tokens behind the cue come one by one, as in an answer.
+    With `reading` the tokens behind the cue come one by one.
     """
     parts = [ids] if reading is None else [ids[:, :CUE_TOKENS], *ids[:, CUE_TOKENS:].split(1, dim=1)]
     hidden = torch.cat([decoder.forward(part, pot, reading=reading).hidden_states for part in parts], dim=1)

@@ -1,0 +1,72 @@
+"""What run-time termination costs: how much of the pot each rule leaves unread, and how much of the text is lost.
+
+A document is read once; then its spans are continued token by token with one rule after the other, the rule of the
+settings without each of its parts among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ondevice.config import ArtConfig, EngineConfig
+from ondevice.contender import contender_name
+from ondevice.documents import Document
+from ondevice.engine import Engine
+from ondevice.evaluation.recall import pot_loss, span_starts
+from ondevice.kernels.decode_attention import Termination
+from ondevice.model.calibration import calibrated
+from ondevice.model.termination import RunTimeTermination, termination_of
+from ondevice.results import Row, row
+
+OFF = "everything is read"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One rule: nats per token of each span's continuation, and the share of blocks read for it."""
+
+    name: str
+    losses: tuple[float, ...]
+    share_read: float
+
+
+def rules(rule: Termination, taus: Sequence[float]) -> Iterator[tuple[str, Termination | None]]:
+    """The rules that are compared, by name: none, one for each tau, and the ablations of the paper's Table 2."""
+    yield OFF, None
+    for tau in taus:
+        yield f"tau {tau:g}", replace(rule, tau=tau)
+    yield f"tau {rule.tau:g} without scale", replace(rule, tau=math.inf)
+    yield f"tau {rule.tau:g} without direction", replace(rule, phi=math.inf)
+    yield f"tau {rule.tau:g} without patience", replace(rule, patience=1)
+
+
+def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num_spans: int) -> Iterator[Point]:
+    """Read a document, then a point for each rule.
+
+    Args:
+        engine: with settings from `recall_config`.
+    """
+    art = replace(engine.config.art, enabled=True)
+    rule = termination_of(art, calibrated(engine.loaded.fingerprint))
+    session = engine.session()
+    for _ in session.read(document):
+        pass
+    starts = span_starts(session.num_read, num_spans)
+    for name, termination in rules(rule, taus):
+        reading = RunTimeTermination(session.used_pot(), art, termination)
+        losses = tuple(pot_loss(session, start, reading) for start in starts)
+        yield Point(name, losses, reading.account(0).share)
+
+
+def rows_of(points: Sequence[Point], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
+    """Two rows for each rule."""
+    rows, name = [], contender_name(replace(config, art=ArtConfig()))
+    for point in points:
+        case = {"tokens": num_tokens, "rule": point.name}
+        rows.append(row(name, case, "share of blocks not read", "share", [1 - point.share_read]))
+        rows.append(row(name, case, "mean loss", "nats", [float(np.mean(point.losses))]))
+    return tuple(rows)
