@@ -39,6 +39,7 @@ def attend(
     assert keys.dtype == values.dtype == query.dtype
     assert keys.shape == values.shape
     assert keys.stride(3) == values.stride(3) == 1
+    assert query_positions is None or (query_positions.dtype == torch.int32 and query_positions.is_contiguous())
     dtype = query.dtype
     if dtype not in (torch.float32, torch.bfloat16):
         keys, values = keys.float(), values.float()

@@ -21,6 +21,8 @@ TILE_ROWS = 4  # rows of queries that go through a block together
 _ACCUMULATORS = 24 if IS_WIDE else 12  # vectors that stay in registers, beside those that are passing through
 
 FLOAT32, BFLOAT16 = 0, 1  # what keys and values are stored as
+_SIZES = (4, 2)
+_LINE_BYTES = 64
 
 _I1, _I16, _I32, _I64, _F32 = ir.IntType(1), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_F32, LANES)
@@ -99,6 +101,14 @@ def _store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0
     else:
         args = [vector, pointer, ir.Constant(_I32, 4), _mask(num_lanes)]
         _call(b, f"llvm.masked.store.v{LANES}f32.p0", ir.VoidType(), args)
+
+
+def _fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
+    """Have a row of keys or values on its way while others are worked on."""
+    for at in range(0, head_dim * _SIZES[kind], _LINE_BYTES):
+        # for reading, to be kept in all caches, as data
+        hints = [ir.Constant(_I32, hint) for hint in (0, 3, 1)]
+        _call(b, "llvm.prefetch.p0", ir.VoidType(), [_pointer(b, address, at, ir.IntType(8)), *hints])
 
 
 def _larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -218,6 +228,8 @@ def scores_of_tile(
     keys: ir.Value,
     key_stride: ir.Value,
     last: ir.Value,
+    values: ir.Value,
+    value_stride: ir.Value,
     scores: ir.Value,
     row_stride: ir.Value,
     scale: ir.Value,
@@ -226,15 +238,19 @@ def scores_of_tile(
     head_dim: int,
     kind: int,
 ) -> None:
-    """scores[row, 0:LANES] = scale * query[row] . keys[slot]; slots behind `last` repeat it. Strides are in bytes."""
+    """scores[row, 0:LANES] = scale * query[row] . keys[slot]; slots behind `last` repeat it. Strides are in bytes.
+
+    The slots' values, which come next, are fetched meanwhile.
+    """
     chunks = [(4 * at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
     queries = [[_load(b, query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_here)]
     products: list[list[ir.Value]] = [[] for _ in range(num_here)]
     for slot in range(LANES):
         index = ir.Constant(_I64, slot)
         clipped = b.select(b.icmp_signed("<", index, last), index, last)
+        _fetch(b, b.add(values, b.mul(clipped, value_stride)), head_dim, kind)
         key = b.add(keys, b.mul(clipped, key_stride))
-        parts = [_load(b, key, at if kind == FLOAT32 else at // 2, lanes, kind) for at, lanes in chunks]
+        parts = [_load(b, key, at * _SIZES[kind] // 4, lanes, kind) for at, lanes in chunks]
         for row in range(num_here):
             product = b.fmul(queries[row][0], parts[0])
             for part, number in zip(parts[1:], queries[row][1:], strict=True):
@@ -299,13 +315,18 @@ def weigh(
     values: ir.Value,
     value_stride: ir.Value,
     num_slots: ir.Value,
+    next_keys: ir.Value,
+    key_stride: ir.Value,
     out: ir.Value,
     num_here: int,
     num_rows: int,
     head_dim: int,
     kind: int,
 ) -> None:
-    """out[row] = sum over the slots of weights[row, slot] * values[slot], in rows of whole vectors."""
+    """out[row] = sum over the slots of weights[row, slot] * values[slot], in rows of whole vectors.
+
+    As many keys of the block that is to come are fetched meanwhile.
+    """
     chunks = [(at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
     num_passes = -(-num_here * len(chunks) // _ACCUMULATORS)
     size = -(-len(chunks) // num_passes)
@@ -318,7 +339,9 @@ def weigh(
                 b.store(_constant(0.0), slot_sum)
         with cgutils.for_range(b, num_slots) as loop:
             value = b.add(values, b.mul(loop.index, value_stride))
-            parts = [_load(b, value, at * (4 if kind == FLOAT32 else 2), lanes, kind) for at, lanes in some]
+            parts = [_load(b, value, at * _SIZES[kind], lanes, kind) for at, lanes in some]
+            if first == 0:
+                _fetch(b, b.add(next_keys, b.mul(loop.index, key_stride)), head_dim, kind)
             offset = b.mul(loop.index, ir.Constant(_I64, 4))
             for row, row_sums in zip(rows, sums, strict=True):
                 weight = _splat(b, b.load(b.inttoptr(b.add(row, offset), _F32.as_pointer()), align=4))

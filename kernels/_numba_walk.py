@@ -111,7 +111,9 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
             if i >= num_blocks:
                 return
             block = read_integer(order + 4 * i) if order != 0 else num_blocks - 1 - i
-        _read_block(call, row, kv_head, block, scratch, num_rows, head_dim, kind)
+            following = min(i + 1, num_blocks - 1)
+            next_block = read_integer(order + 4 * following) if order != 0 else num_blocks - 1 - following
+        _read_block(call, row, kv_head, block, next_block, scratch, num_rows, head_dim, kind)
         if not has_ended:
             wait_for(merged, i)
             if look_at(merged) != i:
@@ -148,7 +150,15 @@ def _is_ahead(order: int, i: int, num_blocks: int) -> bool:
 
 @_jit
 def _read_block(
-    call: Any, row: int, kv_head: int, block: int, scratch: int, num_rows: int, head_dim: int, kind: int
+    call: Any,
+    row: int,
+    kv_head: int,
+    block: int,
+    next_block: int,
+    scratch: int,
+    num_rows: int,
+    head_dim: int,
+    kind: int,
 ) -> None:
     """The softmax over one block by itself: maxima, totals and weighted values of all rows, into the scratch memory."""
     literally(num_rows), literally(head_dim), literally(kind)
@@ -160,6 +170,7 @@ def _read_block(
     num_tiles = -(-num_here // LANES)
     query = call.query + 4 * head_dim * num_rows * (row * call.num_kv_heads + kv_head)
     keys = call.keys + row * call.key_batch + kv_head * call.key_head + start * key_stride
+    next_keys = keys + (min(next_block * block_size, num_slots - num_here) - start) * key_stride
     values = call.values + row * call.value_batch + kv_head * call.value_head + start * value_stride
     maxima, totals = scratch, scratch + row_lanes
     scores = scratch + 4 * row_lanes
@@ -173,6 +184,8 @@ def _read_block(
                 keys + first * key_stride,
                 key_stride,
                 num_here - 1 - first,
+                values + first * value_stride,
+                value_stride,
                 scores + row_bytes * at + 4 * first,
                 row_bytes,
                 scale,
@@ -200,6 +213,8 @@ def _read_block(
             values,
             value_stride,
             num_here,
+            next_keys,
+            key_stride,
             out + vector_bytes(head_dim) * at,
             min(TILE_ROWS, num_rows - at),
             num_rows,
