@@ -6,7 +6,7 @@ import ctypes
 import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,6 +78,7 @@ def attend(
         0 if query_positions is None else query_positions.data_ptr(),
         _NO_WINDOW if window is None else window,
         0 if probes is None else probes.data_ptr(),
+        0 if termination is None else _taus(termination.tau, termination.is_relative, num_kv_heads).data_ptr(),
         scale,
         *_rule(termination),
     )
@@ -86,11 +87,16 @@ def attend(
     return out.to(dtype), blocks_read
 
 
-def _rule(termination: Termination | None) -> tuple[float, float, float]:
-    """A negative `tau` is relative."""
-    if termination is None:
-        return 0.0, 0.0, math.inf
-    return (-termination.tau if termination.is_relative else termination.tau), 1 - termination.phi, termination.patience
+def _rule(termination: Termination | None) -> tuple[float, float]:
+    """The least cosine that counts as no turn, and the patience."""
+    return (0.0, math.inf) if termination is None else (1 - termination.phi, termination.patience)
+
+
+@lru_cache(maxsize=1024)
+def _taus(tau: float | tuple[float, ...], is_relative: bool, num_kv_heads: int) -> Tensor:
+    """(num_kv_heads,) float32; a negative one is relative."""
+    taus = torch.tensor(tau, dtype=torch.float32).expand(num_kv_heads)
+    return (-taus if is_relative else taus).contiguous()
 
 
 def _in_lines(num_bytes: int) -> int:

@@ -47,9 +47,9 @@ _INTEGERS = [
     *("head_bytes", "thread_bytes", "row_bytes", "row_lanes"),
     *("key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride"),
     *("order", "order_batch", "order_head", "positions", "positions_batch", "positions_head"),
-    *("query_positions", "window", "probes"),
+    *("query_positions", "window", "probes", "taus"),
 ]
-_NUMBERS = ["scale", "tau", "cosine", "patience"]
+_NUMBERS = ["scale", "cosine", "patience"]
 _CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
 PACKED = struct.Struct(f"={len(_INTEGERS)}q{len(_NUMBERS)}d")
 
@@ -256,7 +256,9 @@ def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: 
             write_number(out + 4 * at, 0.0)
     for at in range(0, row_lanes, 4 * LANES):
         merge_totals(maxima + at, totals + at, scratch + at, scratch + row_lanes + at, kept + at, added + at)
-    is_stable = i > 0
+    is_stable, tau = i > 0, 0.0
+    if probes != 0:
+        tau = float64(read_number(call.taus + 4 * (head % call.num_kv_heads)))
     for at in range(0, num_rows, TILE_ROWS):
         num_here = min(TILE_ROWS, num_rows - at)
         out_rows, block_rows = out + 4 * head_dim * at, block + vector_bytes(head_dim) * at
@@ -277,14 +279,13 @@ def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: 
             )
             before = float64(read_number(norm))
             write_number(norm, now)
-            is_stable = is_stable and _has_stood_still(moved, now, before, product, call)
+            is_stable = is_stable and _has_stood_still(moved, now, before, product, tau, call.cosine)
     return is_stable
 
 
 @_jit
-def _has_stood_still(moved: float, now: float, before: float, product: float, call: Any) -> bool:
+def _has_stood_still(moved: float, now: float, before: float, product: float, tau: float, cosine: float) -> bool:
     """Equation 4 of one row, on squared norms: no roots, and no division."""
-    tau, cosine = call.tau, call.cosine
     if not moved < (tau * tau * now if tau < 0 else tau * tau):  # a negative one is relative
         return False
     squares = now * before

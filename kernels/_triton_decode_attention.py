@@ -8,7 +8,7 @@ digits of the output, may then differ between two runs of the same call. `num_sp
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -102,8 +102,8 @@ def attend(
             counts,
             flags,
             progress,
+            _taus(rule.tau, num_kv_heads, query.device),
             scale,
-            rule.tau,
             rule.phi,
             _NEVER if patience >= _NEVER else math.ceil(patience / splits),
             num_slots,
@@ -170,6 +170,12 @@ def _candidates(device: torch.device, num_heads: int, num_steps: int, detects: b
     warps_stages = [(4, 2), (8, 2)] if detects else [(4, 2), (4, 3), (8, 2)]
     choices = [Choice(number, *pair) for number in splits for pair in warps_stages]
     return [Choice(default, *warps_stages[0]), *choices]
+
+
+@lru_cache(maxsize=1024)
+def _taus(tau: float | tuple[float, ...], num_kv_heads: int, device: torch.device) -> Tensor:
+    """(num_kv_heads,) float32."""
+    return torch.tensor(tau, dtype=torch.float32).expand(num_kv_heads).contiguous().to(device)
 
 
 @cache

@@ -104,8 +104,8 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     count_ptr,
     flag_ptr,
     progress_ptr,
+    tau_ptr,
     scale,
-    tau,
     phi,
     patience,
     num_slots,
@@ -254,6 +254,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                 ratio = my_part / tl.where(norm > 0, norm, 1.0)
                 turned = turned * ratio * ratio
                 mass = new_mass
+            tau = tl.load(tau_ptr + kv_head)
             limit = tau + norm * 0.0
             if IS_RELATIVE:
                 limit = tau * norm

@@ -17,15 +17,16 @@ class Termination:
     """When the output counts as converged (ART, eq. 2 to 5); the defaults are the paper's.
 
     Attributes:
-        tau: a block is stable when the partial output moves by less than this (Euclidean norm), and
-        phi: its direction by less than this (one minus the cosine).
+        tau: a block is stable when the partial output moves by less than this (Euclidean norm); one number, or one
+            for each KV head, since heads that search for one token need more care than those that look everywhere.
+        phi: and its direction turns by less than this (one minus the cosine).
         patience: stable blocks in a row that end the reading; infinite: the detector works and never ends it.
         is_relative: `tau` is a share of the partial output's norm. Outputs of models, layers and heads differ in
             scale, so that an absolute one means something else in each.
         probe_stride: the detector looks at every so many-th number of the head.
     """
 
-    tau: float = 1e-5
+    tau: float | tuple[float, ...] = 1e-5
     phi: float = 1e-3
     patience: float = 5
     is_relative: bool = False
@@ -115,7 +116,7 @@ def decode_attention_ref(
                 blocks_read[b, head] += 1
                 if termination is None:
                     continue
-                num_stable = num_stable + 1 if i > 0 and _is_stable(state.output, before, termination) else 0
+                num_stable = num_stable + 1 if i > 0 and _is_stable(state.output, before, termination, head) else 0
                 if num_stable >= termination.patience:
                     if 0 in blocks[i + 1 :]:  # the sinks are always read
                         state.read(slice(0, block_size))
@@ -150,14 +151,15 @@ class _Partial:
         self._maximum = maximum
 
 
-def _is_stable(now: Tensor, before: Tensor, termination: Termination) -> bool:
-    """Equation 4 for every row of (groups, num_queries, head_dim)."""
+def _is_stable(now: Tensor, before: Tensor, termination: Termination, head: int) -> bool:
+    """Equation 4 for every row of (groups, num_queries, head_dim) of one KV head."""
+    tau = termination.tau[head] if isinstance(termination.tau, tuple) else termination.tau
     now, before = now[..., :: termination.probe_stride], before[..., :: termination.probe_stride]
     moved, norm, old_norm = (now - before).norm(dim=-1), now.norm(dim=-1), before.norm(dim=-1)
-    tau = termination.tau * norm if termination.is_relative else torch.full_like(norm, termination.tau)
+    limit = tau * norm if termination.is_relative else torch.full_like(norm, tau)
     product = norm * old_norm
     turned = torch.where(product > 0, 1 - (now * before).sum(dim=-1) / product, (moved > 0).float())
-    return bool(((moved < tau) & (turned < termination.phi)).all())
+    return bool(((moved < limit) & (turned < termination.phi)).all())
 
 
 def _visible(

@@ -2,6 +2,7 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -95,6 +96,7 @@ RULES = [
     Termination(patience=math.inf),
     Termination(tau=0.2, phi=0.3, patience=2),
     Termination(tau=0.15, phi=0.05, patience=1, is_relative=True, probe_stride=4),
+    Termination(tau=(0.1, 0.6, 0.3, 0.0), phi=0.3, patience=1, is_relative=True),  # a number for each KV head
 ]
 
 
@@ -105,7 +107,10 @@ def in_a_pot(tensor, capacity=1100):
     return buffer[:, :, : tensor.shape[2]]
 
 
-def check_on_cpu(query, keys, values, **options):
+def check_on_cpu(query, keys, values, termination=None, **options):
+    if termination is not None and isinstance(termination.tau, tuple):
+        termination = replace(termination, tau=termination.tau[: keys.shape[1]])
+    options["termination"] = termination
     out, blocks_read = decode_attention(query, in_a_pot(keys), in_a_pot(values), **options)
     expected, expected_blocks = decode_attention_ref(query, keys, values, **options)
     tolerance = 1e-5 if query.dtype == torch.float32 else 2e-2

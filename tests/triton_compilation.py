@@ -91,7 +91,7 @@ def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stag
     dtype, sizes = sizes_of(name, "ROWS")
     splits, detects, is_relative, has_order, has_positions, has_window = DECODE_VARIANTS[variant]
     types = [f"*{dtype}"] * 3 + ["*i32"] * 3 + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
-    types += ["fp32"] * 3 + ["i32"] * 11
+    types += ["*fp32", "fp32", "fp32"] + ["i32"] * 11
     constants = {
         **sizes,
         "SPLITS": splits,

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -149,6 +149,7 @@ _RULES = {
     "no end": None,
     "absolute": Termination(tau=0.3, phi=0.1, patience=2),
     "relative": Termination(tau=0.5, phi=0.2, patience=1, is_relative=True, probe_stride=4),
+    "by head": Termination(tau=(0.2, 0.5, 0.1, 0.4), phi=0.2, patience=1, is_relative=True),
     "patience=inf": Termination(tau=1.0, phi=1.0, patience=math.inf),
 }
 _NEVER_ENDS = ("no end", "patience=inf")
@@ -210,15 +211,18 @@ def _moved(tensor: Tensor, device: torch.device) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
 
 
-def _options(scale: float, block_size: int, rule: str) -> dict[str, Any]:
+def _options(scale: float, block_size: int, rule: str, num_kv_heads: int = 2) -> dict[str, Any]:
+    termination = _RULES[rule]
+    if termination is not None and isinstance(termination.tau, tuple):
+        termination = replace(termination, tau=termination.tau[:num_kv_heads])
     none = dict.fromkeys(("order", "positions", "query_positions", "window"))
-    return {"scale": scale, "block_size": block_size, "termination": _RULES[rule], **none}
+    return {"scale": scale, "block_size": block_size, "termination": termination, **none}
 
 
 def _decode_error(
     shape: tuple[int, ...], rule: str, is_shuffled: bool, dtype: torch.dtype, splits: int, device: torch.device
 ) -> float:
-    inputs, options = _decode_inputs(shape, dtype), _options(0.2, shape[7], rule)
+    inputs, options = _decode_inputs(shape, dtype), _options(0.2, shape[7], rule, shape[2])
     options["order"] = _shuffled_order(shape) if is_shuffled else None
     out, blocks_read = _attend(inputs, device, splits, **options)
     expected, blocks = decode_attention_ref(*(tensor.float() for tensor in inputs), **options)
