@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ondevice.config import ArtConfig
 from ondevice.kernels.attention import attention
-from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.kernels.decode_attention import Termination
 from ondevice.model.termination import RunTimeTermination
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.session import Session
@@ -30,15 +30,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a rule made of some steps.
+    """What rules made of some steps.
 
     Attributes:
-        errors: (steps, batch, num_heads) distance from plain attention over its norm.
-        share_read: of all blocks, those that were read.
+        errors: (steps, num_heads) distance of the output from plain attention over its norm.
+        shares: (steps, num_kv_heads) of all blocks, those that were read.
     """
 
     errors: Tensor
-    share_read: float
+    shares: Tensor
 
 
 class _Recorder(RunTimeTermination):
@@ -66,25 +66,19 @@ def keys_values(pot: MemoryPot, step: Step) -> tuple[Tensor, Tensor]:
     return pot.rotated[step.layer][:, :, : step.num_slots], pot.values[step.layer][:, :, : step.num_slots]
 
 
-def read_again(session: Session, steps: Sequence[Step], config: ArtConfig, termination: Termination | None) -> Reading:
-    """Attend with another rule, and compare with plain attention."""
+def read_again(
+    session: Session, steps: Sequence[Step], config: ArtConfig, rules: Sequence[Termination] | None
+) -> Reading:
+    """Attend with other rules, and compare with plain attention; batch 1."""
     pot, scale = session.used_pot(), session.decoder.parts.scale
-    reading = RunTimeTermination(pot, config, termination)
-    errors, num_read, num_held = [], 0, 0
+    reading = RunTimeTermination(pot, config, rules)
+    errors, shares = [], []
     for step in steps:
         keys, values = keys_values(pot, step)
         expected = attention(step.query, keys, values, scale=scale)
-        order = reading.order(step.layer, step.num_slots)
-        out, blocks_read = decode_attention(
-            step.query,
-            keys,
-            values,
-            scale=scale,
-            block_size=config.block_size,
-            order=order,
-            termination=termination,
-        )
-        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).squeeze(-1))
-        num_read += int(blocks_read.sum())
-        num_held += order.shape[-1] * blocks_read.numel()
-    return Reading(torch.stack(errors), num_read / num_held)
+        before = reading.blocks_read[step.layer].clone()
+        out = reading.attend(step.layer, step.query, keys, values, scale)
+        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten())
+        num_blocks = -(-step.num_slots // config.block_size)
+        shares.append((reading.blocks_read[step.layer] - before) / num_blocks)
+    return Reading(torch.stack(errors), torch.stack(shares))

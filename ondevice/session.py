@@ -24,7 +24,7 @@ from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDist
 from ondevice.model.calibration import calibrated
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
-from ondevice.model.termination import RunTimeTermination, termination_of
+from ondevice.model.termination import RunTimeTermination, rules_of
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
 from ondevice.pot.hidden_tier import DroppedStates
@@ -342,7 +342,8 @@ class Session:
         art = self.config.art
         if not art.enabled:
             return None
-        return RunTimeTermination(self.used_pot(), art, termination_of(art, calibrated(self.loaded.fingerprint)))
+        rules = rules_of(art, calibrated(self.loaded.fingerprint, art), len(self.decoder.parts.layers))
+        return RunTimeTermination(self.used_pot(), art, rules)
 
     # -- accounts --------------------------------------------------------------------------------
 

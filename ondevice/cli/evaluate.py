@@ -16,6 +16,7 @@ from ondevice.cli.terminal import err, out, say, told
 from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ondevice.documents import Document
     from ondevice.engine import Engine
     from ondevice.evaluation.passkey import Case
     from ondevice.evaluation.run_passkey import Trial
@@ -102,15 +103,9 @@ def slim_curve(
 ) -> None:
     """How much faster pruning schedules read, and how much of the text they lose: the trade-off as a curve."""
     with told(as_json), ProgressDisplay(err()) as display:
-        from ondevice.bench.source import beginning
-        from ondevice.cli.opening import open_document
-        from ondevice.evaluation.recall import recall_config
         from ondevice.evaluation.slim_curve import rows_of, run_curve
 
-        engine = load_engine(recall_config(options.config()), display)
-        document = open_document(str(text), False, display)
-        if tokens is not None:
-            document = beginning(document, tokens, engine.loaded.tokenizer)
+        engine, document = _engine_and_text(options, text, tokens, display)
         result, points = begin(engine), []
         for point in run_curve(engine, document, schedules.split(), spans):
             points.append(point)
@@ -134,15 +129,9 @@ def art_curve(
 ) -> None:
     """How much of the pot rules of run-time termination leave unread, and how much of the text they lose."""
     with told(as_json), ProgressDisplay(err()) as display:
-        from ondevice.bench.source import beginning
-        from ondevice.cli.opening import open_document
         from ondevice.evaluation.art_curve import rows_of, run_art_curve
-        from ondevice.evaluation.recall import recall_config
 
-        engine = load_engine(recall_config(options.config()), display)
-        document = open_document(str(text), False, display)
-        if tokens is not None:
-            document = beginning(document, tokens, engine.loaded.tokenizer)
+        engine, document = _engine_and_text(options, text, tokens, display)
         result, points = begin(engine), []
         for point in run_art_curve(engine, document, numbers("--taus", taus, float), spans):
             points.append(point)
@@ -154,29 +143,39 @@ def art_curve(
 def calibrate(
     options: PotOptions,
     text: Annotated[Path, typer.Option(help="What to read: a text like those that will be read.")],
-    error: Annotated[float, typer.Option(help="Relative error of a head's output that 99 of 100 may reach.")] = 0.05,
-    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.")] = 8192,
+    error: Annotated[float, typer.Option(help="Relative error of a head's output, in 99 of 100 tokens.")] = 0.1,
+    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.")] = 12288,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
 ) -> None:
-    """Find the thresholds of --art that read least at a given error, and keep them beside the model."""
+    """Find for every head the threshold of --art that reads least at a given error, and keep it beside the model."""
     with told(as_json), ProgressDisplay(err()) as display:
-        from ondevice.bench.source import beginning
-        from ondevice.cli.opening import open_document
-        from ondevice.evaluation.calibrate import best, rows_of, run_calibration, summary_of
-        from ondevice.evaluation.recall import recall_config
+        from ondevice.evaluation.calibrate import calibrate as measure
+        from ondevice.evaluation.calibrate import rows_of, summary_of
         from ondevice.model.calibration import store
 
-        engine = load_engine(recall_config(options.config()), display)
-        document = open_document(str(text), False, display)
-        if tokens is not None:
-            document = beginning(document, tokens, engine.loaded.tokenizer)
+        engine, document = _engine_and_text(options, text, tokens, display)
         result = begin(engine)
-        trials = list(run_calibration(engine, document))
-        chosen = best(trials, error)
-        store(engine.loaded.fingerprint, chosen.termination)
-        finish(replace(result, rows=rows_of(trials), summary=summary_of(chosen)), out_file, as_json)
-        say(f"--art takes these thresholds from now on; {1 - chosen.share_read:.0%} of the blocks were not read.")
+        calibration = measure(engine, document, error, display.stage)
+        display.clear()
+        store(engine.loaded.fingerprint, engine.config.art, calibration.rules)
+        result = replace(result, rows=rows_of(calibration), summary=summary_of(calibration))
+        finish(result, out_file, as_json)
+        left = 1 - result.summary["share_of_blocks_read"]
+        say(f"--art takes these thresholds from now on; on this text they leave {left:.0%} of the pot unread.")
+
+
+def _engine_and_text(
+    options: PotOptions, text: Path, tokens: int | None, display: ProgressDisplay
+) -> tuple[Engine, Document]:
+    """What curves and thresholds are measured with: no chat template, and the beginning of a text."""
+    from ondevice.bench.source import beginning
+    from ondevice.cli.opening import open_document
+    from ondevice.evaluation.recall import recall_config
+
+    engine = load_engine(recall_config(options.config()), display)
+    document = open_document(str(text), False, display)
+    return engine, document if tokens is None else beginning(document, tokens, engine.loaded.tokenizer)
 
 
 def _run(engine: Engine, cases: tuple[Case, ...], out_file: Path | None, display: ProgressDisplay) -> Result:

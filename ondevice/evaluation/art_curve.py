@@ -19,7 +19,7 @@ from ondevice.engine import Engine
 from ondevice.evaluation.recall import pot_loss, span_starts
 from ondevice.kernels.decode_attention import Termination
 from ondevice.model.calibration import calibrated
-from ondevice.model.termination import RunTimeTermination, termination_of
+from ondevice.model.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.results import Row, row
 
 OFF = "everything is read"
@@ -34,14 +34,20 @@ class Point:
     share_read: float
 
 
-def rules(rule: Termination, taus: Sequence[float]) -> Iterator[tuple[str, Termination | None]]:
-    """The rules that are compared, by name: none, one for each tau, and the ablations of the paper's Table 2."""
+Rules = tuple[Termination, ...]
+
+
+def rules(chosen: Rules, taus: Sequence[float]) -> Iterator[tuple[str, Rules | None]]:
+    """The rules that are compared, by name: none, those of the settings, the ablations of the paper's Table 2, and one
+    threshold for all heads after the other.
+    """
     yield OFF, None
+    yield "settings", chosen
+    yield "settings without scale", tuple(replace(rule, tau=math.inf) for rule in chosen)
+    yield "settings without direction", tuple(replace(rule, phi=math.inf) for rule in chosen)
+    yield "settings without patience", tuple(replace(rule, patience=1) for rule in chosen)
     for tau in taus:
-        yield f"tau {tau:g}", replace(rule, tau=tau)
-    yield f"tau {rule.tau:g} without scale", replace(rule, tau=math.inf)
-    yield f"tau {rule.tau:g} without direction", replace(rule, phi=math.inf)
-    yield f"tau {rule.tau:g} without patience", replace(rule, patience=1)
+        yield f"tau {tau:g}", (replace(DEFAULT, tau=tau),) * len(chosen)
 
 
 def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num_spans: int) -> Iterator[Point]:
@@ -51,13 +57,13 @@ def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num
         engine: with settings from `recall_config`.
     """
     art = replace(engine.config.art, enabled=True)
-    rule = termination_of(art, calibrated(engine.loaded.fingerprint))
+    chosen = rules_of(art, calibrated(engine.loaded.fingerprint, art), len(engine.decoder.parts.layers))
     session = engine.session()
     for _ in session.read(document):
         pass
     starts = span_starts(session.num_read, num_spans)
-    for name, termination in rules(rule, taus):
-        reading = RunTimeTermination(session.used_pot(), art, termination)
+    for name, some in rules(chosen, taus):
+        reading = RunTimeTermination(session.used_pot(), art, some)
         losses = tuple(pot_loss(session, start, reading) for start in starts)
         yield Point(name, losses, reading.account(0).share)
 

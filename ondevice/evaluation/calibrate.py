@@ -1,35 +1,46 @@
-"""Thresholds of run-time termination for a model: those that read least at a given error of the attention output."""
+"""Thresholds of run-time termination for a model, a head at a time: as loose as a given error of its output allows.
+
+Heads differ: one that looks everywhere has converged when its output stands still, one that searches for a single
+token may find it in the last block. One threshold for all is either too loose for these or of no use for those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 
-from ondevice.decode_steps import read_again, record
+import torch
+from torch import Tensor
+
+from ondevice.config import ArtConfig
+from ondevice.decode_steps import Reading, read_again, record
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.kernels.decode_attention import Termination
+from ondevice.model.progress import Progress, silent
 from ondevice.results import Row, row
 
-PATIENCES = (1, 2, 3, 5)
-TAUS = tuple(10 ** (exponent / 4) for exponent in range(-14, -4))  # 3e-4 to 0.06, careful first
-NUM_STEPS = 32
+TAUS = (0.0, *(round(10 ** (exponent / 4), 6) for exponent in range(-14, 0)))  # never; 3e-4 to 0.6
+PATIENCE = 2
+# A relative tau bounds the turn as well, to about half its square: the direction has nothing to add.
+PHI = 1.0
+NUM_STEPS = 96
 QUANTILE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One rule: the quantile of the relative error over heads, layers and tokens, and the share of blocks read."""
+class Calibration:
+    """The rules of all layers, and what they do to the steps they were chosen on."""
 
-    termination: Termination
-    error: float
-    share_read: float
+    rules: tuple[Termination, ...]
+    reading: Reading
 
 
-def run_calibration(engine: Engine, document: Document) -> Iterator[Trial]:
-    """Read all but the end of a document, then attend from its last tokens with one rule after the other.
+def calibrate(engine: Engine, document: Document, error: float, report: Progress = silent) -> Calibration:
+    """Read all but the end of a document, then attend from its last tokens with one threshold after the other.
+
+    Args:
+        error: relative error of a head's output that the quantile `QUANTILE` over tokens may reach.
 
     Raises:
         ConfigError: the document is too short, or a stream.
@@ -37,56 +48,62 @@ def run_calibration(engine: Engine, document: Document) -> Iterator[Trial]:
     session = engine.session()
     for _ in session.open(document):
         pass
-    total = session.opened_tokens().num_total
-    if total is None or total <= session.used_pot().shape.capacity + NUM_STEPS:
+    total, capacity = session.opened_tokens().num_total, engine.config.pot.capacity
+    if total is None or total <= capacity + NUM_STEPS:
         raise ConfigError(
-            f"The text has {total or 0:,} tokens, and the pot {session.used_pot().shape.capacity:,} slots",
+            f"The text has {total or 0:,} tokens, too few for a pot of {capacity:,} slots",
             where=document.name,
             fix="Name a longer file, or lower --capacity.",
         )
     session.spans = [(0, total - NUM_STEPS)]
     for _ in session.resume():
-        pass
+        report("Reading", session.num_read / total)
     steps = record(session, session.opened_tokens().ids(total - NUM_STEPS, total).tolist())
-    art = replace(engine.config.art, enabled=True)
-    phi = Termination().phi if art.phi is None else art.phi
-    for patience, tau in product(PATIENCES, TAUS):
-        rule = Termination(tau=tau, phi=phi, patience=patience, is_relative=True)
-        reading = read_again(session, steps, art, rule)
-        yield Trial(rule, float(reading.errors.flatten().quantile(QUANTILE)), reading.share_read)
+    layers = torch.tensor([step.layer for step in steps])
+    num_layers, num_kv_heads = len(engine.decoder.parts.layers), engine.decoder.parts.num_kv_heads
+    art, errors = engine.config.art, []
+    for done, tau in enumerate(TAUS):
+        report("Trying thresholds", done / len(TAUS))
+        reading = read_again(session, steps, art, (_rule(art, tau),) * num_layers)
+        errors.append(_by_head(reading.errors, layers, num_kv_heads))
+    taus = torch.tensor(TAUS)[_loosest(torch.stack(errors) <= error)]
+    rules = tuple(_rule(art, tuple(layer.tolist())) for layer in taus)
+    return Calibration(rules, read_again(session, steps, art, rules))
 
 
-def best(trials: list[Trial], error: float) -> Trial:
-    """The trial that reads least with an error up to `error`.
+def _rule(art: ArtConfig, tau: float | tuple[float, ...]) -> Termination:
+    patience, phi = art.patience or PATIENCE, PHI if art.phi is None else art.phi
+    return Termination(tau=tau, phi=phi, patience=patience, is_relative=True)
 
-    Raises:
-        ConfigError: there is none.
+
+def _by_head(errors: Tensor, layers: Tensor, num_kv_heads: int) -> Tensor:
+    """The quantile of errors (steps, num_heads) for each KV head of each layer, (num_layers, num_kv_heads).
+
+    Of the query heads that share a KV head the worst counts.
     """
-    within = [trial for trial in trials if trial.error <= error]
-    if not within:
-        raise ConfigError(
-            f"Every rule that was tried is further off than --error {error:g}", fix="Allow a larger error."
-        )
-    return min(within, key=lambda trial: trial.share_read)
+    worst = errors.unflatten(1, (num_kv_heads, -1)).amax(dim=-1)
+    num_layers = int(layers.max()) + 1
+    return torch.stack([worst[layers == layer].quantile(QUANTILE, dim=0) for layer in range(num_layers)])
 
 
-def rows_of(trials: list[Trial]) -> tuple[Row, ...]:
-    """Two rows for each rule."""
-    rows = []
-    for trial in trials:
-        rule = trial.termination
-        case = {"patience": rule.patience, "tau": round(rule.tau, 6)}
-        rows.append(row("ART", case, "output error p99", "", [trial.error]))
-        rows.append(row("ART", case, "blocks read", "share", [trial.share_read]))
-    return tuple(rows)
+def _loosest(is_within: Tensor) -> Tensor:
+    """The last threshold before the first that fails, (num_layers, num_kv_heads) of (thresholds, ...)."""
+    return (is_within.int().cumprod(dim=0).sum(dim=0) - 1).clamp(min=0)
 
 
-def summary_of(chosen: Trial) -> dict[str, float]:
-    """The rule that was stored."""
-    rule = chosen.termination
+def rows_of(calibration: Calibration) -> tuple[Row, ...]:
+    """A row for each KV head: its threshold."""
+    return tuple(
+        row("ART", {"layer": layer, "KV head": head}, "tau", "", [tau])
+        for layer, rule in enumerate(calibration.rules)
+        for head, tau in enumerate(rule.tau if isinstance(rule.tau, tuple) else (rule.tau,))
+    )
+
+
+def summary_of(calibration: Calibration) -> dict[str, float]:
+    """What the rules do to the text that they were chosen on."""
     return {
-        "tau": rule.tau,
-        "patience": rule.patience,
-        "output_error_p99": chosen.error,
-        "share_read": chosen.share_read,
+        "share_of_blocks_read": float(calibration.reading.shares.mean()),
+        "output_error_p50": float(calibration.reading.errors.median()),
+        "output_error_p99": float(calibration.reading.errors.flatten().quantile(0.99)),
     }

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from ondevice.config import ArtConfig
 from ondevice.errors import ModelError
 from ondevice.kernels.decode_attention import Termination
 from ondevice.model.cache import cache_dir
 
 
-def calibrated(fingerprint: str) -> Termination | None:
-    """The rule that was stored for the model with this fingerprint; None without one that can be read."""
+def calibrated(fingerprint: str, art: ArtConfig) -> tuple[Termination, ...] | None:
+    """The rules of all layers that were stored for the model with this fingerprint and this way of reading.
+
+    None where there are none that can be read.
+    """
     try:
-        return Termination(**json.loads(_path(fingerprint).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        data = json.loads(_path(fingerprint).read_text(encoding="utf-8"))
+        if data["reading"] != _reading(art):
+            return None
+        return tuple(Termination(**{**rule, "tau": tuple(rule["tau"])}) for rule in data["rules"])
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def store(fingerprint: str, termination: Termination) -> Path:
-    """Keep a rule for a model; returns the file.
+def store(fingerprint: str, art: ArtConfig, rules: tuple[Termination, ...]) -> Path:
+    """Keep the rules of all layers for a model; returns the file.
 
     Raises:
         ModelError: it cannot be written.
@@ -28,12 +36,18 @@ def store(fingerprint: str, termination: Termination) -> Path:
     path = _path(fingerprint)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(termination)), encoding="utf-8")
+        data = {"reading": _reading(art), "rules": [asdict(rule) for rule in rules]}
+        path.write_text(json.dumps(data), encoding="utf-8")
     except OSError as error:
         raise ModelError(
             f"The thresholds cannot be stored: {error.strerror}", where=str(path), fix="Make room, or allow it."
         ) from error
     return path
+
+
+def _reading(art: ArtConfig) -> dict[str, Any]:
+    """What thresholds hold for: with other blocks in another order an output moves otherwise."""
+    return {"block_size": art.block_size, "traversal": art.traversal}
 
 
 def _path(fingerprint: str) -> Path:

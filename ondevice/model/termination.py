@@ -7,6 +7,7 @@ rest from the beginning.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,16 +19,18 @@ from ondevice.events import BlocksRead
 from ondevice.kernels.decode_attention import Termination, decode_attention
 from ondevice.pot.memory_pot import MemoryPot
 
-DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=2, is_relative=True)
+# Careful: heads that search for one token lose it early, and without a calibration nobody knows which those are.
+DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
 PAPER = Termination()
 
 
-def termination_of(config: ArtConfig, calibrated: Termination | None) -> Termination:
-    """The rule: what the settings name, else what was calibrated for the model, else the default."""
-    rule = calibrated if calibrated is not None and calibrated.is_relative == config.is_relative else None
-    rule = rule or (DEFAULT if config.is_relative else PAPER)
+def rules_of(config: ArtConfig, calibrated: tuple[Termination, ...] | None, num_layers: int) -> tuple[Termination, ...]:
+    """The rule of each layer: what the settings name, else what was calibrated for the model, else the default."""
+    rules = calibrated if calibrated is not None and config.is_relative else None
+    rules = rules or (DEFAULT if config.is_relative else PAPER,) * num_layers
     named = {"tau": config.tau, "phi": config.phi, "patience": config.patience}
-    return replace(rule, **{name: value for name, value in named.items() if value is not None})
+    chosen = {name: value for name, value in named.items() if value is not None}
+    return tuple(replace(rule, **chosen) for rule in rules)
 
 
 class RunTimeTermination:
@@ -35,15 +38,15 @@ class RunTimeTermination:
 
     Args:
         config: where and how to read.
-        termination: when to end; None: never.
+        rules: when to end, for each layer; None: never.
 
     Attributes:
         blocks_read: (num_layers, num_kv_heads) int64, summed over tokens and sequences.
         blocks_held: (num_layers,) int64, the blocks that there were for one head, likewise.
     """
 
-    def __init__(self, pot: MemoryPot, config: ArtConfig, termination: Termination | None) -> None:
-        self.config, self.termination = config, termination
+    def __init__(self, pot: MemoryPot, config: ArtConfig, rules: Sequence[Termination] | None) -> None:
+        self.config, self.rules = config, rules
         self._pot = pot
         # Where the pot is: a number that came to the host for every layer would hold the device up.
         self._device = pot.positions.device
@@ -53,10 +56,15 @@ class RunTimeTermination:
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Attention of one token; shapes as for `decode_attention`."""
-        size = self.config.block_size
         order = self.order(layer, keys.shape[2])
         out, blocks_read = decode_attention(
-            query, keys, values, scale=scale, block_size=size, order=order, termination=self.termination
+            query,
+            keys,
+            values,
+            scale=scale,
+            block_size=self.config.block_size,
+            order=order,
+            termination=None if self.rules is None else self.rules[layer],
         )
         self.blocks_read[layer] += blocks_read.sum(dim=0)
         self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
