@@ -10,7 +10,7 @@ import typer
 
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
-from ondevice.cli.bench import decode, equip, ingest, slim
+from ondevice.cli.bench import art, decode, equip, ingest, slim
 from ondevice.cli.doctor import doctor
 from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve
 from ondevice.cli.fetch import fetch
@@ -39,6 +39,7 @@ benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))
 benchmarks.command("equip")(takes_options(equip))
 benchmarks.command("slim")(takes_options(slim))
+benchmarks.command("art")(takes_options(art))
 app.command("calibrate")(takes_options(calibrate))
 app.command("results")(results)
 app.command("fetch")(fetch)

@@ -1,4 +1,4 @@
-"""`ondevice bench ingest`, `decode`, `equip` and `slim`: ours and the others side by side in one run."""
+"""`ondevice bench ingest`, `decode`, `equip`, `slim` and `art`: ours and the others side by side in one run."""
 
 from __future__ import annotations
 
@@ -159,6 +159,30 @@ def slim(
         display.clear()
         rows = (*rows_of(reading, engine, schedule), *memory)
         finish(replace(result, rows=rows, summary=summary_of(reading) | saving), out_file, as_json)
+
+
+def art(
+    options: PotOptions,
+    text: Text = None,
+    quick: Quick = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decode attention with an early end, beside the same without, on caches that have read a document.
+
+    The thresholds are those of `ondevice calibrate`, where there are any for the model.
+    """
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench.art import FULL, QUICK, run_art, summary_of
+
+        engine = load_engine(options.config(), display)
+        plan, rows = QUICK if quick else FULL, []
+        document = _document(text, plan.num_tokens, engine, display)
+        result = begin(engine)
+        for part in run_art(engine, document, plan, display.stage):
+            rows += part
+        display.clear()
+        finish(replace(result, rows=tuple(rows), summary=summary_of(rows)), out_file, as_json)
 
 
 def _contenders(config: EngineConfig, display: ProgressDisplay) -> tuple[Engine, Reference]:

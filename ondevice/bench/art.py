@@ -1,0 +1,266 @@
+"""ART: decode attention over real caches with and without an early end, in turn in one run.
+
+A document is read, and the queries of its next tokens are recorded in all layers: every contender then attends with
+the same queries to the same keys and values, layer after layer, so that no cache of the processor holds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ondevice.bench.bandwidth import ReadBandwidth
+from ondevice.bench.decode import bytes_per_token
+from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows
+from ondevice.config import ArtConfig, PotConfig
+from ondevice.decode_steps import Reading, Step, keys_values, read_again, record
+from ondevice.documents import Document
+from ondevice.engine import Engine
+from ondevice.kernels.attention import attention
+from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.model.calibration import calibrated
+from ondevice.model.progress import Progress
+from ondevice.model.termination import RunTimeTermination, rules_of
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.results import Row, row
+from ondevice.session import Session
+
+ART, ALL, DETECTOR, SDPA = "ART", "all blocks", "all blocks + detector", "torch SDPA"
+_KERNEL = "attention kernel"
+_STEP = "decoding step"
+Rules = tuple[Termination, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache that is measured: its name in the summary, and what it is."""
+
+    name: str
+    pot: PotConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured; `batches` on the first cache."""
+
+    caches: tuple[Cache, ...]
+    num_tokens: int
+    num_steps: int
+    batches: tuple[int, ...]
+    budget_seconds: float
+
+
+FULL = Plan(
+    caches=(
+        Cache("4096", PotConfig(capacity=4096, num_kept=2048)),
+        Cache("8192", PotConfig(capacity=8192, num_kept=4096)),
+        Cache("full_16k", PotConfig(policy="full")),
+    ),
+    num_tokens=16000,
+    num_steps=32,
+    batches=(1, 2, 4, 8),
+    budget_seconds=20.0,
+)
+QUICK = Plan(
+    caches=(Cache("1024", PotConfig(capacity=1024, num_kept=512)),),
+    num_tokens=2000,
+    num_steps=4,
+    batches=(1, 2),
+    budget_seconds=2.0,
+)
+
+
+def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) -> Iterator[list[Row]]:
+    """Rows of one part after the other."""
+    for cache in plan.caches:
+        report(f"Reading into {cache.name}", None)
+        session, steps = _recorded(engine, document, cache, plan, report)
+        art = replace(engine.config.art, enabled=True)
+        rules = rules_of(art, calibrated(engine.loaded.fingerprint, art), len(engine.decoder.parts.layers))
+        report(f"Attending over {cache.name}", None)
+        yield _kernel_rows(session, steps, art, rules, {"cache": cache.name}, plan)
+        if cache.pot.policy != "full":
+            yield _layout_rows(session, steps, art, rules, {"cache": cache.name})
+        if cache is plan.caches[0]:
+            for batch in plan.batches:
+                report(f"Decoding in batches of {batch}", None)
+                yield _batch_rows(engine, session, art, rules, batch, cache.name, plan)
+
+
+def summary_of(rows: Sequence[Row]) -> dict[str, float]:
+    """What ART saves in each cache, what its detector costs, how far its outputs are off, what decoding reaches."""
+    summary: dict[str, float] = {}
+    for r in rows:
+        if r.metric == f"{_KERNEL}, saving":
+            summary[f"kernel_time_saving_percent_{r.case['cache']}"] = r.p50
+        if r.metric == "detector overhead":
+            summary["detector_overhead_percent"] = max(r.p50, summary.get("detector_overhead_percent", -math.inf))
+        if r.metric == "output error" and r.contender == ART and r.case["quantile"] == 0.99:
+            summary["output_error_p99"] = max(r.p50, summary.get("output_error_p99", 0.0))
+        if r.metric == "share of read bandwidth" and r.contender == ART:
+            summary["decode_share_of_read_bandwidth"] = r.p50
+    return summary
+
+
+def _recorded(
+    engine: Engine, document: Document, cache: Cache, plan: Plan, report: Progress
+) -> tuple[Session, list[Step]]:
+    """A session that has read all but the last tokens, and those as steps; they stay in the pot."""
+    session = engine.session(replace(engine.config, pot=cache.pot))
+    for _ in session.open(document):
+        pass
+    total = session.opened_tokens().num_tokens
+    session.spans = [(0, total - plan.num_steps)]
+    for _ in session.resume():
+        report(f"Reading into {cache.name}", session.num_read / total)
+    return session, record(session, session.opened_tokens().ids(total - plan.num_steps, total).tolist())
+
+
+def _kernel_rows(
+    session: Session, steps: list[Step], art: ArtConfig, rules: Rules, case: dict[str, object], plan: Plan
+) -> list[Row]:
+    """Time of the kernel alone, and what an early end does to its output."""
+    pot, scale = session.used_pot(), session.decoder.parts.scale
+    case = case | {"slots": steps[-1].num_slots}
+    never = tuple(replace(rule, patience=math.inf) for rule in rules)
+    inputs = [(step, *keys_values(pot, step)) for step in steps]
+
+    def reading_by(some: Rules | None) -> Callable[[], None]:
+        order = RunTimeTermination(pot, art, some).order
+
+        def work() -> None:
+            for step, keys, values in inputs:
+                decode_attention(
+                    step.query,
+                    keys,
+                    values,
+                    scale=scale,
+                    block_size=art.block_size,
+                    order=order(step.layer, step.num_slots),
+                    termination=None if some is None else some[step.layer],
+                )
+
+        return work
+
+    def sdpa() -> None:
+        for step, keys, values in inputs:
+            attention(step.query, keys, values, scale=scale)
+
+    contenders = {ALL: reading_by(None), ART: reading_by(rules), DETECTOR: reading_by(never), SDPA: sdpa}
+    seconds = take_turns(contenders, session.decoder.device, budget_seconds=plan.budget_seconds)
+    reading, exact = read_again(session, steps, art, rules), read_again(session, steps, art, None)
+    rows = time_rows({name: [s / len(steps) for s in values] for name, values in seconds.items()}, case, _KERNEL)
+    rows += [
+        speedup_row(seconds, case, f"{_KERNEL} over {ALL}", ART, ALL),
+        speedup_row(seconds, case, f"{_KERNEL} over {SDPA}", ALL, SDPA),
+        speedup_row(seconds, case, f"{_KERNEL} over {SDPA}", ART, SDPA),
+        row(ART, case, f"{_KERNEL}, saving", "%", [100 * (1 - ratio) for ratio in _ratios(seconds, ART, ALL)]),
+        row(DETECTOR, case, "detector overhead", "%", [100 * (r - 1) for r in _ratios(seconds, DETECTOR, ALL)]),
+        row(ART, case, "blocks read", "share", [float(reading.shares.mean())]),
+    ]
+    return rows + _error_rows(ART, reading, case) + _error_rows(ALL, exact, case)
+
+
+def _layout_rows(
+    session: Session, steps: list[Step], art: ArtConfig, rules: Rules, case: dict[str, object]
+) -> list[Row]:
+    """What the order of the blocks is worth: by recency, by the pot's layout, and by an index of document order."""
+    rows = []
+    for name, some in (("importance-first layout", art), ("recency-first", replace(art, traversal="recency"))):
+        reading = read_again(session, steps, some, rules)
+        rows.append(row(name, case, "blocks read", "share", [float(reading.shares.mean())]))
+        rows += _error_rows(name, reading, case)
+    reading = _read_by_index(session, steps, art, rules)
+    name = "importance-first index map"
+    rows.append(row(name, case, "blocks read", "share", [float(reading.shares.mean())]))
+    return rows + _error_rows(name, reading, case)
+
+
+def _read_by_index(session: Session, steps: list[Step], art: ArtConfig, rules: Rules) -> Reading:
+    """As if slots lay in document order: an index map then says which blocks come first, by their importance."""
+    pot, scale, size = session.used_pot(), session.decoder.parts.scale, art.block_size
+    errors, shares = [], []
+    for step in steps:
+        keys, values = keys_values(pot, step)
+        at = pot.positions[step.layer, :, :, : step.num_slots].long().argsort(dim=-1)
+        importance = pot.importance[step.layer, :, :, : step.num_slots].gather(-1, at)
+        keys, values = (t.gather(2, at[..., None].expand_as(t)).contiguous() for t in (keys, values))
+        order = _by_importance(importance, pot.num_ranked[step.layer], size)
+        expected = attention(step.query, keys, values, scale=scale)
+        out, blocks_read = decode_attention(
+            step.query, keys, values, scale=scale, block_size=size, order=order, termination=rules[step.layer]
+        )
+        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten())
+        shares.append(blocks_read[0] / order.shape[-1])
+    return Reading(torch.stack(errors), torch.stack(shares))
+
+
+def _by_importance(importance: Tensor, num_ranked: int, block_size: int) -> Tensor:
+    """(1, num_kv_heads, num_blocks) int32: the sinks, what came since the last distillation, then by importance."""
+    num_slots = importance.shape[-1]
+    num_blocks, num_ranked_blocks = -(-num_slots // block_size), max(num_ranked // block_size, 1)
+    padded = torch.nn.functional.pad(importance.clamp(max=1e30), (0, num_blocks * block_size - num_slots))
+    weight = padded.unflatten(-1, (num_blocks, block_size)).sum(dim=-1)
+    weight[..., num_ranked_blocks:] = 1e33 + torch.arange(num_blocks - num_ranked_blocks) * 1e30
+    weight[..., 0] = torch.inf
+    return weight.argsort(dim=-1, descending=True).int()
+
+
+def _batch_rows(
+    engine: Engine, session: Session, art: ArtConfig, rules: Rules, batch: int, cache: str, plan: Plan
+) -> list[Row]:
+    """Tokens per second of whole steps, with and without an early end, and of what memory could give."""
+    decoder, source = engine.decoder, session.used_pot()
+    pot = MemoryPot(replace(source.shape, batch=batch), dtype=decoder.dtype, device=decoder.device)
+    state = source.state()
+    for name, tensor in state.items():
+        if tensor.dim() == 4:
+            state[name] = tensor.repeat_interleave(batch, dim=0 if name.startswith(("keys", "values")) else 1)
+    pot.restore(state, decoder.rotate_keys)
+    length, next_position = list(pot.num_cached), list(pot.next_position)
+    token, held = torch.ones(batch, 1, dtype=torch.int64, device=decoder.device), max(length)
+    readings = {ART: RunTimeTermination(pot, art, rules), ALL: RunTimeTermination(pot, art, None), SDPA: None}
+
+    def decode(name: str) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(plan.num_steps):
+                out = decoder.forward(token, pot, reading=readings[name])
+                decoder.logits(out.hidden_states[:, -1])
+            pot.truncate(length, next_position)
+
+        return work
+
+    seconds = take_turns({name: decode(name) for name in readings}, decoder.device, budget_seconds=plan.budget_seconds)
+    case, rows = {"cache": cache, "batch": batch}, []
+    num_tokens = plan.num_steps * batch
+    for name, values in seconds.items():
+        rows.append(row(name, case, "decoding speed", "tokens/s", [num_tokens / s for s in values]))
+    rows += [speedup_row(seconds, case, f"{_STEP} over {other}", ART, other) for other in (ALL, SDPA)]
+    if batch == 1:
+        rate = ReadBandwidth(decoder.device).measure()
+        weights = bytes_per_token(engine, 0)
+        cached = bytes_per_token(engine, held) - weights
+        account = readings[ART]
+        share = 1.0 if account is None else account.account(0).share
+        for name, read in ((ART, share), (ALL, 1.0), (SDPA, 1.0)):
+            reached = [(weights + read * cached) * plan.num_steps / s / rate for s in seconds[name]]
+            rows.append(row(name, case, "share of read bandwidth", "share", reached))
+        rows.append(row("memory", case, "read bandwidth", "bytes/s", [rate]))
+    return rows
+
+
+def _error_rows(name: str, reading: Reading, case: dict[str, object]) -> list[Row]:
+    """Quantiles of the relative error over tokens, layers and heads."""
+    errors = reading.errors.flatten().double().numpy()
+    return [
+        row(name, case | {"quantile": q}, "output error", "", [float(np.quantile(errors, q))]) for q in (0.5, 0.9, 0.99)
+    ]
+
+
+def _ratios(seconds: Seconds, one: str, other: str) -> list[float]:
+    return [a / b for a, b in zip(seconds[one], seconds[other], strict=True)]
