@@ -5,6 +5,7 @@ runs it; a float32 reference stands beside each (suffix `_ref`) and is what the 
 """
 
 from ondevice.kernels.attention import attention, attention_mass, observed_attention
+from ondevice.kernels.decode_attention import Termination, decode_attention
 from ondevice.kernels.paged_attention import paged_attention
 from ondevice.kernels.paged_update import replace_paged_slots_
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
@@ -14,8 +15,10 @@ from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.token_loss import token_loss
 
 __all__ = [
+    "Termination",
     "attention",
     "attention_mass",
+    "decode_attention",
     "keep_slots_",
     "observed_attention",
     "paged_attention",

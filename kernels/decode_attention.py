@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from ondevice.kernels._impl import uses_triton
+from ondevice.kernels.attention import additive_mask, attention
 from torch import Tensor
 
 
@@ -74,6 +75,8 @@ def decode_attention(
         "query_positions": query_positions,
         "window": window,
     }
+    if query.device.type != "cpu" and not uses_triton(query):
+        return _read_all(query, keys, values, scale, block_size, positions, query_positions, window)
     if uses_triton(query):
         # Imported here: neither Triton nor Numba is there on every machine.
         from ondevice.kernels._triton_decode_attention import attend
@@ -82,6 +85,26 @@ def decode_attention(
     from ondevice.kernels._numba_decode_attention import attend as attend_on_cpu
 
     return attend_on_cpu(query, keys, values, **options)
+
+
+def _read_all(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    block_size: int,
+    positions: Tensor | None,
+    query_positions: Tensor | None,
+    window: int | None,
+) -> tuple[Tensor, Tensor]:
+    """torch's own attention, which nothing ends early: for devices that neither kernel is for."""
+    mask = None
+    if positions is not None and query_positions is not None:
+        distance = query_positions[:, None] - positions[:, :, None]
+        visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        mask = additive_mask(visible, query.dtype)
+    blocks_read = torch.full((keys.shape[0], keys.shape[1]), -(-keys.shape[2] // block_size), dtype=torch.int32)
+    return attention(query, keys, values, scale=scale, mask=mask), blocks_read.to(query.device)
 
 
 def decode_attention_ref(

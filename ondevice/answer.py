@@ -89,7 +89,7 @@ def answer(
             written.append(token)
             yield AnswerToken(token, piece, len(written) - 1, time.perf_counter() - began)
             if reading is not None and len(written) % _TOLD_EVERY == 0:
-                yield reading.account(len(written))
+                yield reading.account()
             if len(written) == generation.max_new_tokens:
                 break
             if revival is not None and eviction is None and len(written) % session.config.tier.every == 0:
@@ -108,9 +108,13 @@ def answer(
                 eviction.make_room()
                 num_overwritten += 1
             observes = eviction is not None and eviction.observes
+            # Where slots were overwritten the newest tokens lie anywhere, and all of it is read.
+            ending = reading if num_overwritten == 0 else None
             out = decoder.forward(
-                decoder.ids([token]), pot, num_observed=int(observes), reading=reading, is_stopped=is_stopped
+                decoder.ids([token]), pot, num_observed=int(observes), reading=ending, is_stopped=is_stopped
             )
+            if reading is not None:
+                reading.end_step()
             if eviction is not None and observes:
                 eviction.observe(out.mass)
     except PassStopped:
@@ -118,7 +122,7 @@ def answer(
     finally:
         decode_seconds = time.perf_counter() - decode_began - swap_seconds
         undo.rewind()
-    account = None if reading is None else reading.account(len(written))
+    account = None if reading is None else reading.account()
     if account is not None:
         yield account
     yield AnswerFinished(

@@ -22,6 +22,7 @@ class Curve:
 # By the beginning of the command that measures them.
 CURVES: Mapping[str, Curve] = {
     "ondevice eval slim-curve": Curve("reading speed ratio", "mean loss", "schedule"),
+    "ondevice eval art-curve": Curve("share of blocks not read", "mean loss", "rule"),
 }
 
 

@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args
 from ondevice.errors import ConfigError
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
-PolicyName = Literal["infinipot", "full", "truncate", "streaming-llm", "tova", "sirllm", "random"]
+PolicyName = Literal[
+    "infinipot", "full", "truncate", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random"
+]
 DecodePolicyName = Literal["question", "streaming-llm", "h2o"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -45,7 +47,8 @@ class PotConfig:
         capacity: slots per layer and KV head, |M|; allocated once.
         num_kept: slots kept by a distillation, |C|.
         reserve: slots kept free for a question and its answer; also holds the catalyst while reading.
-        policy: which rule scores the tokens; `infinipot` is the catalyst plus novelty.
+        policy: which rule scores the tokens; `infinipot` is the catalyst plus novelty. With `pyramidkv` layers keep
+            different numbers of slots, `num_kept` on average.
         catalyst: prompt kind of the paper's Table 2; `text` takes `catalyst_text`.
         catalyst_text: own prompt for `text`; the question for `question`.
         novelty: alpha, the share of `num_kept` filled by novelty before the catalyst fills the rest.

@@ -17,6 +17,8 @@ _POLICIES = {
     "full": "full KV",
     "truncate": "truncation",
     "streaming-llm": "StreamingLLM",
+    "snapkv": "SnapKV",
+    "pyramidkv": "PyramidKV",
     "tova": "TOVA",
     "sirllm": "SirLLM",
     "random": "random",
@@ -25,15 +27,16 @@ _POLICIES = {
 
 def contender_name(config: EngineConfig) -> str:
     """For instance `InfiniPot CaP-G NuC 0.5 2048/1024`, or `full KV`."""
-    pot, slim, tier = config.pot, _slim(config.slim), " + host tier" if config.tier.budget_bytes else ""
+    pot, slim, more = config.pot, _slim(config.slim), " + host tier" if config.tier.budget_bytes else ""
+    more += " + ART" if config.art.enabled else ""
     if pot.policy == "full":
-        return _POLICIES["full"] + slim
+        return _POLICIES["full"] + slim + more
     if pot.policy == "truncate":
-        return f"{_POLICIES['truncate']} {pot.capacity}{slim}{tier}"
+        return f"{_POLICIES['truncate']} {pot.capacity}{slim}{more}"
     method = _infinipot(pot) if pot.policy == "infinipot" else _POLICIES[pot.policy]
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = "" if pot.context_reset else " without context reset"
-    return f"{method}{reset} {pot.capacity}/{kept}{slim}{tier}"
+    return f"{method}{reset} {pot.capacity}/{kept}{slim}{more}"
 
 
 def _slim(slim: SlimConfig) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ondevice.config import ArtConfig
+from ondevice.errors import ConfigError
 from ondevice.kernels.attention import attention
 from ondevice.kernels.decode_attention import Termination
 from ondevice.model.termination import RunTimeTermination
@@ -54,7 +55,23 @@ class _Recorder(RunTimeTermination):
 
 
 def record(session: Session, ids: Sequence[int]) -> list[Step]:
-    """Feed tokens one by one into a pot that has read what is before them; they stay in it."""
+    """Feed tokens one by one into a pot that has read what is before them; they stay in it.
+
+    Raises:
+        ConfigError: they do not fit, or decode attention over this pot cannot end early in every layer.
+    """
+    parts = session.decoder.parts
+    if session.config.pot.key_rotation != "stored":
+        raise ConfigError("Only rotated keys that are stored can be read by blocks", fix="Use --key-rotation stored.")
+    if parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers):
+        raise ConfigError(
+            "This model has attention that does not end early: a softcap or a sliding window",
+            fix="Measure with a model that has neither.",
+        )
+    if session.used_pot().num_free < len(ids):
+        raise ConfigError(
+            f"The pot has {session.used_pot().num_free} free slots for {len(ids)} tokens", fix="Raise --reserve."
+        )
     recorder = _Recorder(session.used_pot())
     for token in ids:
         session.decoder.forward(session.decoder.ids([token]), session.used_pot(), reading=recorder)
@@ -81,4 +98,4 @@ def read_again(
         errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten())
         num_blocks = -(-step.num_slots // config.block_size)
         shares.append((reading.blocks_read[step.layer] - before) / num_blocks)
-    return Reading(torch.stack(errors), torch.stack(shares))
+    return Reading(torch.stack(errors).cpu(), torch.stack(shares).cpu())

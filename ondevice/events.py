@@ -101,8 +101,9 @@ class TokensRead:
 
 @dataclass(frozen=True, slots=True)
 class PotDistilled:
-    """The pot was full and has been distilled from `num_before` to `num_kept` slots per head.
+    """The pot was full and has been distilled from `num_before` to `num_kept` slots per head, in the fullest layer.
 
+    `num_cached` are the used slots per head afterwards, for each layer.
     `retention[i]` is the number of (layer, head) pairs that still hold document token `i`, at most
     `num_heads_total`; it has one uint16 for every document token up to the cursor. `novelty_tokens` are the
     document tokens that the novelty score chose in this cycle, int32. `seconds` is the distillation alone,
@@ -113,6 +114,7 @@ class PotDistilled:
     num_read: int
     num_before: int
     num_kept: int
+    num_cached: tuple[int, ...]
     seconds: float
     novelty_seconds: float
     num_heads_total: int
@@ -187,8 +189,8 @@ class AnswerToken:
 class BlocksRead:
     """How much of the pot the answer's tokens have read so far, where decode attention may end early.
 
-    `read` (num_layers, num_kv_heads) and `held` (num_layers,) int64 count blocks, summed over the tokens; each head
-    would have read `held` of its layer.
+    `num_tokens` were decoded one by one: the first comes with the question. `read` (num_layers, num_kv_heads) and
+    `held` (num_layers,) int64 count blocks, summed over them; each head would have read `held` of its layer.
     """
 
     num_tokens: int

@@ -70,7 +70,7 @@ class Revival:
             queries: for each layer (1, num_heads, n, head_dim) before RoPE.
         """
         parts, config, began = self._session.decoder.parts, self._session.config, time.perf_counter()
-        num_blocks = -(-self._max_tokens // self._block_size)
+        num_blocks = self._max_tokens // self._block_size  # whole ones, so that what comes has room in every layer
         steps = self._session.slim_steps
         ranked = rank_blocks(
             self._tier,
@@ -101,11 +101,12 @@ class Revival:
     def bring(self, undo: UndoLog) -> TokensRevived | None:
         """Put the blocks into the pot, which holds what it did before the question; `undo` takes them out again."""
         session, began = self._session, time.perf_counter()
-        if not self._ranked or self._max_tokens < 1:
+        if not self._ranked:
             return None
         pot, decoder, num_layers = session.used_pot(), session.decoder, len(session.decoder.parts.layers)
         undo.save(None)
         dropped = self._dropped()
+        num_more = [sum(states.tokens.numel() for states in dropped if states.layer < i) for i in range(num_layers)]
         moved = bring_back(
             pot,
             self._tier,
@@ -115,19 +116,20 @@ class Revival:
             max_tokens=self._max_tokens,
             num_free=self.num_free,
             num_protected=session.num_protected,
-            num_more=[sum(states.tokens.numel() for states in dropped if states.layer < i) for i in range(num_layers)],
+            num_more=num_more,
             rotate_keys=decoder.rotate_keys,
         )
-        if not moved.tokens.size:
-            return None
         if dropped:
             read_on(decoder, dropped, pot)
+        came = np.unique(np.concatenate((moved.tokens, *(states.tokens.numpy() for states in dropped))))
+        if not came.size:
+            return None
         seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
         tokens = session.opened_tokens()
         return TokensRevived(
-            tokens=_stretches(moved.tokens),
-            pages=tuple(dict.fromkeys(tokens.page_of(int(token)) for token in moved.tokens)),
-            num_tokens=round(moved.num_slots / num_layers),
+            tokens=_stretches(came),
+            pages=tuple(dict.fromkeys(tokens.page_of(int(token)) for token in came)),
+            num_tokens=round((moved.num_slots + sum(num_more)) / num_layers),
             num_read_on=sum(states.tokens.numel() for states in dropped),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),

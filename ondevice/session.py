@@ -24,13 +24,13 @@ from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDist
 from ondevice.model.calibration import calibrated
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
-from ondevice.model.termination import RunTimeTermination, rules_of
+from ondevice.model.termination import RunTimeTermination, rules_of, warm_up
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
 from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.policies import make_policy
+from ondevice.pot.policies import WINDOW_TOKENS, make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.prefill.depths import Depths
 from ondevice.prefill.novelty import Novelty, WordCounts
@@ -74,6 +74,8 @@ class Session:
         self._novelty = Novelty(decoder.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
         self._stop = threading.Event()
+        if config.art.enabled:
+            warm_up(decoder.parts, decoder.dtype, decoder.device)
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
                 f"The model's prompt and the sinks take {self.num_protected} slots, all that --keep leaves",
@@ -213,7 +215,7 @@ class Session:
             pot,
             origin=torch.arange(start, stop, dtype=torch.int32, device=self.decoder.device),
             num_transient=catalyst.shape[1],
-            num_observed=self._num_observed(catalyst) if distill_after else 0,
+            num_observed=min(self._num_observed(catalyst), ids.shape[1] + catalyst.shape[1]) if distill_after else 0,
             pruning=self._pruning(start, stop, catalyst.shape[1], rarity) if prunes else None,
             dropped=dropped if self.outside is not None and self.outside.hidden is not None else None,
             is_stopped=self._stop.is_set,
@@ -269,7 +271,7 @@ class Session:
         """Last queries of a pass before a distillation whose attention the policy looks at."""
         if self._policy.observes == "catalyst":
             return catalyst.shape[1]
-        return int(self._policy.observes == "last-token")
+        return {"window": WINDOW_TOKENS, "last-token": 1}.get(self._policy.observes, 0)
 
     def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning:
         return Pruning(self.slim_steps, self.config.slim, stop - start, num_tail, is_first=start == 0, rarity=rarity)
@@ -295,6 +297,7 @@ class Session:
             num_read=self.num_read,
             num_before=result.num_before,
             num_kept=result.num_kept,
+            num_cached=tuple(self.used_pot().num_cached),
             seconds=time.perf_counter() - began,
             novelty_seconds=novelty_seconds,
             num_heads_total=self.num_heads_total,
@@ -342,7 +345,7 @@ class Session:
         art = self.config.art
         if not art.enabled:
             return None
-        rules = rules_of(art, calibrated(self.loaded.fingerprint, art), len(self.decoder.parts.layers))
+        rules = rules_of(art, calibrated(self.loaded.fingerprint, art, self.config.pot), len(self.decoder.parts.layers))
         return RunTimeTermination(self.used_pot(), art, rules)
 
     # -- accounts --------------------------------------------------------------------------------
@@ -407,7 +410,7 @@ class Session:
         """Ids of the catalyst prompt, (1, n); none where neither the policy nor pruning looks at one."""
         config = self.config.pot
         is_observed = config.policy not in ("full", "truncate") and self._policy.observes == "catalyst"
-        is_pruned_by = bool(self.slim_steps) and self._policy.observes != "last-token"
+        is_pruned_by = bool(self.slim_steps) and self._policy.observes not in ("last-token", "window")
         if not is_observed and not is_pruned_by:
             return self.decoder.ids([])
         ids = self.decoder.ids(self.loaded.tokenizer.encode(catalyst_prompt(config))[0])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
+    BlocksRead,
     DocumentOpened,
     DocumentRead,
     Event,
@@ -49,6 +50,7 @@ class Telemetry:
         num_cycles: distillations so far.
         ledger: the last full account.
         answer: text of the answer in progress, or of the last one.
+        blocks_read: how much of the pot the answer's tokens have read so far; None where they read all of it.
         last_answer: the account of the last finished answer.
     """
 
@@ -69,6 +71,7 @@ class Telemetry:
     num_cycles: int = 0
     ledger: Ledger | None = None
     answer: str = ""
+    blocks_read: BlocksRead | None = None
     last_answer: AnswerFinished | None = None
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
 
@@ -88,14 +91,14 @@ class Telemetry:
                 self._recent.append((event.num_tokens, event.seconds))
             case PotDistilled():
                 self.num_cycles, self.num_heads_total = event.cycle, event.num_heads_total
-                # Layers behind a slim one may hold fewer already.
-                self.num_cached = tuple(min(event.num_kept, used) for used in self.num_cached)
+                self.num_cached = event.num_cached
                 self.retention, self.novelty_tokens = event.retention, event.novelty_tokens
                 self.stage_seconds["distill"] += event.seconds
                 self.stage_seconds["novelty"] += event.novelty_seconds
                 self._recent.append((0, event.seconds + event.novelty_seconds))
             case TokensOffloaded():
                 self.stage_seconds["offload"] += event.waited_seconds
+                self._recent.append((0, event.waited_seconds))
                 self.offload_hidden_seconds += event.seconds - event.waited_seconds
                 self.offload_bytes += event.num_bytes
             case DocumentRead():
@@ -104,17 +107,19 @@ class Telemetry:
             case TokensRevived():
                 self.stage_seconds["revival"] += event.seconds
             case QuestionRead():
-                self.answer = ""
+                self.answer, self.blocks_read = "", None
                 self.stage_seconds["question"] += event.seconds
             case AnswerToken():
                 self.answer += event.text
+            case BlocksRead():
+                self.blocks_read = event
             case AnswerFinished():
                 self.answer, self.last_answer, self.ledger = event.text, event, event.ledger
                 self.stage_seconds["decode"] += event.decode_seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Reading speed over the last passes, distillations included."""
+        """Reading speed over the last passes, with distillations and waiting for copies."""
         seconds = sum(s for _, s in self._recent)
         return sum(n for n, _ in self._recent) / seconds if seconds else 0.0
 

@@ -77,7 +77,7 @@ def assert_same(pot, before):
 @settings(max_examples=60, deadline=None)
 @given(
     chunks=st.lists(st.integers(1, 24), min_size=1, max_size=8),
-    policy=st.sampled_from(["infinipot", "streaming-llm", "tova", "sirllm", "random"]),
+    policy=st.sampled_from(["infinipot", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random"]),
     novelty=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     num_kept=st.integers(3, 20),
     context_reset=st.booleans(),

@@ -55,7 +55,9 @@ def check_ledger(ledger):
 
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize("reset", [True, False])
-@pytest.mark.parametrize("policy", ["infinipot", "streaming-llm", "tova", "sirllm", "random", "truncate", "full"])
+@pytest.mark.parametrize(
+    "policy", ["infinipot", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "truncate", "full"]
+)
 def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, policy, reset, chat):
     session = engine(loaded, policy=policy, context_reset=reset, chat=chat).session()
     events = read(session)

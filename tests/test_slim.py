@@ -169,7 +169,9 @@ def _read(engine: Engine, text: str = TEXT):
     return session, events
 
 
-@pytest.mark.parametrize("policy", ["infinipot", "streaming-llm", "tova", "sirllm", "random", "full", "truncate"])
+@pytest.mark.parametrize(
+    "policy", ["infinipot", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "full", "truncate"]
+)
 @pytest.mark.parametrize("novelty", ["survivors", "early-exit", "rarity"])
 def test_a_document_is_read_with_an_account_of_every_token(policy, novelty):
     slim = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, novelty=novelty)

@@ -28,7 +28,7 @@ def read(num_read: int, num_tokens: int, seconds: float, num_total: int | None =
 
 def distilled(seconds: float = 0.5, novelty_seconds: float = 0.5) -> PotDistilled:
     retention, novelty = np.array([4, 0, 1], np.uint16), np.array([2], np.int32)
-    return PotDistilled(1, 3, 250, 100, seconds, novelty_seconds, 4, retention, novelty)
+    return PotDistilled(1, 3, 250, 100, (100, 100), seconds, novelty_seconds, 4, retention, novelty)
 
 
 def finished(num_tokens: int, decode_seconds: float) -> AnswerFinished:

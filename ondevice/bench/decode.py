@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ondevice.bench.bandwidth import ReadBandwidth
+from ondevice.bench.llama_cpp import NAME, LlamaCpp
 from ondevice.bench.reference import Reference, synchronize
 from ondevice.engine import Engine
 from ondevice.model.decoder import Decoder
@@ -37,6 +38,7 @@ class Decoding:
     bytes_per_token: int
     pot_speeds: list[float] = field(default_factory=list)
     generate_speeds: list[float] = field(default_factory=list)
+    llama_speeds: list[float] = field(default_factory=list)
     bandwidths: list[float] = field(default_factory=list)
     same_tokens: bool = True
 
@@ -53,12 +55,18 @@ class Decoding:
 
 
 def run_decode(
-    engine: Engine, reference: Reference, input_ids: Tensor, num_new: int, num_rounds: int
+    engine: Engine,
+    reference: Reference,
+    input_ids: Tensor,
+    num_new: int,
+    num_rounds: int,
+    llama: LlamaCpp | None = None,
 ) -> Iterator[tuple[int, Decoding]]:
     """Measure round after round; yields the number of rounds done and the figures so far.
 
     Args:
         input_ids: (1, num_cached + 1): what is in the cache, and the token that decoding starts with.
+        llama: a third contender, if any.
     """
     decoder = engine.decoder
     ours = _PotDecoding(decoder, input_ids, num_new)
@@ -71,6 +79,8 @@ def run_decode(
         decoding.pot_speeds.append(num_new / seconds)
         seconds, expected = reference.generate(input_ids, cache, num_new)
         decoding.generate_speeds.append(num_new / seconds)
+        if llama is not None:
+            decoding.llama_speeds.append(llama.decode(input_ids[0].tolist(), num_new))
         decoding.bandwidths.append(bandwidth.measure())
         decoding.same_tokens &= tokens == expected
         yield done + 1, decoding
@@ -87,6 +97,7 @@ def rows_of(decodings: Sequence[Decoding]) -> tuple[Row, ...]:
             row(POT, case, "decoding speed", "tokens/s", decoding.pot_speeds),
             row(GENERATE, case, "decoding speed", "tokens/s", decoding.generate_speeds),
             row(POT, case, "decoding speed ratio", "x", ratios),
+            *([row(NAME, case, "decoding speed", "tokens/s", decoding.llama_speeds)] if decoding.llama_speeds else []),
             row("memory", case, "bandwidth limit", "tokens/s", limits),
             row("memory", case, "read bandwidth", "bytes/s", decoding.bandwidths),
         ]

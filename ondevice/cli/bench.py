@@ -67,7 +67,10 @@ def decode(
     options: PotOptions,
     cached: Annotated[str, typer.Option(help="Tokens in the cache when decoding starts.", show_default=_CACHED)] = "",
     new_tokens: Annotated[int, typer.Option(help="Tokens to decode in each round.", min=8)] = 64,
-    rounds: Annotated[int, typer.Option(help="Rounds; each measures both contenders.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds; each measures all contenders.", min=1)] = 5,
+    llama_cpp: Annotated[
+        Path | None, typer.Option(help="A .gguf file that llama.cpp is to decode, too (needs xllamacpp).")
+    ] = None,
     quick: Quick = False,
     out_file: OutFile = None,
     as_json: AsJson = False,
@@ -88,11 +91,15 @@ def decode(
         tokenizer = engine.loaded.tokenizer
         text = "".join(page.text for page in generated(max(lengths) + 1, tokenizer, options.seed).pages)
         ids = torch.as_tensor(tokenizer.encode(text)[0], dtype=torch.int64).to(engine.loaded.device)[None]
-        result, decodings = begin(engine), []
+        result, decodings, llama = begin(engine), [], None
+        if llama_cpp is not None:
+            from ondevice.bench.llama_cpp import LlamaCpp
+
+            llama = LlamaCpp(llama_cpp, max(lengths) + new_tokens + 64, torch.get_num_threads())
         for length in lengths:
             stage = f"Decoding with {length:,} cached tokens"
             display.stage(stage, 0.0)
-            for done, decoding in run_decode(engine, reference, ids[:, : length + 1], new_tokens, rounds):
+            for done, decoding in run_decode(engine, reference, ids[:, : length + 1], new_tokens, rounds, llama):
                 display.stage(stage, done / rounds, f"{decoding.pot_speeds[-1]:.1f} tokens/s")
             decodings.append(decoding)
         display.clear()

@@ -1,4 +1,4 @@
-"""`ondevice eval passkey` and `recall`: show each trial as it ends; the first keeps what is done when it is stopped."""
+"""`ondevice eval` and `ondevice calibrate`: each trial is shown as it ends; passkey keeps what is done when stopped."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def art_curve(
     options: PotOptions,
     text: Annotated[Path, typer.Option(help="The document to read and recall.")],
     taus: Annotated[
-        str, typer.Option(help="Thresholds as for --art-tau.")
+        str, typer.Option(help="Thresholds, each for all heads, with the patience that is usual without a calibration.")
     ] = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2",
     tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
     spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
@@ -137,7 +137,7 @@ def art_curve(
             points.append(point)
             mean = sum(point.losses) / len(point.losses)
             out().print(f"{point.name}: {1 - point.share_read:.0%} not read, {mean:.3f} nats", soft_wrap=True)
-        finish(replace(result, rows=rows_of(points, tokens or 0, engine.config)), out_file, as_json)
+        finish(replace(result, rows=rows_of(points, engine.config)), out_file, as_json)
 
 
 def calibrate(
@@ -158,7 +158,7 @@ def calibrate(
         result = begin(engine)
         calibration = measure(engine, document, error, display.stage)
         display.clear()
-        store(engine.loaded.fingerprint, engine.config.art, calibration.rules)
+        store(engine.loaded.fingerprint, engine.config.art, engine.config.pot, calibration.rules)
         result = replace(result, rows=rows_of(calibration), summary=summary_of(calibration))
         finish(result, out_file, as_json)
         left = 1 - result.summary["share_of_blocks_read"]

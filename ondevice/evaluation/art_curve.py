@@ -30,6 +30,7 @@ class Point:
     """One rule: nats per token of each span's continuation, and the share of blocks read for it."""
 
     name: str
+    num_tokens: int
     losses: tuple[float, ...]
     share_read: float
 
@@ -57,7 +58,9 @@ def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num
         engine: with settings from `recall_config`.
     """
     art = replace(engine.config.art, enabled=True)
-    chosen = rules_of(art, calibrated(engine.loaded.fingerprint, art), len(engine.decoder.parts.layers))
+    chosen = rules_of(
+        art, calibrated(engine.loaded.fingerprint, art, engine.config.pot), len(engine.decoder.parts.layers)
+    )
     session = engine.session()
     for _ in session.read(document):
         pass
@@ -65,14 +68,14 @@ def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num
     for name, some in rules(chosen, taus):
         reading = RunTimeTermination(session.used_pot(), art, some)
         losses = tuple(pot_loss(session, start, reading) for start in starts)
-        yield Point(name, losses, reading.account(0).share)
+        yield Point(name, session.num_read, losses, reading.account().share)
 
 
-def rows_of(points: Sequence[Point], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
+def rows_of(points: Sequence[Point], config: EngineConfig) -> tuple[Row, ...]:
     """Two rows for each rule."""
     rows, name = [], contender_name(replace(config, art=ArtConfig()))
     for point in points:
-        case = {"tokens": num_tokens, "rule": point.name}
+        case = {"tokens": point.num_tokens, "rule": point.name}
         rows.append(row(name, case, "share of blocks not read", "share", [1 - point.share_read]))
         rows.append(row(name, case, "mean loss", "nats", [float(np.mean(point.losses))]))
     return tuple(rows)

@@ -48,7 +48,8 @@ def calibrate(engine: Engine, document: Document, error: float, report: Progress
     session = engine.session()
     for _ in session.open(document):
         pass
-    total, capacity = session.opened_tokens().num_total, engine.config.pot.capacity
+    total, pot = session.opened_tokens().num_total, engine.config.pot
+    capacity = 0 if pot.policy in ("full", "truncate") else pot.capacity
     if total is None or total <= capacity + NUM_STEPS:
         raise ConfigError(
             f"The text has {total or 0:,} tokens, too few for a pot of {capacity:,} slots",

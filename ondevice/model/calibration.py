@@ -7,19 +7,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ondevice.config import ArtConfig
+from ondevice.config import ArtConfig, PotConfig
 from ondevice.errors import ModelError
 from ondevice.kernels.decode_attention import Termination
 from ondevice.model.cache import cache_dir
 
 
-def calibrated(fingerprint: str, art: ArtConfig) -> tuple[Termination, ...] | None:
+def calibrated(fingerprint: str, art: ArtConfig, pot: PotConfig) -> tuple[Termination, ...] | None:
     """The rules of all layers that were stored for the model with this fingerprint and this way of reading.
 
     None where there are none that can be read.
     """
     try:
-        data = json.loads(_path(fingerprint).read_text(encoding="utf-8"))
+        data = json.loads(_path(fingerprint, pot).read_text(encoding="utf-8"))
         if data["reading"] != _reading(art):
             return None
         return tuple(Termination(**{**rule, "tau": tuple(rule["tau"])}) for rule in data["rules"])
@@ -27,13 +27,13 @@ def calibrated(fingerprint: str, art: ArtConfig) -> tuple[Termination, ...] | No
         return None
 
 
-def store(fingerprint: str, art: ArtConfig, rules: tuple[Termination, ...]) -> Path:
-    """Keep the rules of all layers for a model; returns the file.
+def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termination, ...]) -> Path:
+    """Keep the rules of all layers for a model and pots that are distilled, or are not; returns the file.
 
     Raises:
         ModelError: it cannot be written.
     """
-    path = _path(fingerprint)
+    path = _path(fingerprint, pot)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         data = {"reading": _reading(art), "rules": [asdict(rule) for rule in rules]}
@@ -50,5 +50,7 @@ def _reading(art: ArtConfig) -> dict[str, Any]:
     return {"block_size": art.block_size, "traversal": art.traversal}
 
 
-def _path(fingerprint: str) -> Path:
-    return cache_dir() / "thresholds" / f"{fingerprint}.json"
+def _path(fingerprint: str, pot: PotConfig) -> Path:
+    # A cache of everything is read by age alone, one that was distilled by importance.
+    kind = "-whole" if pot.policy in ("full", "truncate") else ""
+    return cache_dir() / "thresholds" / f"{fingerprint}{kind}.json"

@@ -212,7 +212,7 @@ class Decoder:
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read afterwards is true."""
         if self.device.type == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()  # copies in other streams go on
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """(..., hidden_size) after the final norm -> (..., vocab_size)."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from ondevice.config import ArtConfig
 from ondevice.events import BlocksRead
 from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.model.families import ModelParts
 from ondevice.pot.memory_pot import MemoryPot
 
 # Careful: heads that search for one token lose it early, and without a calibration nobody knows which those are.
@@ -33,6 +34,13 @@ def rules_of(config: ArtConfig, calibrated: tuple[Termination, ...] | None, num_
     return tuple(replace(rule, **chosen) for rule in rules)
 
 
+def warm_up(parts: ModelParts, dtype: torch.dtype, device: torch.device) -> None:
+    """Compile, or load, the kernel for one token of a model, so that no answer waits for it."""
+    query = torch.zeros(1, parts.num_heads, 1, parts.head_dim, dtype=dtype, device=device)
+    keys = torch.zeros(1, parts.num_kv_heads, 1, parts.head_dim, dtype=dtype, device=device)
+    decode_attention(query, keys, keys, scale=1.0, termination=DEFAULT)
+
+
 class RunTimeTermination:
     """Decode attention over one pot, and the account of what it read.
 
@@ -43,6 +51,7 @@ class RunTimeTermination:
     Attributes:
         blocks_read: (num_layers, num_kv_heads) int64, summed over tokens and sequences.
         blocks_held: (num_layers,) int64, the blocks that there were for one head, likewise.
+        num_steps: tokens that were accounted for.
     """
 
     def __init__(self, pot: MemoryPot, config: ArtConfig, rules: Sequence[Termination] | None) -> None:
@@ -53,6 +62,8 @@ class RunTimeTermination:
         heads = (pot.shape.num_layers, pot.shape.num_kv_heads)
         self.blocks_read = torch.zeros(heads, dtype=torch.int64, device=self._device)
         self.blocks_held = torch.zeros(heads[0], dtype=torch.int64)
+        self.num_steps = 0
+        self._asked: set[int] = set()
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Attention of one token; shapes as for `decode_attention`."""
@@ -68,11 +79,22 @@ class RunTimeTermination:
         )
         self.blocks_read[layer] += blocks_read.sum(dim=0)
         self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
+        self._asked.add(layer)
         return out
 
-    def account(self, num_tokens: int) -> BlocksRead:
-        """What was read for `num_tokens` tokens."""
-        return BlocksRead(num_tokens, self.blocks_read.cpu().numpy().copy(), self.blocks_held.numpy().copy())
+    def end_step(self) -> None:
+        """One token is done; layers that were not asked for it have read all they hold."""
+        self.num_steps += 1
+        for layer, num_slots in enumerate(self._pot.num_cached):
+            if layer not in self._asked:
+                num_blocks = -(-num_slots // self.config.block_size) * self._pot.shape.batch
+                self.blocks_read[layer] += num_blocks
+                self.blocks_held[layer] += num_blocks
+        self._asked.clear()
+
+    def account(self) -> BlocksRead:
+        """What was read so far."""
+        return BlocksRead(self.num_steps, self.blocks_read.cpu().numpy().copy(), self.blocks_held.numpy().copy())
 
     def order(self, layer: int, num_slots: int) -> Tensor:
         """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""

@@ -6,15 +6,16 @@ their order in the document lives on in their positions alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from ondevice.config import PotConfig
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.policies import LayerView, RetentionPolicy
+from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
 
 # Share of the catalyst's attention that an adaptive kept size has to cover.
 ADAPTIVE_COVERAGE = 0.95
@@ -50,10 +51,10 @@ def distill(
         rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
     """
     num_before = max(pot.num_cached)
-    num_kept = kept_size(mass, config)
+    budgets = layer_budgets(config, kept_size(mass, config), pot.shape.num_layers, num_protected)
     novel_tokens: list[Tensor] = []
     # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
-    for layers, length in pot.layers_by_length():
+    for layers, length, num_kept in _alike(pot, budgets):
         used = (layers, slice(None), slice(None), slice(0, length))
         view = LayerView(
             mass=torch.stack(mass[layers]) if mass else None,
@@ -75,6 +76,14 @@ def distill(
             reset_positions(pot, layers, rotate_keys)
     novelty = torch.cat(novel_tokens).unique() if novel_tokens else torch.empty(0, dtype=torch.int32)
     return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0])
+
+
+def _alike(pot: MemoryPot, budgets: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
+    """Neighbouring layers that hold equally many slots and keep equally many: (layers, held, kept)."""
+    for layers, length in pot.layers_by_length():
+        for num_kept, group in groupby(range(layers.start, layers.stop), key=budgets.__getitem__):
+            same = list(group)
+            yield slice(same[0], same[-1] + 1), length, num_kept
 
 
 def kept_size(mass: list[Tensor], config: PotConfig) -> int:

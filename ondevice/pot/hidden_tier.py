@@ -6,11 +6,12 @@ It owns host memory of a fixed size, as a ring beside the one of `host_tier`: on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ondevice.pot.host_tier import ring_parts, to_host
+from ondevice.pot.host_tier import allocate, ring_parts, to_host
 from ondevice.pot.memory_pot import FREE
 
 _DTYPE = (
@@ -33,17 +34,21 @@ class DroppedStates:
 class HiddenTier:
     """A ring of hidden states, (capacity, hidden_size) bfloat16.
 
+    Args:
+        folder: as for `HostTier`.
+
     Attributes:
+        num_bytes_moved: written into the tier so far.
         origin: (capacity,) int32, the document token in each place, or `FREE`.
         layers: (capacity,) int32, the layer that dropped it.
     """
 
-    def __init__(self, hidden_size: int, budget_bytes: int) -> None:
+    def __init__(self, hidden_size: int, budget_bytes: int, *, folder: Path | None = None) -> None:
         self.capacity = max(budget_bytes // self.token_bytes(hidden_size), 1)
-        self._states = torch.zeros(self.capacity, hidden_size, dtype=_DTYPE)
+        self._states = allocate((self.capacity, hidden_size), _DTYPE, folder)
         self.origin = torch.full((self.capacity,), FREE, dtype=torch.int32)
         self.layers = torch.zeros(self.capacity, dtype=torch.int32)
-        self._num_written = 0
+        self._num_written = self.num_bytes_moved = 0
 
     @staticmethod
     def token_bytes(hidden_size: int) -> int:
@@ -67,6 +72,7 @@ class HiddenTier:
                 dropped.layer,
             )
         self._num_written += tokens.shape[0]
+        self.num_bytes_moved += tokens.shape[0] * self._states[0].nbytes
 
     def find(self, tokens: Tensor, dtype: torch.dtype) -> list[DroppedStates]:
         """Those of some document tokens (n,) that are here, the shallowest layer first, each in document order."""
@@ -80,9 +86,12 @@ class HiddenTier:
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name; with `restore` it makes another tier equal to this one."""
-        used = min(self._num_written, self.capacity)
-        return {"states": self._states[:used], "origin": self.origin[:used], "layers": self.layers[:used]}
+        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is."""
+        used, oldest = self._num_written, 0
+        if used > self.capacity:
+            used, oldest = self.capacity, self._num_written % self.capacity
+        buffers = {"states": self._states, "origin": self.origin, "layers": self.layers}
+        return {name: buffer[:used].roll(-oldest, dims=0) for name, buffer in buffers.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` of another tier gave; where this one is smaller, the last of it."""

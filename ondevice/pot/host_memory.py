@@ -53,7 +53,7 @@ class HostMemory:
         self.tier = HostTier(
             pot.shape, config.budget_bytes - hidden_bytes, dtype=dtype, stored=config.dtype, folder=folder
         )
-        self.hidden = HiddenTier(hidden_size, hidden_bytes) if hidden_size is not None else None
+        self.hidden = HiddenTier(hidden_size, hidden_bytes, folder=folder) if hidden_size is not None else None
         device = pot.positions.device
         self._pot = pot
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -87,8 +87,9 @@ class HostMemory:
         pending, self._pending = self._pending, []
         seconds = sum(future.result() for future in pending)
         waited = min(time.perf_counter() - began, seconds)
-        num_bytes, num_tokens = self.tier.num_bytes_moved - self._bytes_told, self._num_tokens
-        self._bytes_told, self._num_tokens = self.tier.num_bytes_moved, 0
+        moved = self.tier.num_bytes_moved + (0 if self.hidden is None else self.hidden.num_bytes_moved)
+        num_bytes, num_tokens = moved - self._bytes_told, self._num_tokens
+        self._bytes_told, self._num_tokens = moved, 0
         return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
 
     def state(self) -> dict[str, Tensor]:
@@ -111,10 +112,10 @@ class HostMemory:
         computed: torch.cuda.Event | None,
     ) -> float:
         """Seconds it took."""
+        if computed is not None:
+            computed.synchronize()
         began, pot = time.perf_counter(), self._pot
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            if self._stream is not None and computed is not None:
-                self._stream.wait_event(computed)
             for layer, (first, end) in enumerate(zip(before, after, strict=True)):
                 keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
                 self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])

@@ -58,14 +58,8 @@ class HostTier:
                 f"A host tier of {budget_bytes:,} bytes does not hold one token, which takes {per_token:,}",
                 fix="Raise --host-tier.",
             )
-        free = free_memory_bytes(torch.device("cpu"))
-        if folder is None and budget_bytes > free:
-            raise PotError(
-                f"A host tier of {budget_bytes / 1e9:.1f} GB does not fit: {free / 1e9:.1f} GB of memory are free",
-                fix="Lower --host-tier, or keep it on disk with --host-folder.",
-            )
         size = (shape.num_layers, 2, shape.num_kv_heads, self.capacity)
-        self._storage = _allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, folder)
+        self._storage = allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, folder)
         self._scales = torch.zeros(size) if self._is_quantized else None
         self.origin = torch.full((shape.num_layers, self.capacity), FREE, dtype=torch.int32)
         self._num_written = [0] * shape.num_layers
@@ -155,14 +149,21 @@ class HostTier:
         return dequantize(numbers, self._scales[layer, which, :, at], self._dtype)
 
 
-def _allocate(size: tuple[int, ...], dtype: torch.dtype, folder: Path | None) -> Tensor:
+def allocate(size: tuple[int, ...], dtype: torch.dtype, folder: Path | None) -> Tensor:
+    """Zeros in memory, or in a file without a name in `folder`; raises PotError as `HostTier`."""
+    count, free = torch.Size(size).numel(), free_memory_bytes(torch.device("cpu"))
+    num_bytes = count * dtype.itemsize
+    if folder is None and num_bytes > free:
+        raise PotError(
+            f"A host tier of {num_bytes / 1e9:.1f} GB does not fit: {free / 1e9:.1f} GB of memory are free",
+            fix="Lower --host-tier, or keep it on disk with --host-folder.",
+        )
     if folder is None:
         return torch.zeros(size, dtype=dtype)
-    count = torch.Size(size).numel()
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             # All of it at once: a disk that fills up later would end the program.
-            os.posix_fallocate(file.fileno(), 0, count * dtype.itemsize)
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
             return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(size)
     except (OSError, RuntimeError) as error:
         raise PotError(

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.config import PotConfig
 
-Observed = Literal["catalyst", "last-token", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "nothing"]
+WINDOW_TOKENS = 32  # of SnapKV's observation window
+_POOLING = 5  # neighbouring tokens that share the highest attention among them (SnapKV, PyramidKV)
+_NARROWING = 20  # PyramidKV: the last layer keeps this part of the average
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,26 @@ class StreamingLLM:
 
 
 @dataclass(frozen=True)
+class SnapKV:
+    """Attention of the last tokens of a pass, spread over neighbours (arXiv 2404.14469); those tokens stay.
+
+    PyramidKV (arXiv 2406.02069) scores alike and shares the slots out among layers otherwise: see `layer_budgets`.
+    """
+
+    observes: Observed = "window"
+    needs_novelty: bool = False
+    is_per_head: bool = True
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        in_order = view.positions.argsort(dim=-1)
+        mass = view.mass.gather(-1, in_order).flatten(0, 2)
+        pooled = F.max_pool1d(mass[:, None], _POOLING, stride=1, padding=_POOLING // 2).view(view.mass.shape)
+        pooled[..., -min(WINDOW_TOKENS, view.num_kept) :] = pooled.amax() + 1.0
+        return torch.empty_like(pooled).scatter_(-1, in_order, pooled)
+
+
+@dataclass(frozen=True)
 class TOVA:
     """Attention of the last token, averaged over the heads of a layer (arXiv 2401.06104)."""
 
@@ -140,6 +164,8 @@ def make_policy(config: PotConfig, seed: int) -> RetentionPolicy:
     """The policy named in the settings; `full` and `truncate` never distill, so any will do."""
     if config.policy == "streaming-llm":
         return StreamingLLM()
+    if config.policy in ("snapkv", "pyramidkv"):
+        return SnapKV()
     if config.policy == "tova":
         return TOVA()
     if config.policy == "sirllm":
@@ -147,3 +173,16 @@ def make_policy(config: PotConfig, seed: int) -> RetentionPolicy:
     if config.policy == "random":
         return Random(seed)
     return InfiniPot(config.novelty)
+
+
+def layer_budgets(config: PotConfig, num_kept: int, num_layers: int, num_protected: int) -> list[int]:
+    """Slots that each layer keeps, `num_kept` on average; only PyramidKV's differ, falling evenly with depth.
+
+    In a stream the first layer also has to leave room for what comes: half of what the average leaves.
+    """
+    if config.policy != "pyramidkv" or num_layers < 2:
+        return [num_kept] * num_layers
+    widest = min(num_kept - num_kept // _NARROWING, (config.capacity - config.reserve - num_kept) // 2)
+    fewest = max(num_kept - widest, num_protected + WINDOW_TOKENS)
+    widest = max(num_kept - fewest, 0)
+    return [num_kept + round(widest * (1 - 2 * layer / (num_layers - 1))) for layer in range(num_layers)]

@@ -24,6 +24,8 @@ PRESETS = (Preset("Small pot", 1024, 512), Preset("Balanced", 2048, 1024), Prese
 POLICIES = (
     ("Useful and new (InfiniPot)", "infinipot"),
     ("First and latest (StreamingLLM)", "streaming-llm"),
+    ("Looked at lately (SnapKV)", "snapkv"),
+    ("Looked at lately, more in early layers (PyramidKV)", "pyramidkv"),
     ("Looked at last (TOVA)", "tova"),
     ("Surprising (SirLLM)", "sirllm"),
     ("Random, to compare", "random"),

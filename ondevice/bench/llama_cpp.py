@@ -1,0 +1,52 @@
+"""llama.cpp as a contender, with a GGUF file and through `xllamacpp`, a Python package that brings it compiled.
+
+Its weights are quantised where ours are not: what it shows is how fast the same question is answered elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ondevice.errors import ConfigError
+
+NAME = "llama.cpp"
+
+
+class LlamaCpp:
+    """A server of llama.cpp inside this process.
+
+    Args:
+        path: a .gguf file.
+        num_slots: tokens that its cache holds.
+        num_threads: as many as torch works with.
+
+    Raises:
+        ConfigError: the package is missing, or the file cannot be read.
+    """
+
+    def __init__(self, path: Path, num_slots: int, num_threads: int) -> None:
+        try:
+            import xllamacpp
+        except ImportError as error:
+            raise ConfigError(
+                "--llama-cpp needs the package xllamacpp, which is not installed", fix="pip install xllamacpp."
+            ) from error
+        if not path.is_file():
+            raise ConfigError("There is no such file", where=str(path), fix="Name a .gguf file with --llama-cpp.")
+        params = xllamacpp.CommonParams()
+        params.model.path = str(path)
+        params.n_ctx, params.n_parallel = num_slots, 1
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = num_threads
+        self._server = xllamacpp.Server(params)
+
+    def decode(self, ids: Sequence[int], num_new: int) -> float:
+        """Tokens per second of `num_new` greedy tokens behind `ids`, by its own clock; it keeps the prompt."""
+        request = {
+            "prompt": list(ids),
+            "n_predict": num_new,
+            "temperature": 0.0,
+            "ignore_eos": True,
+            "cache_prompt": True,
+        }
+        return float(self._server.handle_completions(request)["timings"]["predicted_per_second"])
