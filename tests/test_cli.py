@@ -302,7 +302,12 @@ def flags(*path: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "path", [("app",), ("ask",), ("eval", "passkey"), ("bench", "ingest"), ("bench", "decode"), ("bench", "equip")]
+    "path",
+    [
+        *[("app",), ("ask",), ("calibrate",)],
+        *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve")],
+        *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "art")],
+    ],
 )
 def test_every_command_has_the_same_pot_options(path: tuple[str, ...]) -> None:
     assert flags(*path) >= SHARED

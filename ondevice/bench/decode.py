@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ondevice.bench.bandwidth import ReadBandwidth
-from ondevice.bench.llama_cpp import NAME, LlamaCpp
+from ondevice.bench.llama_cpp import NAME
 from ondevice.bench.reference import Reference, synchronize
 from ondevice.engine import Engine
 from ondevice.model.decoder import Decoder
@@ -31,6 +31,7 @@ GENERATE = "transformers generate"
 class Decoding:
     """What is measured at one cache length; values of one round have the same index, speeds in tokens per second.
 
+    `llama_speeds` are those of llama.cpp, measured behind the others: its threads would take part of their time.
     `bandwidths` are bytes per second, `same_tokens` tells whether both contenders wrote the same text.
     """
 
@@ -55,18 +56,12 @@ class Decoding:
 
 
 def run_decode(
-    engine: Engine,
-    reference: Reference,
-    input_ids: Tensor,
-    num_new: int,
-    num_rounds: int,
-    llama: LlamaCpp | None = None,
+    engine: Engine, reference: Reference, input_ids: Tensor, num_new: int, num_rounds: int
 ) -> Iterator[tuple[int, Decoding]]:
     """Measure round after round; yields the number of rounds done and the figures so far.
 
     Args:
         input_ids: (1, num_cached + 1): what is in the cache, and the token that decoding starts with.
-        llama: a third contender, if any.
     """
     decoder = engine.decoder
     ours = _PotDecoding(decoder, input_ids, num_new)
@@ -79,8 +74,6 @@ def run_decode(
         decoding.pot_speeds.append(num_new / seconds)
         seconds, expected = reference.generate(input_ids, cache, num_new)
         decoding.generate_speeds.append(num_new / seconds)
-        if llama is not None:
-            decoding.llama_speeds.append(llama.decode(input_ids[0].tolist(), num_new))
         decoding.bandwidths.append(bandwidth.measure())
         decoding.same_tokens &= tokens == expected
         yield done + 1, decoding

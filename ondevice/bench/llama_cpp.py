@@ -40,6 +40,10 @@ class LlamaCpp:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = num_threads
         self._server = xllamacpp.Server(params)
 
+    def close(self) -> None:
+        """End the server and its threads."""
+        del self._server
+
     def decode(self, ids: Sequence[int], num_new: int) -> float:
         """Tokens per second of `num_new` greedy tokens behind `ids`, by its own clock; it keeps the prompt."""
         request = {

@@ -91,17 +91,22 @@ def decode(
         tokenizer = engine.loaded.tokenizer
         text = "".join(page.text for page in generated(max(lengths) + 1, tokenizer, options.seed).pages)
         ids = torch.as_tensor(tokenizer.encode(text)[0], dtype=torch.int64).to(engine.loaded.device)[None]
-        result, decodings, llama = begin(engine), [], None
-        if llama_cpp is not None:
-            from ondevice.bench.llama_cpp import LlamaCpp
-
-            llama = LlamaCpp(llama_cpp, max(lengths) + new_tokens + 64, torch.get_num_threads())
+        result, decodings = begin(engine), []
         for length in lengths:
             stage = f"Decoding with {length:,} cached tokens"
             display.stage(stage, 0.0)
-            for done, decoding in run_decode(engine, reference, ids[:, : length + 1], new_tokens, rounds, llama):
+            for done, decoding in run_decode(engine, reference, ids[:, : length + 1], new_tokens, rounds):
                 display.stage(stage, done / rounds, f"{decoding.pot_speeds[-1]:.1f} tokens/s")
             decodings.append(decoding)
+        if llama_cpp is not None:
+            from ondevice.bench.llama_cpp import LlamaCpp
+
+            display.stage("Decoding with llama.cpp", None)
+            llama = LlamaCpp(llama_cpp, max(lengths) + new_tokens + 64, torch.get_num_threads())
+            for length, decoding in zip(lengths, decodings, strict=True):
+                prompt = ids[0, : length + 1].tolist()
+                decoding.llama_speeds += [llama.decode(prompt, new_tokens) for _ in range(rounds)]
+            llama.close()
         display.clear()
         result = replace(result, rows=rows_of(decodings), summary=summary_of(decodings))
         finish(result, out_file, as_json)
