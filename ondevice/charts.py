@@ -48,16 +48,17 @@ def draw(result: Result, curve: Curve) -> str:
     points = sorted((x.p50, values[curve.y][case].p50, str(x.case[curve.label])) for case, x in values[curve.x].items())
     style = {"svg.hashsalt": "ondevice", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        figure = Figure(figsize=(8.0, 4.0), layout="constrained")
         axes = figure.add_subplot()
-        axes.plot([x for x, _, _ in points], [y for _, y, _ in points], "o", color="#2459a9")
-        for x, y, name in points:
-            axes.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points")
+        for number, (x, y, name) in enumerate(points, start=1):  # names beside the points would lie over each other
+            axes.plot(x, y, "o", color="#2459a9", label=f"{number}  {name}")
+            axes.annotate(str(number), (x, y), xytext=(4, 4), textcoords="offset points")
         units = {row.metric: row.unit for row in result.rows}
         axes.set_xlabel(f"{curve.x} ({units[curve.x]})")
         axes.set_ylabel(f"{curve.y} ({units[curve.y]})")
         axes.margins(0.15)
         axes.grid(alpha=0.3)
+        figure.legend(loc="outside right upper", handlelength=0, markerscale=0, frameon=False)
         picture = io.StringIO()
         figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None})
     return picture.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from ondevice.charts import curve_of, draw
@@ -34,8 +34,8 @@ def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
 
 
 def _topic(result: Result) -> str:
-    """`eval passkey` of `ondevice eval passkey --trials 2`."""
-    return " ".join(shlex.split(result.command)[1:3])
+    """`eval passkey` of `ondevice eval passkey --trials 2`, and `calibrate` of `ondevice calibrate --text a.txt`."""
+    return " ".join(takewhile(lambda word: not word.startswith("-"), shlex.split(result.command)[1:3]))
 
 
 def _overview(runs: Sequence[tuple[str, Result]]) -> str:

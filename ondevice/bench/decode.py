@@ -39,9 +39,9 @@ class Decoding:
     bytes_per_token: int
     pot_speeds: list[float] = field(default_factory=list)
     generate_speeds: list[float] = field(default_factory=list)
-    llama_speeds: list[float] = field(default_factory=list)
     bandwidths: list[float] = field(default_factory=list)
     same_tokens: bool = True
+    llama_speeds: list[float] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
