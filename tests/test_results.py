@@ -160,8 +160,11 @@ def test_the_command_writes_pages_and_check_finds_one_that_was_edited(tmp_path: 
 
 def test_the_tables_of_this_project_are_what_its_results_say() -> None:
     files = {path.stem: read_result(path) for path in (ROOT / "bench" / "results").glob("*.json")}
-    written = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "results").glob("*.md")}
-    assert written == make_pages(files, "bench/results")
+    written = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "results").iterdir()}
+    made = make_pages(files, "bench/results")
+    assert set(written) == set(made)
+    # Of the curves only that they are there: matplotlib may draw them otherwise on another machine.
+    assert [name for name in made if name.endswith(".md") and made[name] != written[name]] == []
 
 
 @pytest.mark.parametrize(
