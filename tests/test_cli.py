@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,16 +18,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ondevice.cli import app, conversation, opening
-from ondevice.cli.conversation import read_document
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, duration
-from ondevice.cli.terminal import Interrupted, err, printable
+from ondevice.cli.terminal import printable
 from ondevice.cli.wording import missing_pages, ranges
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
-from ondevice.events import AnswerToken, Event, PageNote, PagesExtracted, TokensRead
+from ondevice.events import AnswerToken, PageNote, PagesExtracted, TokensRead
 from tests.documents_factory import IMAGE_CONTENT, encrypt, make_pdf, show
 from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 
@@ -261,24 +258,6 @@ def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
     assert all(torch.equal(a, b) for a, b in zip(before, session.used_pot().buffers(), strict=True))
     assert signal.getsignal(signal.SIGINT) is handler
     assert "stopped" in capsys.readouterr().err
-
-
-def test_a_signal_whose_exception_is_lost_still_ends_the_reading(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(5 * TEXT, encoding="utf-8")
-    session = Engine(tiny_loaded(), EngineConfig(pot=PotConfig(capacity=400, num_kept=96, reserve=160))).session()
-    read = session.read
-
-    def losing_it(document: Document) -> Iterator[Event]:
-        for event in read(document):
-            with suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-            yield event
-
-    session.read = losing_it  # type: ignore[method-assign]
-    document = Document("a", "txt", "part", (Page(1, 5 * TEXT),), num_pages=1, size_bytes=1)
-    with pytest.raises(Interrupted, match="Stopped: "):
-        read_document(session, document, ProgressDisplay(err()))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from ondevice.cli.progress import ProgressDisplay
@@ -30,11 +29,8 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
         Interrupted: by Ctrl-C, with what had been read.
     """
     try:
-        with _noting_interrupt() as is_interrupted:
-            for event in session.read(document):
-                display.apply(event)
-                if is_interrupted():
-                    raise KeyboardInterrupt
+        for event in session.read(document):
+            display.apply(event)
     except KeyboardInterrupt:
         display.clear()
         telemetry = display.telemetry
@@ -97,23 +93,6 @@ def _next_line(source: TextIO) -> str:
         return source.readline()
     except (EOFError, KeyboardInterrupt):
         return ""
-
-
-@contextmanager
-def _noting_interrupt() -> Iterator[Callable[[], bool]]:
-    """Tell whether Ctrl-C was pressed, for its exception is lost where Python cannot raise any (in a `__del__`)."""
-    noted = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal noted
-        noted = True
-        signal.default_int_handler(number, frame)
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: noted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
