@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from ondevice.config import ArtConfig
+from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.kernels.attention import attention
 from ondevice.kernels.decode_attention import Termination
+from ondevice.model.progress import Progress
 from ondevice.model.termination import RunTimeTermination
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.session import Session
@@ -52,6 +54,32 @@ class _Recorder(RunTimeTermination):
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         self.steps.append(Step(layer, query.clone(), keys.shape[2]))
         return attention(query, keys, values, scale=scale)
+
+
+def read_and_record(session: Session, document: Document, num_steps: int, report: Progress) -> list[Step]:
+    """Read a document but for its last tokens, and `record` those.
+
+    Raises:
+        ConfigError: as `record`; or the document is not longer than that, or a stream.
+    """
+    for _ in session.open(document):
+        pass
+    total = session.opened_tokens().num_total
+    if total is None or total <= num_steps:
+        raise ConfigError(
+            f"The text has {total or 0:,} tokens, and the last {num_steps} are kept for later",
+            where=document.name,
+            fix="Name a longer file.",
+        )
+    session.spans = [(0, total - num_steps)]
+    for _ in session.resume():
+        report("Reading", session.num_read / total)
+    return record(session, session.opened_tokens().ids(total - num_steps, total).tolist())
+
+
+def relative_error(out: Tensor, expected: Tensor) -> Tensor:
+    """Distance over norm for every head: (num_heads,) of (1, num_heads, 1, head_dim)."""
+    return ((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten()
 
 
 def record(session: Session, ids: Sequence[int]) -> list[Step]:
@@ -95,7 +123,7 @@ def read_again(
         expected = attention(step.query, keys, values, scale=scale)
         before = reading.blocks_read[step.layer].clone()
         out = reading.attend(step.layer, step.query, keys, values, scale)
-        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten())
+        errors.append(relative_error(out, expected))
         num_blocks = -(-step.num_slots // config.block_size)
         shares.append((reading.blocks_read[step.layer] - before) / num_blocks)
     return Reading(torch.stack(errors).cpu(), torch.stack(shares).cpu())

@@ -215,7 +215,7 @@ class Session:
             pot,
             origin=torch.arange(start, stop, dtype=torch.int32, device=self.decoder.device),
             num_transient=catalyst.shape[1],
-            num_observed=min(self._num_observed(catalyst), ids.shape[1] + catalyst.shape[1]) if distill_after else 0,
+            num_observed=self._num_observed(stop - start, catalyst.shape[1]) if distill_after else 0,
             pruning=self._pruning(start, stop, catalyst.shape[1], rarity) if prunes else None,
             dropped=dropped if self.outside is not None and self.outside.hidden is not None else None,
             is_stopped=self._stop.is_set,
@@ -267,11 +267,10 @@ class Session:
         reads_on = bool(self.slim_steps) and config.reads_on
         return HostMemory(self.pot, config, self.decoder.dtype, self.decoder.parts.hidden_size if reads_on else None)
 
-    def _num_observed(self, catalyst: Tensor) -> int:
+    def _num_observed(self, num_tokens: int, num_catalyst: int) -> int:
         """Last queries of a pass before a distillation whose attention the policy looks at."""
-        if self._policy.observes == "catalyst":
-            return catalyst.shape[1]
-        return {"window": WINDOW_TOKENS, "last-token": 1}.get(self._policy.observes, 0)
+        wished = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
+        return min(wished[self._policy.observes], num_tokens + num_catalyst)
 
     def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning:
         return Pruning(self.slim_steps, self.config.slim, stop - start, num_tail, is_first=start == 0, rarity=rarity)

@@ -19,7 +19,7 @@ from ondevice.bench.bandwidth import ReadBandwidth
 from ondevice.bench.decode import bytes_per_token
 from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows, timed
 from ondevice.config import ArtConfig, PotConfig
-from ondevice.decode_steps import Reading, Step, keys_values, read_again, record
+from ondevice.decode_steps import Reading, Step, keys_values, read_again, read_and_record, relative_error
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.kernels.attention import attention
@@ -83,7 +83,8 @@ def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) ->
     """Rows of one part after the other."""
     for cache in plan.caches:
         report(f"Reading into {cache.name}", None)
-        session, steps = _recorded(engine, document, cache, plan, report)
+        session = engine.session(replace(engine.config, pot=cache.pot))
+        steps = read_and_record(session, document, plan.num_steps, report)
         art = replace(engine.config.art, enabled=True)
         rules = rules_of(art, calibrated(engine.loaded.fingerprint, art, cache.pot), len(engine.decoder.parts.layers))
         report(f"Attending over {cache.name}", None)
@@ -109,20 +110,6 @@ def summary_of(rows: Sequence[Row]) -> dict[str, float]:
         if r.metric == "share of read bandwidth" and r.contender == ART:
             summary["decode_share_of_read_bandwidth"] = r.p50
     return summary
-
-
-def _recorded(
-    engine: Engine, document: Document, cache: Cache, plan: Plan, report: Progress
-) -> tuple[Session, list[Step]]:
-    """A session that has read all but the last tokens, and those as steps; they stay in the pot."""
-    session = engine.session(replace(engine.config, pot=cache.pot))
-    for _ in session.open(document):
-        pass
-    total = session.opened_tokens().num_tokens
-    session.spans = [(0, total - plan.num_steps)]
-    for _ in session.resume():
-        report(f"Reading into {cache.name}", session.num_read / total)
-    return session, record(session, session.opened_tokens().ids(total - plan.num_steps, total).tolist())
 
 
 def _kernel_rows(
@@ -186,15 +173,16 @@ def _layout_rows(
     session: Session, steps: list[Step], art: ArtConfig, rules: Rules, case: dict[str, object]
 ) -> list[Row]:
     """What the order of the blocks is worth: by recency, by the pot's layout, and by an index of document order."""
+    readings = {
+        "importance-first layout": read_again(session, steps, art, rules),
+        "importance-first index map": _read_by_index(session, steps, art, rules),
+        "recency-first": read_again(session, steps, replace(art, traversal="recency"), rules),
+    }
     rows = []
-    for name, some in (("importance-first layout", art), ("recency-first", replace(art, traversal="recency"))):
-        reading = read_again(session, steps, some, rules)
+    for name, reading in readings.items():
         rows.append(row(name, case, "blocks read", "share", [float(reading.shares.mean())]))
         rows += _error_rows(name, reading, case)
-    reading = _read_by_index(session, steps, art, rules)
-    name = "importance-first index map"
-    rows.append(row(name, case, "blocks read", "share", [float(reading.shares.mean())]))
-    return rows + _error_rows(name, reading, case)
+    return rows
 
 
 def _read_by_index(session: Session, steps: list[Step], art: ArtConfig, rules: Rules) -> Reading:
@@ -211,7 +199,7 @@ def _read_by_index(session: Session, steps: list[Step], art: ArtConfig, rules: R
         out, blocks_read = decode_attention(
             step.query, keys, values, scale=scale, block_size=size, order=order, termination=rules[step.layer]
         )
-        errors.append(((out - expected).norm(dim=-1) / expected.norm(dim=-1)).flatten())
+        errors.append(relative_error(out, expected))
         shares.append(blocks_read[0] / order.shape[-1])
     return Reading(torch.stack(errors).cpu(), torch.stack(shares).cpu())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ondevice.cli.options import PotOptions, numbers
+from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
 from ondevice.cli.terminal import err, say, told
@@ -27,9 +27,7 @@ _CACHED, _QUICK_CACHED = "1024,2000", "1024"
 _MIN_SEGMENTS, _MAX_SEGMENTS = 2, 32
 
 Quick = Annotated[bool, typer.Option("--quick", help="The same on small sizes, in under a minute.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
 Text = Annotated[Path | None, typer.Option(help="Read this document instead of generated text.")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
 
 
 def ingest(

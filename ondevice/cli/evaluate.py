@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from ondevice.cli.options import PotOptions, numbers
+from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
 from ondevice.cli.terminal import err, out, say, told
@@ -26,6 +26,9 @@ _SCHEDULES = (
     "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
 )
 _TAUS = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2"
+Source = Annotated[Path, typer.Option(help="The document to read and recall.")]
+Tokens = Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")]
+Spans = Annotated[int, typer.Option(help="Places that are recalled.", min=1)]
 
 
 def passkey(
@@ -43,7 +46,7 @@ def passkey(
     out_file: Annotated[
         Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hide a number in a long text and ask for it."""
     with told(as_json):
@@ -59,25 +62,19 @@ def passkey(
 
 def recall(
     options: PotOptions,
-    text: Annotated[Path, typer.Option(help="The document to recall.")],
-    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
-    spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+    text: Source,
+    tokens: Tokens = None,
+    spans: Spans = 12,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Continue a document from inside it, after reading all of it, beside a full cache and no document at all."""
     with told(as_json), ProgressDisplay(err()) as display:
-        from ondevice.bench.source import beginning
-        from ondevice.cli.opening import open_document
-        from ondevice.evaluation.recall import Recall, recall_config, rows_of, run_recall, summary_of
+        from ondevice.evaluation.recall import Recall, rows_of, run_recall, summary_of
 
-        config = recall_config(options.config())
-        if config.pot.policy == "full":
+        if options.policy == "full":
             raise ConfigError("--policy full is one of the contenders already", fix="Choose a pot.")
-        engine = load_engine(config, display)
-        document = open_document(str(text), False, display)
-        if tokens is not None:
-            document = beginning(document, tokens, engine.loaded.tokenizer)
+        engine, document = _engine_and_text(options, text, tokens, display)
         result, done, num_tokens = begin(engine), [], 0
         for item in run_recall(engine, document, spans):
             if not isinstance(item, Recall):
@@ -88,18 +85,18 @@ def recall(
             done.append(item)
             line = f"token {item.start:,}: no document {item.none:.2f}, full KV {item.full:.2f}, pot {item.method:.2f}"
             out().print(line, soft_wrap=True)
-        result = replace(result, rows=rows_of(done, num_tokens, config), summary=summary_of(done))
+        result = replace(result, rows=rows_of(done, num_tokens, engine.config), summary=summary_of(done))
         finish(result, out_file, as_json)
 
 
 def slim_curve(
     options: PotOptions,
-    text: Annotated[Path, typer.Option(help="The document to read and recall.")],
+    text: Source,
     schedules: Annotated[str, typer.Option(help="Pruning schedules as for --slim, with spaces between.")] = _SCHEDULES,
-    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
-    spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+    tokens: Tokens = None,
+    spans: Spans = 12,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """How much faster pruning schedules read, and how much of the text they lose: the trade-off as a curve."""
     with told(as_json), ProgressDisplay(err()) as display:
@@ -118,14 +115,14 @@ def slim_curve(
 
 def art_curve(
     options: PotOptions,
-    text: Annotated[Path, typer.Option(help="The document to read and recall.")],
+    text: Source,
     taus: Annotated[
         str, typer.Option(help="Thresholds, each for all heads, with the patience that is usual without a calibration.")
-    ] = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2",
-    tokens: Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")] = None,
-    spans: Annotated[int, typer.Option(help="Places that are recalled.", min=1)] = 12,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+    ] = _TAUS,
+    tokens: Tokens = None,
+    spans: Spans = 12,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """How much of the pot rules of run-time termination leave unread, and how much of the text they lose."""
     with told(as_json), ProgressDisplay(err()) as display:
@@ -145,8 +142,8 @@ def calibrate(
     text: Annotated[Path, typer.Option(help="What to read: a text like those that will be read.")],
     error: Annotated[float, typer.Option(help="Relative error of a head's output, in 99 of 100 tokens.")] = 0.1,
     tokens: Annotated[int | None, typer.Option(help="Read only its beginning.")] = 12288,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write the results here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")] = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Find for every head the threshold of --art that reads least at a given error, and keep it beside the model."""
     with told(as_json), ProgressDisplay(err()) as display:
@@ -168,7 +165,7 @@ def calibrate(
 def _engine_and_text(
     options: PotOptions, text: Path, tokens: int | None, display: ProgressDisplay
 ) -> tuple[Engine, Document]:
-    """What curves and thresholds are measured with: no chat template, and the beginning of a text."""
+    """What recall, curves and thresholds are measured with: no chat template, and the beginning of a text."""
     from ondevice.bench.source import beginning
     from ondevice.cli.opening import open_document
     from ondevice.evaluation.recall import recall_config

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -40,6 +41,9 @@ _ENGINE, _POT, _SLIM, _TIER, _ART, _ANSWER = (
     GenerationConfig(),
 )
 _T = TypeVar("_T", int, float)
+# What every measuring command takes.
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
+OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
 
 
 def _option(panel: str, help: str, *names: str, **more: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ondevice.config import ArtConfig
-from ondevice.decode_steps import Reading, read_again, record
+from ondevice.decode_steps import Reading, read_again, read_and_record
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
@@ -46,20 +46,14 @@ def calibrate(engine: Engine, document: Document, error: float, report: Progress
         ConfigError: the document is too short, or a stream.
     """
     session = engine.session()
-    for _ in session.open(document):
-        pass
-    total, pot = session.opened_tokens().num_total, engine.config.pot
-    capacity = 0 if pot.policy in ("full", "truncate") else pot.capacity
-    if total is None or total <= capacity + NUM_STEPS:
+    steps = read_and_record(session, document, NUM_STEPS, report)
+    pot = engine.config.pot
+    if pot.policy not in ("full", "truncate") and session.num_read <= pot.capacity:
         raise ConfigError(
-            f"The text has {total or 0:,} tokens, too few for a pot of {capacity:,} slots",
+            f"The text has {session.num_read + NUM_STEPS:,} tokens, too few for a pot of {pot.capacity:,} slots",
             where=document.name,
             fix="Name a longer file, or lower --capacity.",
         )
-    session.spans = [(0, total - NUM_STEPS)]
-    for _ in session.resume():
-        report("Reading", session.num_read / total)
-    steps = record(session, session.opened_tokens().ids(total - NUM_STEPS, total).tolist())
     layers = torch.tensor([step.layer for step in steps])
     num_layers, num_kv_heads = len(engine.decoder.parts.layers), engine.decoder.parts.num_kv_heads
     art, errors = engine.config.art, []
