@@ -8,35 +8,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from ondevice.answer import answer
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import ConfigError, EmptyDocument, PotError
-from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDistilled, TextTokenized, TokensRead
+from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, TextTokenized
 from ondevice.model.calibration import calibrated
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
 from ondevice.model.termination import RunTimeTermination, rules_of, warm_up
-from ondevice.pot.catalyst import catalyst_prompt
-from ondevice.pot.distill import distill
-from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.policies import WINDOW_TOKENS, make_policy
 from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.prefill.depths import Depths
-from ondevice.prefill.novelty import Novelty, WordCounts
-from ondevice.prefill.slim import Pruning, slim_steps, stored_tokens
-
-UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
+from ondevice.prefill.slim import slim_steps, stored_tokens
+from ondevice.reading import UNTIL_END, Reader
 
 
 class Session:
@@ -66,13 +57,10 @@ class Session:
             if config.pot.policy == "full"
             else decoder.new_pot(config.pot.capacity, key_rotation=config.pot.key_rotation)
         )
-        self._policy = make_policy(config.pot, config.seed)
         self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
-        self._catalyst = self._encode_catalyst()
         self.depths = Depths(len(decoder.parts.layers))
         self.outside = self._new_host_memory()
-        self._novelty = Novelty(decoder.token_loss)
-        self._words = WordCounts(decoder.parts.vocab_size)
+        self._reader = Reader(self)
         self._stop = threading.Event()
         if config.art.enabled:
             warm_up(decoder.parts, decoder.dtype, decoder.device)
@@ -116,8 +104,8 @@ class Session:
         tokens, began = self.opened_tokens(), time.perf_counter()
         self._stop.clear()
         try:
-            while self.spans and not self._stop.is_set():
-                yield from self._read_chunk(tokens)
+            while self.spans and not self.is_stopping():
+                yield from self._reader.read_chunk(self, tokens)
         except PassStopped:
             pass  # the pot is as it was before that pass
         yield from self.settle()
@@ -127,6 +115,10 @@ class Session:
     def stop(self) -> None:
         """Ask a running `resume` or `ask` to end within one layer of the model; may be called from any thread."""
         self._stop.set()
+
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called since the work at hand began."""
+        return self._stop.is_set()
 
     def continue_from(self, other: Session) -> None:
         """Take over what another session has read, where both documents begin alike: nothing is read twice.
@@ -144,7 +136,8 @@ class Session:
             other.outside.settle()
             self.outside.restore(other.outside.state())
         self.num_read, self.num_cycles = other.num_read, other.num_cycles
-        self._novelty, self._words, self.depths = other._novelty.copy(), other._words.copy(), other.depths.copy()
+        self.depths = other.depths.copy()
+        self._reader.continue_from(other._reader)
         self.spans = [(start, self.spans[0][1])]
 
     def _plan(self, tokens: DocumentTokens) -> None:
@@ -167,91 +160,17 @@ class Session:
                 self.pot = self.decoder.new_pot(
                     beside + total,
                     key_rotation=pot_config.key_rotation,
-                    capacities=tuple(beside + tokens for tokens in stored) if self._reads_whole_prompt else None,
+                    capacities=tuple(beside + tokens for tokens in stored) if self.reads_whole_prompt else None,
                 )
             elif pot_config.policy == "truncate" and 2 * half < total:
                 self.spans = [(0, half), (total - half, total)]
                 self.num_skipped = total - 2 * half
         if num_prefix:
             out = self.decoder.forward(self.decoder.ids(self.parts.prefix), self.used_pot())
-            self._novelty.begin(out.hidden_states[:, -1:])
-
-    def _read_chunk(self, tokens: DocumentTokens) -> Iterator[Event]:
-        """Fill the pot in passes of even size; distill it when more is to come than fits."""
-        pot = self.used_pot()
-        room = pot.shape.capacity - pot.num_cached[0] - self.config.pot.reserve  # pruning leaves more in deeper layers
-        start, stop = self.spans[0]
-        if stop == UNTIL_END:
-            is_last = not tokens.ensure(start + room + 1)
-            end = min(start + room, tokens.num_tokens)
-        else:
-            is_last = stop - start <= room
-            end = min(start + room, stop)
-        overflows = not is_last or (end - start == room and len(self.spans) > 1)
-        # What is not distilled stays whole in a pot of fixed size: at the end of a document there is nothing to gain.
-        prunes = bool(self.slim_steps) and (overflows or self.config.pot.policy in ("full", "truncate"))
-        step_size = max(end - start, 1) if self._reads_whole_prompt else self.config.pot.step_size
-        num_passes = -(-(end - start) // step_size)
-        for i in range(num_passes):
-            first, last = start + (end - start) * i // num_passes, start + (end - start) * (i + 1) // num_passes
-            yield from self._read_pass(tokens, first, last, overflows and i == num_passes - 1, prunes)
-            if self._stop.is_set():
-                return
-        if is_last:
-            self.spans.pop(0)
-
-    def _read_pass(
-        self, tokens: DocumentTokens, start: int, stop: int, distill_after: bool, prunes: bool
-    ) -> Iterator[Event]:
-        pot, began = self.used_pot(), time.perf_counter()
-        before = list(pot.num_cached)
-        ids = self.decoder.ids(tokens.ids(start, stop))
-        catalyst = self._catalyst if distill_after or prunes else self._catalyst[:, :0]
-        words = self._words.copy() if prunes else self._words  # a stopped pass does not count
-        rarity = words.rarity(ids[0]) if prunes else None
-        dropped: list[DroppedStates] = []
-        out = self.decoder.forward(
-            torch.cat((ids, catalyst), dim=1),
-            pot,
-            origin=torch.arange(start, stop, dtype=torch.int32, device=self.decoder.device),
-            num_transient=catalyst.shape[1],
-            num_observed=self._num_observed(stop - start, catalyst.shape[1]) if distill_after else 0,
-            pruning=self._pruning(start, stop, catalyst.shape[1], rarity) if prunes else None,
-            dropped=dropped if self.outside is not None and self.outside.hidden is not None else None,
-            is_stopped=self._stop.is_set,
-        )
-        if self._policy.needs_novelty:
-            last = None if out.offsets is None else out.offsets[-1]
-            self._novelty.add(
-                start,
-                ids,
-                out.hidden_states[:, : stop - start if last is None else last.shape[0]],
-                last,
-                early_states=None if out.early_states is None else out.early_states[:, : stop - start],
-                rarity=rarity if self.config.slim.novelty == "rarity" else None,
-            )
-        self._words = words
-        self.depths.note(start, stop, out.offsets)
-        if self.outside is not None:
-            self.outside.begin(before, [replace(states, tokens=states.tokens + start) for states in dropped])
-        self.decoder.synchronize()
-        self.num_read += stop - start
-        self.spans[0] = (stop, self.spans[0][1])
-        read = TokensRead(
-            num_read=self.num_read,
-            num_total=tokens.num_total,
-            num_tokens=stop - start,
-            page=tokens.page_of(stop - 1),
-            seconds=time.perf_counter() - began,
-            num_cached=tuple(pot.num_cached),
-            capacity=pot.shape.capacity,
-        )
-        # Both are done before either is told: whoever stops here leaves a pot with room for the next chunk.
-        events = [read, *self._distill(out.mass)] if distill_after else [read]
-        yield from events
+            self._reader.begin(out.hidden_states[:, -1:])
 
     @property
-    def _reads_whole_prompt(self) -> bool:
+    def reads_whole_prompt(self) -> bool:
         """SlimInfer's own setting: everything in one pass, so that its blocks compete with each other.
 
         Not with sliding windows, which would need a mask of all tokens by all tokens.
@@ -267,44 +186,6 @@ class Session:
         reads_on = bool(self.slim_steps) and config.reads_on
         return HostMemory(self.pot, config, self.decoder.dtype, self.decoder.parts.hidden_size if reads_on else None)
 
-    def _num_observed(self, num_tokens: int, num_catalyst: int) -> int:
-        """Last queries of a pass before a distillation whose attention the policy looks at."""
-        wished = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
-        return min(wished[self._policy.observes], num_tokens + num_catalyst)
-
-    def _pruning(self, start: int, stop: int, num_tail: int, rarity: Tensor | None) -> Pruning:
-        return Pruning(self.slim_steps, self.config.slim, stop - start, num_tail, is_first=start == 0, rarity=rarity)
-
-    def _distill(self, mass: list[Tensor]) -> list[Event]:
-        began = time.perf_counter()
-        self.score_novelty()
-        novelty_seconds = time.perf_counter() - began
-        offloaded = self.settle()  # slots move now
-        began = time.perf_counter()
-        result = distill(
-            self.used_pot(),
-            self._policy,
-            mass,
-            self.config.pot,
-            num_protected=self.num_protected,
-            rotate_keys=self.decoder.rotate_keys,
-        )
-        self.num_cycles += 1
-        self.decoder.synchronize()
-        distilled = PotDistilled(
-            cycle=self.num_cycles,
-            num_read=self.num_read,
-            num_before=result.num_before,
-            num_kept=result.num_kept,
-            num_cached=tuple(self.used_pot().num_cached),
-            seconds=time.perf_counter() - began,
-            novelty_seconds=novelty_seconds,
-            num_heads_total=self.num_heads_total,
-            retention=self.retention,
-            novelty_tokens=result.novelty_tokens.cpu().numpy(),
-        )
-        return [distilled, *offloaded]
-
     def settle(self) -> list[Event]:
         """Wait for the copies into host memory; what they took, if anything was copied."""
         offloaded = None if self.outside is None else self.outside.settle()
@@ -312,9 +193,7 @@ class Session:
 
     def score_novelty(self) -> None:
         """Give every token read since the last distillation its cross-entropy, where that is known."""
-        scored = self._novelty.take()
-        if scored is not None:
-            self.used_pot().set_novelty(*scored)
+        self._reader.score_novelty(self)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -337,7 +216,7 @@ class Session:
     def _answer(self, question: str, ids: list[int], generation: GenerationConfig | None) -> Iterator[Event]:
         self._stop.clear()
         yield from self.settle()  # where reading was left in its middle
-        yield from answer(self, question, ids, generation or self.config.generation, self._stop.is_set)
+        yield from answer(self, question, ids, generation or self.config.generation, self.is_stopping)
 
     def new_reading(self) -> RunTimeTermination | None:
         """How the tokens of one answer read the pot, where that may end early."""
@@ -404,18 +283,3 @@ class Session:
         if self.tokens is None:
             raise PotError("There is no document in the pot yet", fix="Read a document first.")
         return self.tokens
-
-    def _encode_catalyst(self) -> Tensor:
-        """Ids of the catalyst prompt, (1, n); none where neither the policy nor pruning looks at one."""
-        config = self.config.pot
-        is_observed = config.policy not in ("full", "truncate") and self._policy.observes == "catalyst"
-        is_pruned_by = bool(self.slim_steps) and self._policy.observes not in ("last-token", "window")
-        if not is_observed and not is_pruned_by:
-            return self.decoder.ids([])
-        ids = self.decoder.ids(self.loaded.tokenizer.encode(catalyst_prompt(config))[0])
-        if ids.shape[1] > config.reserve:
-            raise ConfigError(
-                f"The catalyst prompt has {ids.shape[1]} tokens, more than --reserve {config.reserve}",
-                fix="Shorten it or raise --reserve.",
-            )
-        return ids

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "events", "config", "kernels", "assets", "rss"),
     ("documents", "model", "pot", "prefill"),
-    ("answer", "session", "engine", "session_file", "revival", "telemetry"),
+    ("answer", "reading", "session", "engine", "session_file", "revival", "telemetry"),
     ("machine", "results", "contender", "decode_steps", "tables", "charts", "pages"),
     ("bench", "evaluation"),
     ("ui",),
