@@ -9,6 +9,8 @@ import gradio as gr
 
 from ondevice.engine import Engine
 from ondevice.ui import settings, words
+from ondevice.ui.compare_layout import compare_parts
+from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import panel
 from ondevice.ui.settings import Form
 
@@ -41,15 +43,20 @@ def build_screen(engine: Engine) -> Screen:
     """Lay out the screen inside the current Blocks."""
     parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session")}
     panel("header", _header(engine))
-    with gr.Row(elem_id="od-workbench"):
-        with gr.Column(elem_id="od-left"):
-            parts |= _document_parts()
-            parts |= _reading_parts()
-            form, preset = _settings_parts(engine)
-        with gr.Column(elem_id="od-middle"):
-            parts |= _chat_parts()
-        with gr.Column(elem_id="od-right"):
-            parts |= {name: panel(name) for name in ("map", "fill", "latency")}
+    with gr.Tabs(elem_id="od-tabs") as parts["tabs"]:
+        with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"), gr.Row(elem_id="od-workbench"):
+            with gr.Column(elem_id="od-left"):
+                parts |= _document_parts()
+                parts |= _reading_parts()
+                form, preset = _settings_parts(engine)
+            with gr.Column(elem_id="od-middle"):
+                parts |= _chat_parts()
+            with gr.Column(elem_id="od-right"):
+                parts |= {name: panel(name) for name in ("map", "fill", "latency")}
+        with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
+            parts |= compare_parts()
+        with gr.Tab("Library", id="library", elem_id="od-tab-library"):
+            parts |= library_parts()
     parts["follow"] = gr.Timer(1.0, active=False)
     return Screen(parts, form, preset)
 

@@ -63,6 +63,15 @@ TEMPLATES = {
         '<section class="od-panel"><h2>Where the time goes</h2>'
         '<table class="od-times"><tbody></tbody></table></section>'
     ),
+    "compare": (
+        '<section class="od-panel"><h2>Compare</h2>'
+        '<p class="od-explain">One document and one question under several settings, side by side.</p></section>'
+    ),
+    "library": (
+        '<section class="od-panel"><h2>Library</h2>'
+        '<p class="od-explain">Documents that you have saved with their pot: opened again, nothing is read twice.</p>'
+        "</section>"
+    ),
 }
 
 
@@ -79,7 +88,7 @@ def panel(name: str, value: Any = None) -> gr.HTML:
 
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
-    files = ("ui.js", "text_panels.js", "token_map.js", "charts.js")
+    files = ("ui.js", "text_panels.js", "token_map.js", "charts.js", "compare.js", "library.js")
     code = "\n".join(_asset(name) for name in files)
     return f"<script>{code}</script>"
 

@@ -221,6 +221,20 @@ def test_the_map_shows_what_is_kept(visit: Visit, slow: None) -> None:
     assert painted > 20, "the canvas is drawn"
 
 
+def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    page.get_by_role("tab", name="Library").click()
+    visit.state("read")
+    canvas = page.locator(".od-map")
+    assert not canvas.is_visible()
+    page.get_by_role("tab", name="Read & ask").click()
+    canvas.wait_for()
+    painted = "c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"
+    visit.until(lambda: canvas.evaluate(painted) > 20, "the canvas is drawn")
+
+
 def test_progress_comes_at_most_ten_times_a_second(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()

@@ -1,0 +1,5 @@
+// The tab compare.
+(() => {
+  "use strict";
+  window.ondevice.compare = () => {};
+})();

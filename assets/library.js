@@ -1,0 +1,5 @@
+// The tab library.
+(() => {
+  "use strict";
+  window.ondevice.library = () => {};
+})();
