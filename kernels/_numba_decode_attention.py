@@ -7,11 +7,11 @@ import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from ondevice.kernels._numba_tiles import BFLOAT16, FLOAT32, LANES
-from ondevice.kernels._numba_walk import LINE_BYTES, PACKED, compiled, vector_bytes
+from ondevice.kernels._numba_vectors import BFLOAT16, FLOAT32, LANES
+from ondevice.kernels._numba_walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -50,10 +50,17 @@ def attend(
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
     head_bytes = _in_lines(2 * LINE_BYTES + 3 * row_lanes)
-    thread_bytes = _in_lines(num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 5 * row_lanes + 8 * LANES)
+    thread_bytes = _in_lines(num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES)
     memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
     memory = torch.zeros(memory_bytes, dtype=torch.uint8)
-    probes = None if termination is None else _probes(head_dim, termination.probe_stride)
+    # One look-up: what it takes counts where there is little to read.
+    detector = (
+        _NO_DETECTOR
+        if termination is None
+        else _detector(
+            termination.tau, termination.phi, termination.is_relative, termination.probe_stride, num_kv_heads, head_dim
+        )
+    )
     size = keys.element_size()
     call = PACKED.pack(
         query.data_ptr(),
@@ -77,26 +84,40 @@ def attend(
         *_address_and_strides(positions if query_positions is not None else None),
         0 if query_positions is None else query_positions.data_ptr(),
         _NO_WINDOW if window is None else window,
-        0 if probes is None else probes.data_ptr(),
-        0 if termination is None else _taus(termination.tau, termination.is_relative, num_kv_heads).data_ptr(),
+        detector.probes,
+        detector.limits,
         scale,
-        *_rule(termination),
+        math.inf if termination is None else termination.patience,
     )
     kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
     _run(_kernel(num_rows, head_dim, kind), call, num_threads)
     return out.to(dtype), blocks_read
 
 
-def _rule(termination: Termination | None) -> tuple[float, float]:
-    """The least cosine that counts as no turn, and the patience."""
-    return (0.0, math.inf) if termination is None else (1 - termination.phi, termination.patience)
+class _Detector(NamedTuple):
+    """What the kernel's detector goes by: addresses, and the memory behind them."""
+
+    probes: int
+    limits: int
+    memory: tuple[Tensor, ...] = ()
+
+
+_NO_DETECTOR = _Detector(0, 0)
 
 
 @lru_cache(maxsize=1024)
-def _taus(tau: float | tuple[float, ...], is_relative: bool, num_kv_heads: int) -> Tensor:
-    """(num_kv_heads,) float32; a negative one is relative."""
-    taus = torch.tensor(tau, dtype=torch.float32).expand(num_kv_heads)
-    return (-taus if is_relative else taus).contiguous()
+def _detector(
+    tau: float | tuple[float, ...], phi: float, is_relative: bool, probe_stride: int, num_kv_heads: int, head_dim: int
+) -> _Detector:
+    cosine = 1 - phi
+    limits = torch.zeros(num_kv_heads, NUM_LIMITS, dtype=torch.float64)
+    limits[:, int(is_relative)] = torch.tensor(tau, dtype=torch.float64).square()
+    limits[:, 2:] = torch.tensor([4 * cosine * abs(cosine), cosine < 0, cosine < 1], dtype=torch.float64)
+    if probe_stride == 1:
+        return _Detector(0, limits.data_ptr(), (limits,))
+    probes = torch.zeros(vector_bytes.py_func(head_dim) // 4)  # whole vectors
+    probes[:head_dim:probe_stride] = 1.0
+    return _Detector(probes.data_ptr(), limits.data_ptr(), (probes, limits))
 
 
 def _in_lines(num_bytes: int) -> int:
@@ -111,14 +132,6 @@ def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
     assert tensor.stride(2) == 1 or tensor.shape[2] == 1
     batch_stride, head_stride = (4 * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
     return tensor.data_ptr(), batch_stride, head_stride
-
-
-@cache
-def _probes(head_dim: int, stride: int) -> Tensor:
-    """1 for the numbers of a head that the detector looks at; whole vectors."""
-    probes = torch.zeros(vector_bytes.py_func(head_dim) // 4)
-    probes[:head_dim:stride] = 1.0
-    return probes
 
 
 @cache

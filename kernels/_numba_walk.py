@@ -1,4 +1,4 @@
-"""The walk over the blocks of `decode_attention` on a CPU, compiled by Numba; `_numba_tiles` holds its vector code.
+"""The walk over the blocks of `decode_attention` on a CPU, compiled by Numba.
 
 A block is read in two passes, scores and weighted values, for all query heads that share its KV head, and becomes a
 partial result of its own; partial results are taken into the output strictly in the order of the blocks. So threads
@@ -16,28 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, float64, literally, njit, types
-from ondevice.kernels import _numba_tiles
-from ondevice.kernels._numba_tiles import (
-    LANES,
-    TILE_ROWS,
+from numba import carray, cfunc, literally, njit, types
+from ondevice.kernels import _numba_counters, _numba_merging, _numba_tiles, _numba_vectors
+from ondevice.kernels._numba_counters import (
     draw,
-    hide_at,
-    hide_from,
     look_at,
-    merge_rows,
-    merge_totals,
     read_integer,
-    read_number,
-    scores_of_tile,
     set_to,
-    soften,
     wait_for,
-    weigh,
     write_integer,
     write_number,
 )
+from ondevice.kernels._numba_merging import allows_any, merge_and_watch, merge_rows, merge_totals
+from ondevice.kernels._numba_tiles import hide_at, hide_from, scores_of_tile, soften, weigh
+from ondevice.kernels._numba_vectors import LANES, TILE_ROWS
 
+NUM_LIMITS = 5  # float64, of one head: see merge_and_watch
+LIMITS_BYTES = 8 * NUM_LIMITS
 LINE_BYTES = 64  # bytes: counters of different use have a line of memory each
 _OVER = 1 << 40  # merged blocks of a head that nobody needs to read any more
 # What the kernel is told: addresses and strides in bytes, and counts; then numbers.
@@ -47,9 +42,9 @@ _INTEGERS = [
     *("head_bytes", "thread_bytes", "row_bytes", "row_lanes"),
     *("key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride"),
     *("order", "order_batch", "order_head", "positions", "positions_batch", "positions_head"),
-    *("query_positions", "window", "probes", "taus"),
+    *("query_positions", "window", "probes", "limits"),
 ]
-_NUMBERS = ["scale", "cosine", "patience"]
+_NUMBERS = ["scale", "patience"]
 _CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
 PACKED = struct.Struct(f"={len(_INTEGERS)}q{len(_NUMBERS)}d")
 
@@ -57,10 +52,11 @@ PACKED = struct.Struct(f"={len(_INTEGERS)}q{len(_NUMBERS)}d")
 @cache
 def compiled(num_rows: int, head_dim: int, kind: int) -> Any:
     """The kernel for so many rows of queries to a KV head; later processes find it in Numba's cache."""
-    tiles_changed = Path(_numba_tiles.__file__).stat().st_mtime_ns
+    parts = (_numba_counters, _numba_merging, _numba_tiles, _numba_vectors)
+    parts_changed = max(Path(part.__file__).stat().st_mtime_ns for part in parts)
 
     def work(call):  # type: ignore[no-untyped-def]
-        _ = tiles_changed  # part of the cache's key: Numba itself looks only at this file
+        _ = parts_changed  # part of the cache's key: Numba itself looks only at this file
         _work(carray(call, 1, _CALL)[0], num_rows, head_dim, kind)
 
     signature = types.void(types.voidptr)
@@ -105,9 +101,9 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
     merged = call.memory + 2 * LINE_BYTES + head * call.head_bytes
     begun, num_stable = merged + LINE_BYTES, merged + 8
     has_ended = False
+    i = drawn = draw(begun)
     while True:
         if not has_ended:
-            i = draw(begun)
             if i >= num_blocks:
                 return
             block = read_integer(order + 4 * i) if order != 0 else num_blocks - 1 - i
@@ -115,6 +111,7 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
             next_block = read_integer(order + 4 * following) if order != 0 else num_blocks - 1 - following
         _read_block(call, row, kv_head, block, next_block, scratch, num_rows, head_dim, kind)
         if not has_ended:
+            drawn = draw(begun)  # before merging: behind it the processor would wait for all that merging does
             wait_for(merged, i)
             if look_at(merged) != i:
                 return
@@ -125,17 +122,17 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
             return
         stable = read_integer(num_stable) + 1 if is_stable else 0
         write_integer(num_stable, stable)
-        i += 1
         if stable >= call.patience:
             # What others have begun is not taken in any more: here reading ends, but for the sinks.
             set_to(begun, num_blocks)
             has_ended = True
-            block = 0
+            i, block = i + 1, 0
             if not _is_ahead(order, i, num_blocks):
                 set_to(merged, _OVER)
                 return
         else:
-            set_to(merged, i)
+            set_to(merged, i + 1)
+            i = drawn
 
 
 @_jit
@@ -246,7 +243,7 @@ def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: 
     out = call.out + 4 * head_dim * num_rows * head
     kept, added = scratch + 2 * row_lanes, scratch + 3 * row_lanes
     block = scratch + 4 * row_lanes + num_rows * row_bytes
-    measures = block + num_rows * vector_bytes(head_dim)
+    num_moving = block + num_rows * vector_bytes(head_dim)
     if i == 0:
         for at in range(num_rows):
             write_number(maxima + 4 * at, -np.inf)
@@ -256,41 +253,17 @@ def _merge(call: Any, head: int, i: int, scratch: int, num_rows: int, head_dim: 
             write_number(out + 4 * at, 0.0)
     for at in range(0, row_lanes, 4 * LANES):
         merge_totals(maxima + at, totals + at, scratch + at, scratch + row_lanes + at, kept + at, added + at)
-    is_stable, tau = i > 0, 0.0
-    if probes != 0:
-        tau = float64(read_number(call.taus + 4 * (head % call.num_kv_heads)))
+    set_to(num_moving, 0)
+    limits = call.limits + LIMITS_BYTES * (head % call.num_kv_heads) if call.limits != 0 else 0
+    is_watched = limits != 0 and allows_any(limits) != 0  # a head that must not move at all never ends
     for at in range(0, num_rows, TILE_ROWS):
         num_here = min(TILE_ROWS, num_rows - at)
-        out_rows, block_rows = out + 4 * head_dim * at, block + vector_bytes(head_dim) * at
-        if probes == 0:
-            merge_rows(
-                out_rows, block_rows, kept + 4 * at, added + 4 * at, probes, measures, num_here, num_rows, head_dim, 0
-            )
-            continue
-        merge_rows(
-            out_rows, block_rows, kept + 4 * at, added + 4 * at, probes, measures, num_here, num_rows, head_dim, 1
-        )
-        for j in range(num_here):
-            norm = norms + 4 * (at + j)
-            moved, now, product = (
-                float64(read_number(measures + 12 * j)),
-                float64(read_number(measures + 12 * j + 4)),
-                float64(read_number(measures + 12 * j + 8)),
-            )
-            before = float64(read_number(norm))
-            write_number(norm, now)
-            is_stable = is_stable and _has_stood_still(moved, now, before, product, tau, call.cosine)
-    return is_stable
-
-
-@_jit
-def _has_stood_still(moved: float, now: float, before: float, product: float, tau: float, cosine: float) -> bool:
-    """Equation 4 of one row, on squared norms: no roots, and no division."""
-    if not moved < (tau * tau * now if tau < 0 else tau * tau):  # a negative one is relative
-        return False
-    squares = now * before
-    if not squares > 0:  # what comes from zero or goes there has turned by 1, what stays there not at all
-        return cosine < (0.0 if moved > 0 else 1.0)
-    if cosine >= 0:
-        return product > 0 and product * product > cosine * cosine * squares
-    return product >= 0 or product * product < cosine * cosine * squares
+        to, new = out + 4 * head_dim * at, block + vector_bytes(head_dim) * at
+        keep, add, norm = kept + 4 * at, added + 4 * at, norms + 4 * at
+        if not is_watched:
+            merge_rows(to, new, keep, add, num_here, num_rows, head_dim)
+        elif probes == 0:
+            merge_and_watch(to, new, keep, add, 0, norm, limits, num_moving, num_here, num_rows, head_dim, 0)
+        else:
+            merge_and_watch(to, new, keep, add, probes, norm, limits, num_moving, num_here, num_rows, head_dim, 1)
+    return is_watched and i > 0 and look_at(num_moving) == 0

@@ -1,0 +1,213 @@
+"""Vectors for the decode attention on a CPU, written as LLVM instructions for Numba to put into its kernel.
+
+Numba's own loops leave sums along a row, exponentials and bfloat16 to chance; here every vector is spelled out. Memory
+is named by integer addresses; rows of head_dim numbers are whole vectors, the last one cut by a mask.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+IS_WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
+LANES = 16 if IS_WIDE else 8  # numbers in a vector; where registers are narrower LLVM takes several for one
+TILE_ROWS = 4  # rows of queries that go through a block together
+
+FLOAT32, BFLOAT16 = 0, 1  # what keys and values are stored as
+SIZES = (4, 2)
+_LINE_BYTES = 64
+
+I1, I16, I32, I64, F32 = ir.IntType(1), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+VECTOR = ir.VectorType(F32, LANES)
+INTEGERS = ir.VectorType(I32, LANES)
+F64 = ir.DoubleType()
+_LOG2_E = 1.44269504088896341
+_LN_2_HIGH, _LN_2_LOW = 0.693359375, -2.12194440e-4
+# Cephes, expf: exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2
+_EXP_COEFFICIENTS = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_ROUNDING = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the lowest bits
+_LOWEST_EXPONENT = -87.0  # below, exp is no normal number, and counts as 0
+
+Emitter = Callable[..., Any]
+
+
+def num_vectors(head_dim: int) -> int:
+    """Vectors that hold a row; in scratch memory rows are laid out as whole ones."""
+    return -(-head_dim // LANES)
+
+
+def constant(value: float) -> ir.Constant:
+    return ir.Constant(VECTOR, [value] * LANES)
+
+
+def integers(value: int) -> ir.Constant:
+    return ir.Constant(INTEGERS, [value] * LANES)
+
+
+def pointer_to(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
+    return b.inttoptr(b.add(address, ir.Constant(I64, offset)), kind.as_pointer())
+
+
+def call_function(b: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
+    function = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [x.type for x in args]), name)
+    return b.call(function, args)
+
+
+def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    return call_function(b, f"llvm.fma.v{LANES}f32", VECTOR, [x, y, z])
+
+
+def splat(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
+    vector = ir.VectorType(number.type, LANES)
+    one = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), integers(0))
+
+
+def _mask(num_lanes: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I1, LANES), [int(lane < num_lanes) for lane in range(LANES)])
+
+
+def load(b: ir.IRBuilder, address: ir.Value, offset: int = 0, num_lanes: int = LANES, kind: int = FLOAT32) -> ir.Value:
+    """A vector of float32; lanes from `num_lanes` on are 0, and their memory is not touched."""
+    element, suffix, size = (F32, "f32", 4) if kind == FLOAT32 else (I16, "i16", 2)
+    vector = ir.VectorType(element, LANES)
+    pointer = pointer_to(b, address, offset, vector)
+    if num_lanes >= LANES:
+        loaded = b.load(pointer, align=size)
+    else:
+        zeros = ir.Constant(vector, [0] * LANES)
+        args = [pointer, ir.Constant(I32, size), _mask(num_lanes), zeros]
+        loaded = call_function(b, f"llvm.masked.load.v{LANES}{suffix}.p0", vector, args)
+    if kind == FLOAT32:
+        return loaded
+    return b.bitcast(b.shl(b.zext(loaded, INTEGERS), integers(16)), VECTOR)
+
+
+def store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0, num_lanes: int = LANES) -> None:
+    pointer = pointer_to(b, address, offset, VECTOR)
+    if num_lanes >= LANES:
+        b.store(vector, pointer, align=4)
+    else:
+        args = [vector, pointer, ir.Constant(I32, 4), _mask(num_lanes)]
+        call_function(b, f"llvm.masked.store.v{LANES}f32.p0", ir.VoidType(), args)
+
+
+def fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
+    """Have a row of keys or values on its way while others are worked on."""
+    for at in range(0, head_dim * SIZES[kind], _LINE_BYTES):
+        # for reading, to be kept in all caches, as data
+        hints = [ir.Constant(I32, hint) for hint in (0, 3, 1)]
+        call_function(b, "llvm.prefetch.p0", ir.VoidType(), [pointer_to(b, address, at, ir.IntType(8)), *hints])
+
+
+def larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """exp(x) for x <= 0, to 1e-7 of it; 0 for -inf."""
+    shifted = fma(b, x, constant(_LOG2_E), constant(_ROUNDING))
+    whole = b.fsub(shifted, constant(_ROUNDING))
+    rest = fma(b, whole, constant(-_LN_2_LOW), fma(b, whole, constant(-_LN_2_HIGH), x))
+    power = constant(_EXP_COEFFICIENTS[0])
+    for coefficient in _EXP_COEFFICIENTS[1:]:
+        power = fma(b, power, rest, constant(coefficient))
+    power = b.fadd(fma(b, power, b.fmul(rest, rest), rest), constant(1.0))
+    exponent = b.shl(b.bitcast(shifted, INTEGERS), integers(23))
+    scaled = b.bitcast(b.add(b.bitcast(power, INTEGERS), exponent), VECTOR)
+    return b.select(b.fcmp_ordered("<", x, constant(_LOWEST_EXPONENT)), constant(0.0), scaled)
+
+
+def lane_sums(b: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
+    """The sums of LANES vectors, or of fewer, as the lanes of one vector: a transposition that adds on its way."""
+    width = 1
+    while width < LANES:
+        pairs = [vectors[i : i + 2] for i in range(0, len(vectors), 2)]
+        vectors = [_add_interleaved(b, *pair, width=width) for pair in pairs]
+        width *= 2
+    return vectors[0]
+
+
+def _add_interleaved(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None = None, *, width: int) -> ir.Value:
+    """One step of `lane_sums`: halves of x and of y are added, in pieces that shuffle cheaply."""
+    if width == 1:
+        pick = [(lane, lane, lane + 1, lane + 1) for lane in range(0, LANES, 4)]
+        low, high = pick, [tuple(i + 2 for i in p) for p in pick]
+        sides = (0, 1, 0, 1)
+    elif width == 2:
+        pick = [(lane, lane + 1, lane, lane + 1) for lane in range(0, LANES, 4)]
+        low, high = pick, [tuple(i + 2 for i in p) for p in pick]
+        sides = (0, 0, 1, 1)
+    else:
+        return _add_chunks(b, x, y, is_last=width * 2 == LANES)
+    other = ir.Constant(VECTOR, [0.0] * LANES) if y is None else y
+
+    def shuffle(parts: Sequence[Sequence[int]]) -> ir.Value:
+        lanes = [i + LANES * side for part in parts for i, side in zip(part, sides, strict=True)]
+        return b.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes))
+
+    return b.fadd(shuffle(low), shuffle(high))
+
+
+def _add_chunks(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None, *, is_last: bool) -> ir.Value:
+    """As `_add_interleaved`, for whole chunks of four numbers."""
+    chunks = LANES // 4
+    low = [c for c in range(chunks) if c % 2 == 0] if is_last else list(range(chunks // 2))
+    high = [c for c in range(chunks) if c not in low]
+    other = ir.Constant(VECTOR, [0.0] * LANES) if y is None else y
+
+    def shuffle(part: list[int]) -> ir.Value:
+        lanes = [4 * c + i + side for side in (0, LANES) for c in part for i in range(4)]
+        return b.shuffle_vector(x, other, ir.Constant(INTEGERS, lanes))
+
+    return b.fadd(shuffle(low), shuffle(high))
+
+
+def across(b: ir.IRBuilder, vector: ir.Value, combine: Emitter) -> ir.Value:
+    """`combine` over the lanes of a vector."""
+    distance = LANES // 2
+    while distance:
+        lanes = [(lane + distance) % LANES for lane in range(LANES)]
+        vector = combine(b, vector, b.shuffle_vector(vector, vector, ir.Constant(INTEGERS, lanes)))
+        distance //= 2
+    return b.extract_element(vector, ir.Constant(I32, 0))
+
+
+def kernel_part(
+    num_numbers: int = 0, num_literals: int = 0, result: Any = types.none, *, has_rows: bool = False
+) -> Callable[[Emitter], Any]:
+    """A function of integers, then of so many float32 numbers, then of so many literals, as code.
+
+    Where it `has_rows`, it works on up to TILE_ROWS rows. The argument before the literals says on how many, the first
+    literal how many there are in all: the two numbers that occur, of whole tiles and of the last, have code each.
+    """
+
+    def decorate(emit: Emitter) -> Any:
+        def typed(typing_context: Any, *args: Any) -> Any:
+            num_plain = len(args) - num_literals
+            literals = [arg.literal_value for arg in args[num_plain:]]
+            end = num_plain - has_rows
+            plain = [types.int64] * (end - num_numbers) + [types.float32] * num_numbers + [types.int64] * has_rows
+
+            def code(context: Any, b: ir.IRBuilder, signature: Any, values: Sequence[ir.Value]) -> ir.Value:
+                if not has_rows:
+                    value = emit(b, *values[:end], *literals)
+                    return context.get_dummy_value() if value is None else value
+                for num_here in {min(literals[0], TILE_ROWS), literals[0] % TILE_ROWS} - {0}:
+                    with b.if_then(b.icmp_signed("==", values[end], ir.Constant(I64, num_here))):
+                        emit(b, *values[:end], num_here, *literals)
+                return context.get_dummy_value()
+
+            return result(*plain, *args[num_plain:]), code
+
+        # Numba wants to know the arguments by name; the code builder stands where its typing context goes.
+        typed.__name__, typed.__signature__ = emit.__name__, inspect.signature(emit)  # type: ignore[attr-defined]
+        return intrinsic(prefer_literal=True)(typed)
+
+    return decorate
