@@ -22,6 +22,12 @@
     card.querySelector("ul").replaceChildren(...(value?.notes ?? []).map((text) => od.textElement("li", text)));
   });
 
+  od.memory = (element, props, watch) => od.follow(props, watch, (value) => {
+    const line = element.querySelector(".od-memory");
+    line.hidden = !value?.text;
+    line.textContent = value?.text ?? "";
+  });
+
   od.problem = (element, props, watch) => od.follow(props, watch, (value) => {
     const problem = element.querySelector(".od-problem");
     problem.hidden = !value?.text;

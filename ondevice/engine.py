@@ -1,8 +1,12 @@
-"""The engine: a loaded model that hands out sessions. One lane: one session works at a time."""
+"""The engine: a loaded model that hands out sessions, of which one works at a time.
+
+A single caller needs no more than that; several stand in line in `Engine.lane`.
+"""
 
 from __future__ import annotations
 
 from ondevice.config import EngineConfig
+from ondevice.lane import Lane
 from ondevice.model.decoder import Decoder
 from ondevice.model.load import LoadedModel, load_model
 from ondevice.model.progress import Progress, silent
@@ -23,6 +27,7 @@ class Engine:
         self.loaded = loaded
         self.config = config
         self.decoder = Decoder(loaded.model)
+        self.lane = Lane()
 
     @classmethod
     def load(cls, config: EngineConfig, on_progress: Progress = silent) -> Engine:

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # Rank of each part; a file may import what ranks lower, and its own part.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "events", "config", "kernels", "assets", "rss"),
+    ("errors", "events", "config", "kernels", "assets", "rss", "lane"),
     ("documents", "model", "pot", "prefill"),
     ("answer", "reading", "session", "engine", "session_file", "revival", "telemetry"),
     ("machine", "results", "contender", "decode_steps", "tables", "charts", "pages"),

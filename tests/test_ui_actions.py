@@ -103,7 +103,6 @@ def test_stop_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
     assert f"Stopped after {num_read:,} of {len(TEXT):,} tokens" in screen["status"]["text"]
     assert is_visible(screen, "resume")
     assert screen["ask"]["interactive"], "what was read can be asked about"
-    desk.actions.queue(desk.id)
     screen = screen_after(desk.actions.resume(desk.id))
     assert screen["status"]["phase"] == "read"
     assert desk.workspace.session is not None
@@ -149,11 +148,23 @@ def test_a_closed_page_leaves_a_workspace_that_can_go_on(desk: Desk) -> None:
 
 
 def test_stopped_in_line_nothing_begins(desk: Desk) -> None:
-    assert is_visible(desk.actions.queue(desk.id), "stop")
-    assert not is_visible(screen_after(desk.actions.stop(desk.id)), "stop")
-    screen_after(desk.actions.read(desk.id, desk.form))
+    with desk.engine.lane.ticket():
+        steps = desk.actions.read(desk.id, desk.form)
+        waiting = next(steps)
+        assert is_visible(waiting, "stop")
+        assert waiting["status"]["text"].startswith("In line")
+        desk.workspace.request_stop()
+        assert not is_visible(screen_after(steps), "stop")
     assert desk.workspace.session is None
     assert desk.workspace.phase is Phase.READY
+
+
+def test_a_double_click_reads_once(desk: Desk) -> None:
+    steps = desk.actions.read(desk.id, desk.form)
+    next(steps)
+    assert list(desk.actions.read(desk.id, desk.form)) == []
+    assert screen_after(steps)["status"]["phase"] == "read"
+    assert screen_after(desk.actions.read(desk.id, desk.form))["status"]["phase"] == "read", "once it is at rest"
 
 
 def test_reading_again_frees_the_old_pot_and_starts_over(desk: Desk) -> None:

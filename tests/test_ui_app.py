@@ -79,7 +79,7 @@ def test_the_queue_cannot_be_walked_around(url: str, config: dict) -> None:
             assert HTTP.post(f"{url}/gradio_api/{route}/{name}", json={"data": []}).status_code == 403
 
 
-def test_all_that_uses_the_model_shares_one_lane() -> None:
+def test_every_handler_has_a_lane_of_ours() -> None:
     from ondevice.ui.app import build_app
     from ondevice.ui.registry import Registry
     from ondevice.ui.uploads import Uploads
@@ -91,10 +91,8 @@ def test_all_that_uses_the_model_shares_one_lane() -> None:
             lanes.setdefault(function.concurrency_id, set()).add(function.concurrency_limit)
             assert function.api_visibility == "private"
             assert function.queue
-    assert lanes["engine"] == {1}
-    assert set(lanes) == {"engine", "documents", "quick"}, "every handler has a lane of ours"
-    in_engine_lane = [function for function in demo.fns.values() if function.concurrency_id == "engine"]
-    assert len(in_engine_lane) == 3, "read, resume and ask"
+    assert set(lanes) == {"engine", "documents", "quick"}
+    assert sum(max(limits) for limits in lanes.values()) <= 16, "each has a thread of Gradio's"
     demo.close(verbose=False)
 
 
@@ -118,7 +116,7 @@ def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:
         [desk.actions.restore(None)],
         desk.actions.open_sample(desk.id),
         desk.actions.unlock(desk.id, ""),
-        [desk.actions.queue(desk.id)],
+        [desk.actions.look_at(desk.id, desk.workspace.id)],
         desk.actions.ask(desk.id, "When?", desk.form),
         [desk.actions.clear_conversation(desk.id)],
         [desk.actions.forget(desk.id)],
@@ -131,7 +129,7 @@ def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:
 
 def test_no_template_takes_a_value(config: dict) -> None:
     templates = [c["props"]["html_template"] for c in config["components"] if c["type"] == "html"]
-    assert len(templates) == 10
+    assert len(templates) == 11
     for template in templates:
         assert not re.search(r"\$\{|\{\{|@children", template), "a value in a template would run as code"
         assert "<script" not in template

@@ -39,24 +39,24 @@ def test_ids_come_from_the_server_alone() -> None:
 
 def test_the_least_recently_used_workspace_gives_way() -> None:
     clock = Clock()
-    registry = Registry(max_workspaces=2, clock=clock)
+    registry = Registry(max_visitors=2, clock=clock)
     old, middle = registry.create(), registry.create()
-    old.accept(DOCUMENT, make_layout([(1, 3)], "part"))
+    old.current.accept(DOCUMENT, make_layout([(1, 3)], "part"))
     clock.now = 1
     registry.find(middle.id)
     clock.now = 2
     new = registry.create()
     assert registry.find(old.id) is None
-    assert old.document is None, "what it held must be freed, not only forgotten"
+    assert old.current.document is None, "what it held must be freed, not only forgotten"
     assert registry.find(middle.id) is middle
     assert registry.find(new.id) is new
 
 
 def test_work_in_progress_is_not_dropped() -> None:
     clock = Clock()
-    registry = Registry(max_workspaces=1, ttl_seconds=10, clock=clock)
+    registry = Registry(max_visitors=1, ttl_seconds=10, clock=clock)
     busy = registry.create()
-    with busy.working(Phase.READING):
+    with busy.current.working(Phase.READING):
         clock.now = 100
         registry.create()
         assert registry.find(busy.id) is busy
@@ -79,7 +79,7 @@ def test_an_idle_workspace_ends() -> None:
 
 def test_closing_stops_and_frees(tmp_path: Path) -> None:
     registry = Registry()
-    workspace = registry.create()
+    workspace = registry.create().current
     file = tmp_path / "id" / "a.pdf"
     file.parent.mkdir()
     file.write_bytes(b"x")

@@ -39,8 +39,9 @@ class Desk:
         self.uploads_folder = folder / "documents"
         self.uploads_folder.mkdir(mode=0o700)
         self.actions = Actions(self.engine, self.registry, Uploads(self.uploads_folder))
-        self.workspace: Workspace = self.registry.create()
-        self.id = self.workspace.id
+        self.visitor = self.registry.create()
+        self.workspace: Workspace = self.visitor.current
+        self.id = self.visitor.id
         self.form = Form.of(self.engine.config)
         half = len(TEXT) // 2
         pages = (Page(1, TEXT[:half]), Page(2, TEXT[half:]))

@@ -6,102 +6,123 @@ an action with a sentence on the screen, and nothing that was there before is lo
 
 from __future__ import annotations
 
-import logging
-import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
 import gradio as gr
-import torch
 
 from ondevice.engine import Engine
 from ondevice.errors import OndeviceError, PasswordRequired, WrongPassword
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, Event, PotDistilled, QuestionRead
 from ondevice.ui import render, words
 from ondevice.ui.conversation import Answer
-from ondevice.ui.opening import open_upload
+from ondevice.ui.opening import begin_reading, open_upload
 from ondevice.ui.registry import Registry
 from ondevice.ui.render import Patch
-from ondevice.ui.room import require_room
+from ondevice.ui.room import free_device_memory
+from ondevice.ui.running import Runner
 from ondevice.ui.settings import Form
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.uploads import Upload, Uploads
+from ondevice.ui.visitor import Visitor
 from ondevice.ui.workspace import Phase, Problem, Workspace
 
 SAMPLE = "lighthouse.md"
 _PASSWORD_NEEDED = "This file is locked. Type its password to open it."
 _PASSWORD_WRONG = "This password does not open the file. Check it and try again; the file itself is fine."
-_EXPIRED = "This page was idle for too long, so its document was dropped. Please choose it again."
-
-log = logging.getLogger(__name__)
 
 
 class Actions:
     """The actions of the screen.
 
     Args:
-        engine: the model, one lane: `read`, `resume` and `ask` must not run at the same time.
-        registry: all workspaces.
+        engine: the model.
+        registry: all visitors.
         uploads: where received files go.
     """
 
     def __init__(self, engine: Engine, registry: Registry, uploads: Uploads) -> None:
         self._engine, self._registry, self._uploads = engine, registry, uploads
+        self._runner = Runner(engine, registry)
 
     # -- the page --------------------------------------------------------------------------------
 
-    def restore(self, workspace_id: object) -> Patch:
-        """The page was loaded: show the workspace that this browser had, or a new one."""
-        workspace = self._registry.find(workspace_id) or self._registry.create()
-        return render.everything(workspace)
+    def restore(self, visitor_id: object) -> Patch:
+        """The page was loaded: show what this browser had, or begin anew."""
+        return self._runner.page(self._registry.find(visitor_id) or self._registry.create())
 
-    def follow(self, workspace_id: object) -> Patch:
+    def follow(self, visitor_id: object) -> Patch:
         """Show how an action goes on that another page of the same browser has started."""
-        workspace = self._registry.find(workspace_id)
-        return render.everything(workspace) if workspace is not None else {}
+        visitor = self._registry.find(visitor_id)
+        return self._runner.page(visitor) if visitor is not None else {}
 
-    # -- the document ----------------------------------------------------------------------------
+    # -- the documents ---------------------------------------------------------------------------
 
-    def open_received(self, workspace_id: object, path: str | None) -> Iterator[Patch]:
-        """Open an uploaded file. The document before it stays until the new one has been opened."""
-        workspace = self._at_rest(workspace_id)
-        if path is None:
+    def open_received(self, visitor_id: object, paths: list[str] | str | None) -> Iterator[Patch]:
+        """Open uploaded files one after the other; those that fail are named, and do not stop the others."""
+        visitor = self._runner.visitor(visitor_id)
+        received = [Path(path) for path in ([paths] if isinstance(paths, str) else paths or [])]
+        if not received:
             return
         yield {"file": None}  # the drop zone is free again; the card shows the document
-        try:
-            upload = self._uploads.take(Path(path))
-        except OndeviceError as error:
-            workspace.problem = Problem(words.error(error))
-            yield render.everything(workspace) | {"toast": workspace.problem.text}
-            return
-        yield from self._open(workspace, upload, None)
+        queued, problems = [], []
+        for path in received:
+            try:
+                queued.append(_in_a_new_workspace(visitor, self._uploads.take(path)))
+            except OndeviceError as error:
+                problems.append(words.error(error))
+        for workspace, upload in queued:
+            if workspace not in visitor.workspaces:  # closed before its turn came
+                upload.discard()
+                continue
+            problem = yield from self._open(visitor, workspace, upload, None)
+            problems += [problem] if problem else []
+        yield self._told(visitor, problems)
 
-    def open_sample(self, workspace_id: object) -> Iterator[Patch]:
+    def open_sample(self, visitor_id: object) -> Iterator[Patch]:
         """Open the sample document that comes with the program."""
-        workspace = self._at_rest(workspace_id)
+        visitor = self._runner.visitor(visitor_id)
         with resources.as_file(resources.files("ondevice.assets") / SAMPLE) as path:
             upload = self._uploads.copy(path, SAMPLE)
-        yield from self._open(workspace, upload, None)
+        try:
+            workspace, upload = _in_a_new_workspace(visitor, upload)
+        except OndeviceError as error:
+            yield self._told(visitor, [words.error(error)])
+            return
+        problem = yield from self._open(visitor, workspace, upload, None)
+        yield self._told(visitor, [problem] if problem else [])
 
-    def unlock(self, workspace_id: object, password: str) -> Iterator[Patch]:
+    def unlock(self, visitor_id: object, password: str) -> Iterator[Patch]:
         """Open the file that asked for a password."""
-        workspace = self._at_rest(workspace_id)
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
         if workspace.locked is None:
-            yield render.everything(workspace)
+            yield self._runner.page(visitor)
             return
         yield {"password": ""}  # it stays in no field and in no state
-        yield from self._open(workspace, workspace.locked, password)
+        problem = yield from self._open(visitor, workspace, workspace.locked, password)
+        yield self._told(visitor, [problem] if problem else [])
 
-    def forget(self, workspace_id: object) -> Patch:
-        """Drop the document, the pot and the conversation."""
-        workspace = self._at_rest(workspace_id)
-        workspace.forget()
-        _free_device_memory()
-        return render.everything(workspace) | {"password": ""}
+    def look_at(self, visitor_id: object, workspace_id: str) -> Patch:
+        """Show another one of the open documents."""
+        visitor = self._runner.visitor(visitor_id)
+        visitor.current = visitor.find(workspace_id) or visitor.current
+        return self._runner.page(visitor) | {"password": "", "question": ""}
 
-    def _open(self, workspace: Workspace, upload: Upload, password: str | None) -> Iterator[Patch]:
+    def forget(self, visitor_id: object) -> Patch:
+        """Close the document: drop it with its pot and the conversation."""
+        visitor = self._runner.visitor(visitor_id)
+        visitor.close(visitor.current)
+        free_device_memory()
+        return self._runner.page(visitor) | {"password": ""}
+
+    def _open(
+        self, visitor: Visitor, workspace: Workspace, upload: Upload, password: str | None
+    ) -> Generator[Patch, None, str]:
+        """Open a file in a workspace of its own, which vanishes where that fails; returns why it failed, or ""."""
+
         def steps() -> Iterator[Patch]:
             is_locked = False
             try:
@@ -114,62 +135,67 @@ class Actions:
                 if not is_locked:
                     upload.discard()
 
-        yield from self._run(workspace, Phase.OPENING, steps())
+        before, visitor.current = visitor.current, workspace
+        yield from self._runner.run(visitor, workspace, Phase.OPENING, steps(), needs_model=False)
+        if workspace.document is not None or workspace.locked is not None:
+            return ""
+        problem = workspace.problem.text if workspace.problem is not None else ""
+        visitor.close(workspace)
+        if before in visitor.workspaces:
+            visitor.current = before
+        yield self._runner.page(visitor)
+        return problem
+
+    def _told(self, visitor: Visitor, problems: list[str]) -> Patch:
+        """The files that could not be opened, if there are any."""
+        if not problems:
+            return {}
+        text = "\n".join(problems)
+        visitor.current.problem = Problem(text)
+        return self._runner.page(visitor) | {"toast": text}
 
     # -- reading and asking ----------------------------------------------------------------------
 
-    def queue(self, workspace_id: object) -> Patch:
-        """An action is about to stand in line for the model: show Stop at once."""
-        workspace = self._workspace(workspace_id)
-        if workspace.activity is None:
-            workspace.stop.clear()
-            workspace.is_waiting = True
-        return render.controls(workspace) | {"status": render.status(workspace)}
-
-    def stop(self, workspace_id: object) -> Iterator[Patch]:
-        """End what is running, within one layer of the forward pass under way."""
-        workspace = self._workspace(workspace_id)
-        workspace.is_waiting = False
+    def stop(self, visitor_id: object) -> Iterator[Patch]:
+        """End what is running on the document looked at, within one layer of the forward pass under way."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
         workspace.request_stop()
         if not workspace.idle.is_set():
             yield {"stop": gr.update(value="Stopping…", interactive=False)}
         workspace.halt()
-        yield render.everything(workspace)
+        yield self._runner.page(visitor)
 
-    def read(self, workspace_id: object, form: Form) -> Iterator[Patch]:
+    def read(self, visitor_id: object, form: Form) -> Iterator[Patch]:
         """Read the document from its beginning, with the settings of the form."""
-        workspace = self._workspace(workspace_id)
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
 
         def steps() -> Iterator[Patch]:
-            document, layout = workspace.document, workspace.layout
-            if document is None or layout is None:
+            if workspace.document is None:
                 return
-            config = form.engine_config(self._engine.config)
-            old = workspace.session.pot if workspace.session is not None else None
-            require_room(self._engine, config, layout.num_tokens, reusable_bytes=old.nbytes if old else 0)
-            del old
-            workspace.drop_pot()  # the old pot goes before the new one comes
-            _free_device_memory()
-            workspace.session = session = self._engine.session(config)
+            session = begin_reading(self._engine, self._registry, workspace, form.engine_config(self._engine.config))
             yield {"chat": []}
-            yield from self._read(workspace, session.read(document))
+            yield from self._read(workspace, session.read(workspace.document))
 
-        yield from self._run(workspace, Phase.READING, steps())
+        yield from self._runner.run(visitor, workspace, Phase.READING, steps())
 
-    def resume(self, workspace_id: object) -> Iterator[Patch]:
+    def resume(self, visitor_id: object) -> Iterator[Patch]:
         """Read on from where reading was stopped."""
-        workspace = self._workspace(workspace_id)
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
 
         def steps() -> Iterator[Patch]:
             session = workspace.session
             if session is not None and session.tokens is not None:
                 yield from self._read(workspace, session.resume())
 
-        yield from self._run(workspace, Phase.READING, steps())
+        yield from self._runner.run(visitor, workspace, Phase.READING, steps())
 
-    def ask(self, workspace_id: object, question: str, form: Form) -> Iterator[Patch]:
+    def ask(self, visitor_id: object, question: str, form: Form) -> Iterator[Patch]:
         """Answer a question from the pot."""
-        workspace = self._workspace(workspace_id)
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
 
         def steps() -> Iterator[Patch]:
             session = workspace.session
@@ -178,12 +204,11 @@ class Actions:
             generation = form.generation(self._engine.config.generation)
             yield from self._answer(workspace, question, session.ask(question, generation))
 
-        yield from self._run(workspace, Phase.ANSWERING, steps())
+        yield from self._runner.run(visitor, workspace, Phase.ANSWERING, steps())
 
-    def clear_conversation(self, workspace_id: object) -> Patch:
+    def clear_conversation(self, visitor_id: object) -> Patch:
         """Drop the questions and answers; the pot has never held them."""
-        workspace = self._workspace(workspace_id)
-        workspace.messages.clear()
+        self._runner.visitor(visitor_id).current.messages.clear()
         return {"chat": []}
 
     def _read(self, workspace: Workspace, events: Iterator[Event]) -> Iterator[Patch]:
@@ -220,48 +245,10 @@ class Actions:
         finally:
             answer.close()
 
-    # -- common ----------------------------------------------------------------------------------
 
-    def _run(self, workspace: Workspace, activity: Phase, steps: Iterator[Patch]) -> Iterator[Patch]:
-        """Go through the steps of an action, and show where everything stands at its beginning and end."""
-        workspace.problem, toast = None, {}
-        if workspace.stop.is_set():  # stopped while it stood in line
-            yield render.everything(workspace)
-            return
-        try:
-            with workspace.working(activity), closing(steps):  # type: ignore[type-var]
-                yield render.controls(workspace) | render.reading(workspace)
-                yield from steps
-        except OndeviceError as error:
-            workspace.problem = Problem(words.error(error))
-            toast = {"toast": workspace.problem.text}
-        except (MemoryError, torch.OutOfMemoryError):
-            workspace.problem = Problem("There was not enough memory for this. Choose a smaller pot and read again.")
-            toast = {"toast": workspace.problem.text}
-        except Exception as error:
-            # The log names the place, never the text of a document or a question.
-            reference = secrets.token_hex(4)
-            log.error("%s failed [%s]: %s", activity.value, reference, type(error).__name__)
-            log.debug("details [%s]", reference, exc_info=error)
-            workspace.problem = Problem(f"Something went wrong inside the program (reference {reference}).")
-            toast = {"toast": workspace.problem.text}
-        yield render.everything(workspace) | toast
-
-    def _workspace(self, workspace_id: object) -> Workspace:
-        workspace = self._registry.find(workspace_id)
-        if workspace is None:
-            workspace = self._registry.create()
-            workspace.problem = Problem(_EXPIRED)
-        return workspace
-
-    def _at_rest(self, workspace_id: object) -> Workspace:
-        """The workspace, after whatever ran in it has been stopped."""
-        workspace = self._workspace(workspace_id)
-        workspace.halt()
-        workspace.stop.clear()
-        return workspace
-
-
-def _free_device_memory() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def _in_a_new_workspace(visitor: Visitor, upload: Upload) -> tuple[Workspace, Upload]:
+    try:
+        return visitor.new(upload.path.name), upload
+    except OndeviceError:
+        upload.discard()
+        raise

@@ -73,8 +73,15 @@ def _document_parts() -> dict[str, Any]:
     parts: dict[str, Any] = {}
     with gr.Group(elem_id="od-document"):
         parts["file"] = gr.File(
-            label="Document", show_label=False, file_types=_FILE_TYPES, height=92, elem_id="od-file"
+            label="Documents",
+            show_label=False,
+            file_types=_FILE_TYPES,
+            file_count="multiple",
+            height=92,
+            elem_id="od-file",
         )
+        parts["documents"] = gr.Radio([], label="Open documents", visible=False, elem_id="od-documents")
+        parts["memory"] = panel("memory")
         parts["card"] = panel("card")
         parts["problem"] = panel("problem")
         with gr.Column(visible=False, elem_id="od-password") as parts["password_box"]:

@@ -1,15 +1,19 @@
-"""From an uploaded file to a document with its card and its cells: everything that needs no model."""
+"""From an uploaded file to a document with its card and its cells, and from there to an empty pot for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
 
+from ondevice.config import EngineConfig
 from ondevice.documents import Document, extract
 from ondevice.documents.tokens import DocumentTokens, Encode
+from ondevice.engine import Engine, Session
 from ondevice.errors import EmptyDocument
 from ondevice.ui import render
+from ondevice.ui.registry import Registry
 from ondevice.ui.render import Patch
+from ondevice.ui.room import free_device_memory, require_room
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.token_map import MapLayout, make_layout
 from ondevice.ui.uploads import Upload
@@ -44,6 +48,22 @@ def open_upload(workspace: Workspace, upload: Upload, password: str | None, enco
             "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
         )
     workspace.accept(document, layout)
+
+
+def begin_reading(engine: Engine, registry: Registry, workspace: Workspace, config: EngineConfig) -> Session:
+    """A new session for the workspace's document, in place of the one before, where there is room for its pot.
+
+    Raises:
+        PotError: there is none.
+        ConfigError: the settings do not fit the model.
+    """
+    num_tokens = workspace.layout.num_tokens if workspace.layout is not None else 0
+    promised = sum(other.untouched_bytes for other in registry.workspaces if other is not workspace)
+    require_room(engine, config, num_tokens, reusable_bytes=workspace.pot_bytes, promised_bytes=promised)
+    workspace.drop_pot()  # the old pot goes before the new one comes
+    free_device_memory()
+    workspace.session = session = engine.session(config)
+    return session
 
 
 def _layout(document: Document, encode: Encode) -> MapLayout:

@@ -42,6 +42,7 @@ TEMPLATES = {
         '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length.</p>'
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
+    "memory": '<p class="od-memory" data-varies hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',

@@ -1,4 +1,4 @@
-"""All workspaces of this server: few, because each may hold a pot, and none for ever.
+"""All visitors of this server: few, because each may hold pots, and none for ever.
 
 Gradio's own session state is evicted without telling us, which would leave pots in memory; hence this one.
 """
@@ -10,72 +10,79 @@ import threading
 import time
 from collections.abc import Callable
 
+from ondevice.ui.visitor import Visitor
 from ondevice.ui.workspace import Workspace
 
-MAX_WORKSPACES = 4
+MAX_VISITORS = 4
 TTL_SECONDS = 3600.0
 
 
 class Registry:
-    """Workspaces by id; the least recently used ones give way.
+    """Visitors by id; the least recently used ones give way.
 
     Args:
-        max_workspaces: more than these only while all of them are at work.
-        ttl_seconds: a workspace at rest for longer is dropped.
+        max_visitors: more than these only while all of them are at work.
+        ttl_seconds: a visitor at rest for longer is dropped.
         clock: seconds, monotonic.
     """
 
     def __init__(
         self,
-        max_workspaces: int = MAX_WORKSPACES,
+        max_visitors: int = MAX_VISITORS,
         ttl_seconds: float = TTL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_workspaces, self._ttl_seconds, self._clock = max_workspaces, ttl_seconds, clock
-        self._by_id: dict[str, Workspace] = {}
+        self._max_visitors, self._ttl_seconds, self._clock = max_visitors, ttl_seconds, clock
+        self._by_id: dict[str, Visitor] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def find(self, workspace_id: object) -> Workspace | None:
-        """The workspace with this id, which counts as used now."""
-        self.sweep()
+    @property
+    def workspaces(self) -> list[Workspace]:
+        """Every open document of every visitor."""
         with self._lock:
-            workspace = self._by_id.get(workspace_id) if isinstance(workspace_id, str) else None
-            if workspace is not None:
-                workspace.last_used = self._clock()
-            return workspace
+            return [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
 
-    def create(self) -> Workspace:
-        """A new workspace under an id that nobody can guess; ids are never taken from the browser."""
-        workspace = Workspace(secrets.token_hex(16), last_used=self._clock())
-        with self._lock:
-            self._by_id[workspace.id] = workspace
+    def find(self, visitor_id: object) -> Visitor | None:
+        """The visitor with this id, which counts as used now."""
         self.sweep()
-        return workspace
+        with self._lock:
+            visitor = self._by_id.get(visitor_id) if isinstance(visitor_id, str) else None
+            if visitor is not None:
+                visitor.last_used = self._clock()
+            return visitor
+
+    def create(self) -> Visitor:
+        """A new visitor under an id that nobody can guess; ids are never taken from the browser."""
+        visitor = Visitor(secrets.token_hex(16), last_used=self._clock())
+        with self._lock:
+            self._by_id[visitor.id] = visitor
+        self.sweep()
+        return visitor
 
     def sweep(self) -> None:
         """Drop what is too old, then the least recently used beyond the limit. Work in progress stays."""
         with self._lock:
             now = self._clock()
-            resting = sorted((w for w in self._by_id.values() if w.idle.is_set()), key=lambda w: w.last_used)
-            num_beyond = len(self._by_id) - self._max_workspaces
+            resting = sorted((v for v in self._by_id.values() if v.is_idle), key=lambda v: v.last_used)
+            num_beyond = len(self._by_id) - self._max_visitors
             dropped = [
-                workspace
-                for i, workspace in enumerate(resting)
-                if i < num_beyond or now - workspace.last_used > self._ttl_seconds
+                visitor
+                for i, visitor in enumerate(resting)
+                if i < num_beyond or now - visitor.last_used > self._ttl_seconds
             ]
-            for workspace in dropped:
-                del self._by_id[workspace.id]
-        for workspace in dropped:
-            workspace.forget()
+            for visitor in dropped:
+                del self._by_id[visitor.id]
+        for visitor in dropped:
+            visitor.forget()
 
     def close(self) -> None:
         """Stop everything and drop it."""
         with self._lock:
-            workspaces = list(self._by_id.values())
+            visitors = list(self._by_id.values())
             self._by_id.clear()
-        for workspace in workspaces:
-            workspace.halt()
-            workspace.forget()
+        for visitor in visitors:
+            visitor.halt()
+            visitor.forget()

@@ -40,16 +40,18 @@ _WHY_NOT = {
 
 
 def everything(workspace: Workspace) -> Patch:
-    """All there is to show, for a page that was just loaded and for the end of an action."""
+    """All there is to show of one document."""
     return {
         **controls(workspace),
         **reading(workspace),
         "card": card(workspace),
         "chat": list(workspace.messages),
-        "session_id": workspace.id,
-        # At work although this page has nothing to do with it: another page has begun it, or has been reloaded.
-        "follow": gr.update(active=workspace.activity is not None),
     }
+
+
+def following(is_active: bool) -> Any:
+    """The timer by which a page follows work that it has not begun itself."""
+    return gr.update(active=is_active)
 
 
 def reading(workspace: Workspace) -> Patch:
@@ -77,8 +79,8 @@ def controls(workspace: Workspace) -> Patch:
     return {
         "problem": {"text": problem.text if problem else ""},
         "password_box": gr.update(visible=workspace.locked is not None),
-        "file": gr.update(visible=not is_busy),
-        "sample": gr.update(visible=not is_busy),
+        "file": gr.update(visible=phase is not Phase.OPENING),
+        "sample": gr.update(visible=workspace.document is None and not is_busy),
         "read": gr.update(
             visible=not is_busy,
             interactive=workspace.document is not None,
@@ -87,7 +89,7 @@ def controls(workspace: Workspace) -> Patch:
         ),
         "resume": gr.update(visible=phase is Phase.STOPPED and not is_busy),
         "stop": gr.update(visible=is_busy, value="Stop", interactive=True),
-        "forget": gr.update(visible=workspace.document is not None and not is_busy),
+        "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
         "question": gr.update(
             interactive=can_ask,
             placeholder="Ask about the document" if can_ask else f"{_WHY_NOT.get(phase, 'In line')}.",

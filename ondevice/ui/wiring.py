@@ -1,7 +1,7 @@
-"""Which event starts which action, and in which lane.
+"""Which event starts which action, and in which of Gradio's lanes.
 
-All that uses the model shares one lane, `engine`, where one action runs at a time; opening documents and quick
-actions have lanes of their own, so that Stop is never in line behind the work it should stop.
+Lanes say how many may run or stand in line at once, so that Stop is never behind the work it should stop. Who of them
+has the model is settled by the engine's own lane, which the programming interface shares.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import gradio as gr
 
 from ondevice.ui import settings
 from ondevice.ui.actions import Actions
+from ondevice.ui.detached import detached
 from ondevice.ui.layout import Screen
 from ondevice.ui.render import Patch
 from ondevice.ui.settings import Form
 
-ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 1}
+ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
 QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
 
@@ -45,37 +46,20 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions) -> None:
     demo.load(once(actions.restore), session_id, **quick)
     parts["follow"].tick(once(actions.follow), session_id, **quick)
 
-    opening = [
-        parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **common, **DOCUMENT_LANE),
-        parts["sample"].click(stream(actions.open_sample), session_id, **common, **DOCUMENT_LANE),
-        gr.on(
-            [parts["unlock"].click, password.submit],
-            stream(actions.unlock),
-            [session_id, password],
-            trigger_mode="multiple",  # a second try must not be lost because the first has only just failed
-            **common,
-            **DOCUMENT_LANE,
-        ),
-    ]
+    # A second try, or a second file, must not be lost because the first has not ended yet.
+    opening: dict[str, Any] = common | DOCUMENT_LANE | {"trigger_mode": "multiple"}
+    parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **opening)
+    parts["sample"].click(stream(actions.open_sample), session_id, **opening)
+    gr.on([parts["unlock"].click, password.submit], stream(actions.unlock), [session_id, password], **opening)
+    parts["documents"].input(once(actions.look_at), [session_id, parts["documents"]], **quick)
     parts["forget"].click(once(actions.forget), session_id, **quick)
 
-    in_line = once(actions.queue)
-    working = [
-        parts["read"]
-        .click(in_line, session_id, **quick)
-        .then(stream(read), [session_id, *screen.form], **common, **ENGINE_LANE),
-        parts["resume"]
-        .click(in_line, session_id, **quick)
-        .then(stream(actions.resume), session_id, **common, **ENGINE_LANE),
-        gr.on([parts["ask"].click, question.submit], in_line, session_id, **quick).then(
-            stream(ask), [session_id, question, *screen.form], **common, **ENGINE_LANE
-        ),
-    ]
-    # The action ends by itself at its next event and Stop waits for that; cancelling afterwards takes out of the
-    # line what has not begun, and is the net under a generator that did not listen.
-    parts["stop"].click(stream(actions.stop), session_id, **quick).then(
-        None, cancels=[*opening, *working], api_visibility="private"
-    )
+    # Several documents may stand in line for the model at once; the engine's lane lets one of them work.
+    working: dict[str, Any] = common | ENGINE_LANE | {"trigger_mode": "multiple"}
+    parts["read"].click(stream(read), [session_id, *screen.form], **working)
+    parts["resume"].click(stream(actions.resume), session_id, **working)
+    gr.on([parts["ask"].click, question.submit], stream(ask), [session_id, question, *screen.form], **working)
+    parts["stop"].click(stream(actions.stop), session_id, **quick)
     parts["chat"].clear(once(actions.clear_conversation), session_id, **quick)
     parts["chat"].example_select(_example_text, None, question, **_small())
     _wire_settings(screen)
@@ -113,7 +97,7 @@ def _streaming(parts: dict[str, Any]) -> Callable[[Callable[..., Iterable[Patch]
 
     def wrap(action: Callable[..., Iterable[Patch]]) -> Callable[..., Any]:
         def handler(*args: Any) -> Iterator[dict[Any, Any]]:
-            with closing(action(*args)) as patches:  # type: ignore[type-var]
+            with closing(detached(iter(action(*args)))) as patches:  # type: ignore[type-var]
                 for patch in patches:
                     yield _outputs(parts, patch)
 

@@ -1,7 +1,4 @@
-"""What one person works on: a document, its pot, the conversation, and what is going on with them now.
-
-State only. It lives on the server under a random id; the browser knows nothing but that id.
-"""
+"""One open document, its pot, the conversation, and what is going on with them now. State only."""
 
 from __future__ import annotations
 
@@ -43,10 +40,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Workspace:
-    """A session of one browser.
+    """One open document of a visitor.
 
     Attributes:
-        id: random; whoever knows it may use the workspace.
+        id: random.
         document: the open document, with its `layout` for the token map.
         locked: an uploaded file that waits for its password.
         session: the engine's session, with the pot; None until reading begins.
@@ -57,8 +54,7 @@ class Workspace:
         activity: what is running; None at rest.
         is_waiting: an action is in line behind that of somebody else.
         stop: set to end the activity at the next event.
-        idle: set while no activity runs.
-        last_used: for the registry, seconds.
+        idle: set while no activity runs, and none is in line.
     """
 
     id: str
@@ -76,7 +72,7 @@ class Workspace:
     is_waiting: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     idle: threading.Event = field(default_factory=threading.Event)
-    last_used: float = 0.0
+    _claiming: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.idle.set()
@@ -92,6 +88,46 @@ class Workspace:
             return Phase.READY
         return Phase.STOPPED if self.session.ledger.tokens_unread else Phase.READ
 
+    @property
+    def name(self) -> str:
+        """What the document is called; that of the file while it is not open yet."""
+        return self.document.name if self.document is not None else self.opening_name
+
+    @property
+    def pot_bytes(self) -> int:
+        """Memory of the pot; 0 where there is none."""
+        session = self.session
+        return session.pot.nbytes if session is not None and session.pot is not None else 0
+
+    @property
+    def untouched_bytes(self) -> int:
+        """What the pot has been promised and not used yet: a system may count that as free until it is written to."""
+        session = self.session
+        if session is None or session.pot is None:
+            return 0
+        unused = 1 - max(session.pot.num_cached) / session.pot.shape.capacity
+        return int(unused * session.pot.nbytes)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether there is nothing in it, and nothing is to come."""
+        return self.document is None and self.locked is None and self.idle.is_set() and not self.opening_name
+
+    def claim(self) -> bool:
+        """Put an action in line; False where another is running or in line. `release` follows."""
+        with self._claiming:
+            if not self.idle.is_set():
+                return False
+            self.idle.clear()
+        self.stop.clear()
+        self.is_waiting = True
+        return True
+
+    def release(self) -> None:
+        """The action has ended, or has left the line."""
+        self.activity, self.is_waiting = None, False
+        self.idle.set()
+
     @contextmanager
     def working(self, activity: Phase) -> Iterator[None]:
         """Mark an activity as running; however it ends, the workspace is at rest afterwards."""
@@ -100,8 +136,7 @@ class Workspace:
         try:
             yield
         finally:
-            self.activity = None
-            self.idle.set()
+            self.release()
 
     def request_stop(self) -> None:
         """Ask the running activity to end: between two layers of the model, or at its next event."""
@@ -130,6 +165,7 @@ class Workspace:
         self.drop_pot()
         self.keep_locked(None)
         self.document = self.layout = self.pages = self.problem = None
+        self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:
         """Let this file wait for its password, in place of the one that did."""

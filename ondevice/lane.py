@@ -1,0 +1,52 @@
+"""The one lane of an engine: whoever wants the model stands in line, and has it alone when the turn comes.
+
+It knows neither the model nor who asks; the screen and the programming interface share it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from types import TracebackType
+
+
+class Lane:
+    """A line in which one has the turn at a time, first come, first served."""
+
+    def __init__(self) -> None:
+        self._line: deque[Ticket] = deque()
+        self._moved = threading.Condition()
+
+    def ticket(self) -> Ticket:
+        """A place at the end of the line; it is given back where its `with` block ends."""
+        return Ticket(self)
+
+
+class Ticket:
+    """A place in the line, from the beginning of its `with` block to the end, in any thread."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._line, self._moved = lane._line, lane._moved
+
+    def __enter__(self) -> Ticket:
+        with self._moved:
+            self._line.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._moved:
+            self._line.remove(self)
+            self._moved.notify_all()
+
+    @property
+    def num_ahead(self) -> int:
+        """How many come first; 0: it is this one's turn."""
+        with self._moved:
+            return self._line.index(self)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the turn, for so long at most; returns whether it has come."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self._line[0] is self, seconds)

@@ -1,0 +1,50 @@
+"""The list of open documents, as the document card shows it: one line each, and the memory of all their pots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+import torch
+
+from ondevice.ui import words
+from ondevice.ui.room import free_bytes
+from ondevice.ui.visitor import Visitor
+from ondevice.ui.workspace import Phase, Workspace
+
+_STATES = {
+    Phase.OPENING: "being opened",
+    Phase.READY: "not read yet",
+    Phase.READING: "being read",
+    Phase.STOPPED: "read in part",
+    Phase.READ: "read",
+    Phase.ANSWERING: "answering",
+}
+
+
+def documents_list(visitor: Visitor, device: torch.device) -> dict[str, Any]:
+    """Values of the list and of the line on memory below it; both are there once there are two documents."""
+    documents = visitor.documents
+    is_shown = len(documents) > 1
+    current = visitor.current.id if visitor.current in documents else None
+    choices = [(f"{workspace.name}\n{_state(workspace)}", workspace.id) for workspace in documents]
+    pots = [workspace.pot_bytes for workspace in documents]
+    text = ""
+    if is_shown:
+        used, free = words.size(sum(pots)), words.size(free_bytes(device))
+        text = f"{words.plural(sum(map(bool, pots)), 'pot')} in memory: {used}; {free} more are free."
+    return {
+        "documents": gr.update(choices=choices, value=current, visible=is_shown),
+        "memory": {"text": text},
+    }
+
+
+def _state(workspace: Workspace) -> str:
+    if workspace.locked is not None:
+        return "locked"
+    if workspace.is_waiting:
+        return "in line"
+    if workspace.document is None and workspace.activity is None:
+        return "waiting to be opened"
+    size = f", pot {words.size(workspace.pot_bytes)}" if workspace.pot_bytes else ""
+    return _STATES[workspace.phase] + size

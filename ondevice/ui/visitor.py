@@ -1,0 +1,90 @@
+"""What one browser has on the server: its open documents, and which of them it looks at. State only.
+
+It lives under a random id; the browser knows nothing but that id.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+from ondevice.errors import DocumentError
+from ondevice.ui.workspace import Workspace
+
+MAX_DOCUMENTS = 8
+
+
+@dataclass(slots=True)
+class Visitor:
+    """The open documents of one browser.
+
+    Attributes:
+        id: random; whoever knows it may use all of this.
+        workspaces: one for each open document, in the order of opening; at least one, which may be empty.
+        current: the one that is looked at.
+        last_used: for the registry, seconds.
+    """
+
+    id: str
+    workspaces: list[Workspace] = field(default_factory=list)
+    current: Workspace = field(init=False)
+    last_used: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.current = self._add()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs, and nothing is in line."""
+        return all(workspace.idle.is_set() for workspace in self.workspaces)
+
+    @property
+    def documents(self) -> list[Workspace]:
+        """The workspaces that hold a document, or are about to."""
+        return [workspace for workspace in self.workspaces if not workspace.is_unused]
+
+    def find(self, workspace_id: object) -> Workspace | None:
+        return next((workspace for workspace in self.workspaces if workspace.id == workspace_id), None)
+
+    def new(self, name: str) -> Workspace:
+        """A workspace for the document of that name: the empty one, or one more.
+
+        Raises:
+            DocumentError: there are too many.
+        """
+        if len(self.documents) >= MAX_DOCUMENTS:
+            raise DocumentError(f"{MAX_DOCUMENTS} documents are open already", where=name, fix="Close one of them.")
+        unused = next((workspace for workspace in self.workspaces if workspace.is_unused), None)
+        workspace = unused or self._add()
+        workspace.opening_name = name
+        return workspace
+
+    def close(self, workspace: Workspace) -> None:
+        """Drop a document with its pot; the one beside it is looked at then."""
+        workspace.halt()
+        workspace.forget()
+        if workspace not in self.workspaces:  # closed twice at once
+            return
+        place = self.workspaces.index(workspace)
+        self.workspaces.remove(workspace)
+        if not self.workspaces:
+            self._add()
+        if self.current is workspace:
+            self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
+
+    def halt(self) -> None:
+        """Stop everything, and wait until it has ended."""
+        for workspace in self.workspaces:
+            workspace.request_stop()
+        for workspace in self.workspaces:
+            workspace.halt()
+
+    def forget(self) -> None:
+        """Drop all documents."""
+        for workspace in self.workspaces:
+            workspace.forget()
+
+    def _add(self) -> Workspace:
+        workspace = Workspace(secrets.token_hex(8))
+        self.workspaces.append(workspace)
+        return workspace
