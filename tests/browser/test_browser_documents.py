@@ -82,7 +82,7 @@ def test_several_files_at_once(visit: Visit, tmp_path: Path) -> None:
     listed = page.locator("#od-documents label")
     visit.until(lambda: "broken.txt" in visit.text("#od-problem"), "the bad file is named")
     visit.until(lambda: listed.count() == 2, "the others are listed")
-    assert page.get_by_role("radio", name="last.txt").is_checked()
+    visit.until(lambda: page.get_by_role("radio", name="last.txt").is_checked(), "the last one is looked at")
     page.click("#od-read")
     visit.state("read")
     page.get_by_role("radio", name="first.txt").check(force=True)
