@@ -37,6 +37,18 @@ def test_ids_come_from_the_server_alone() -> None:
     assert registry.find(first.id) is first
 
 
+def test_an_open_document_is_found_by_its_own_id() -> None:
+    clock = Clock()
+    registry = Registry(ttl_seconds=60, clock=clock)
+    first, second = registry.create(), registry.create()
+    assert registry.workspace(second.current.id) is second.current
+    assert registry.workspace(first.id) is None
+    clock.now = 50
+    registry.workspace(first.current.id)
+    clock.now = 100
+    assert registry.find(first.id) is first, "it counts as used"
+
+
 def test_the_least_recently_used_workspace_gives_way() -> None:
     clock = Clock()
     registry = Registry(max_visitors=2, clock=clock)

@@ -54,6 +54,17 @@ class Registry:
                 visitor.last_used = self._clock()
             return visitor
 
+    def workspace(self, workspace_id: object) -> Workspace | None:
+        """The open document with this id, whoever's it is; its visitor counts as here now."""
+        self.sweep()
+        with self._lock:
+            for visitor in self._by_id.values():
+                workspace = visitor.find(workspace_id)
+                if workspace is not None:
+                    visitor.last_used = self._clock()
+                    return workspace
+        return None
+
     def create(self) -> Visitor:
         """A new visitor under an id that nobody can guess; ids are never taken from the browser."""
         visitor = Visitor(secrets.token_hex(16), last_used=self._clock())

@@ -85,6 +85,6 @@ class Visitor:
             workspace.forget()
 
     def _add(self) -> Workspace:
-        workspace = Workspace(secrets.token_hex(8))
+        workspace = Workspace(secrets.token_hex(16))
         self.workspaces.append(workspace)
         return workspace

@@ -43,7 +43,7 @@ class Workspace:
     """One open document of a visitor.
 
     Attributes:
-        id: random.
+        id: random; nobody can guess it.
         document: the open document, with its `layout` for the token map.
         locked: an uploaded file that waits for its password.
         session: the engine's session, with the pot; None until reading begins.
