@@ -11,13 +11,15 @@ from torch import Tensor
 
 from ondevice.config import GenerationConfig
 from ondevice.errors import PotError
-from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead, TokensRevived
+from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead, Source, TokensRevived
+from ondevice.history import Prompt
 from ondevice.model.decoder import Decoder, Pass, PassStopped
 from ondevice.model.sampling import sample
 from ondevice.pot.eviction import Eviction, FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
 from ondevice.revival import RECENT_TOKENS, Revival
+from ondevice.sources import find_sources
 
 if TYPE_CHECKING:
     from ondevice.session import Session
@@ -28,20 +30,20 @@ _TOLD_EVERY = 8  # tokens of an answer between two accounts of what was read
 def answer(
     session: Session,
     question: str,
-    ids: list[int],
+    prompt: Prompt,
     generation: GenerationConfig,
     is_stopped: Callable[[], bool],
 ) -> Iterator[Event]:
     """Put the question into the pot, decode the answer token by token, take everything back.
 
     Args:
-        ids: the question with whatever the template puts around it.
+        prompt: the question with whatever the template, and earlier questions, put around it.
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
 
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    pot, decoder, tokenizer = session.used_pot(), session.decoder, session.loaded.tokenizer
+    pot, decoder, tokenizer, ids = session.used_pot(), session.decoder, session.loaded.tokenizer, prompt.ids
     began = decode_began = time.perf_counter()
     if len(ids) > pot.num_free:
         raise PotError(
@@ -51,7 +53,9 @@ def answer(
     generator = torch.Generator(device=decoder.device).manual_seed(session.config.seed)
     stream, text, stop_reason, ttft = tokenizer.stream_decoder(), "", "length", 0.0
     written: list[int] = []
-    swap_seconds = 0.0  # while the answer is written
+    swap_seconds = sources_seconds = 0.0  # while the answer is written, and behind it
+    sources: tuple[Source, ...] = ()
+    num_sourced = 0
     undo, num_overwritten = UndoLog(pot), 0
     eviction: Eviction | None = None
     revival: Revival | None = None
@@ -117,10 +121,18 @@ def answer(
                 reading.end_step()
             if eviction is not None and observes:
                 eviction.observe(out.mass)
+        if generation.num_sources and written:
+            looked = time.perf_counter()
+            undo.rewind()
+            if brought is not None and revival is not None:
+                undo = UndoLog(pot)
+                revival.bring(undo)
+            sources, num_sourced = find_sources(session, ids, written, generation.num_sources, is_stopped)
+            sources_seconds = time.perf_counter() - looked
     except PassStopped:
         stop_reason = "cancelled"
     finally:
-        decode_seconds = time.perf_counter() - decode_began - swap_seconds
+        decode_seconds = time.perf_counter() - decode_began - swap_seconds - sources_seconds
         undo.rewind()
     account = None if reading is None else reading.account()
     if account is not None:
@@ -137,6 +149,12 @@ def answer(
         num_revived=brought.num_tokens if brought is not None else 0,
         pages_revived=brought.pages if brought is not None else (),
         share_read=1.0 if account is None else account.share,
+        sources=sources,
+        num_sourced=num_sourced,
+        sources_seconds=sources_seconds,
+        num_remembered=prompt.num_remembered,
+        num_forgotten=prompt.num_forgotten,
+        is_shortened=prompt.is_shortened,
     )
 
 

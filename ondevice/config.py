@@ -278,14 +278,17 @@ class GenerationConfig:
         temperature: 0 is greedy.
         top_p: nucleus probability mass, used when `temperature` is above 0.
         chat: wrap document and question in the model's chat template, when it has one.
+        num_sources: passages that are named for an answer, at most: where it looked. 0 looks for none.
     """
 
     max_new_tokens: int = 200
     temperature: float = 0.0
     top_p: float = 1.0
     chat: bool = True
+    num_sources: int = 3
 
     def __post_init__(self) -> None:
+        _require(self.num_sources >= 0, f"--sources is {self.num_sources}", "Give 0 or more.")
         _require(self.max_new_tokens >= 1, f"--max-new-tokens is {self.max_new_tokens}", "Give at least 1.")
         _require(self.temperature >= 0.0, f"--temperature is {self.temperature}", "Give 0 (greedy) or more.")
         _require(0.0 < self.top_p <= 1.0, f"--top-p is {self.top_p}", "Give a share above 0, at most 1.")

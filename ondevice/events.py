@@ -205,6 +205,25 @@ class BlocksRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A passage of the document that an answer looked at more than any text would. Attention is no proof.
+
+    `text` is verbatim: characters [`start_char`, `stop_char`) of page `page`, document tokens [`start_token`,
+    `stop_token`). `share` of the attention that the answer paid to the document, summed over layers and heads and
+    without the sinks, went here; `usual_share` is what a neutral text pays.
+    """
+
+    text: str
+    page: int
+    start_token: int
+    stop_token: int
+    start_char: int
+    stop_char: int
+    share: float
+    usual_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
@@ -212,6 +231,10 @@ class AnswerFinished:
     that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
     `num_revived` tokens came back from the host tier into each head of the average layer, from `pages_revived`.
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
+    `sources` are passages that its first `num_sourced` tokens looked at: all of them, or those that fit into the
+    reserve once more. Finding them took `sources_seconds`. `num_remembered` earlier questions with their answers
+    stood before this question; `num_forgotten` more did not fit. Of the oldest only the beginning of the answer was
+    there if `is_shortened`.
     """
 
     question: str
@@ -225,6 +248,12 @@ class AnswerFinished:
     num_revived: int = 0
     pages_revived: tuple[int, ...] = ()
     share_read: float = 1.0
+    sources: tuple[Source, ...] = ()
+    num_sourced: int = 0
+    sources_seconds: float = 0.0
+    num_remembered: int = 0
+    num_forgotten: int = 0
+    is_shortened: bool = False
 
 
 Event = (

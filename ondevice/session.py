@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import ConfigError, EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, TextTokenized
+from ondevice.history import Prompt, Turn, with_history
 from ondevice.model.calibration import calibrated
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.model.load import LoadedModel
@@ -197,8 +198,17 @@ class Session:
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def ask(self, question: str, generation: GenerationConfig | None = None) -> Iterator[Event]:
+    def ask(
+        self, question: str, generation: GenerationConfig | None = None, history: Sequence[Turn] = ()
+    ) -> Iterator[Event]:
         """Answer a question from the pot, reading no document token again. Afterwards the pot is bit-identical.
+
+        It may be asked while `resume` waits between two of its events: the answer comes from what has been read so
+        far, and reading goes on from there as if nothing had been asked.
+
+        Args:
+            history: earlier questions with their answers, the oldest first; the last ones stand before the question
+                as far as there is room.
 
         Raises:
             PotError: no document has been read, or the question does not fit.
@@ -206,17 +216,27 @@ class Session:
         self.opened_tokens()
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
-        yield from self._answer(question, self.parts.question(question), generation)
+        generation = generation or self.config.generation
+        prompt = with_history(self.parts, question, history, self._prompt_tokens(generation))
+        yield from self._answer(question, prompt, generation)
+
+    def _prompt_tokens(self, generation: GenerationConfig) -> int:
+        """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
+        half the reserve if that is more. Where tokens come back from the host tier, the free slots are theirs.
+        """
+        free = 0 if self.has_more_outside else self.used_pot().num_free - generation.max_new_tokens
+        return max(free, self.config.pot.reserve // 2)
 
     def complete(self, text: str, generation: GenerationConfig | None = None) -> Iterator[Event]:
         """Continue the document with `text` and what the model adds to it, without any template; else as `ask`."""
         self.opened_tokens()
-        yield from self._answer(text, self.loaded.tokenizer.encode(text)[0].tolist(), generation)
+        prompt = Prompt(self.loaded.tokenizer.encode(text)[0].tolist())
+        yield from self._answer(text, prompt, generation or self.config.generation)
 
-    def _answer(self, question: str, ids: list[int], generation: GenerationConfig | None) -> Iterator[Event]:
+    def _answer(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Iterator[Event]:
         self._stop.clear()
         yield from self.settle()  # where reading was left in its middle
-        yield from answer(self, question, ids, generation or self.config.generation, self.is_stopping)
+        yield from answer(self, question, prompt, generation, self.is_stopping)
 
     def new_reading(self) -> RunTimeTermination | None:
         """How the tokens of one answer read the pot, where that may end early."""

@@ -103,6 +103,31 @@ def test_several_questions_share_one_reading(checkpoint: Path, text: Path) -> No
     assert done.stderr.count("Read 780 tokens") == 1
 
 
+def test_an_answer_names_where_it_looked_unless_told_not_to(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When?", "--sources", "2", "--json")
+    sources = last_json(done)["turns"][0]["sources"]
+    assert 1 <= len(sources) <= 2
+    assert all(source["text"] in TEXT for source in sources)
+    assert "Where the answer looked; attention is no proof:" in done.stderr
+    assert f"1. part {sources[0]['page']} (" in done.stderr
+    without = ask(checkpoint, text, "When?", "--sources", "0", "--json")
+    assert last_json(without)["turns"][0]["sources"] == []
+    assert "Where the answer looked" not in without.stderr
+    assert ask(checkpoint, text, "When?", "--sources", "-1").exit_code != 0
+
+
+def test_a_question_knows_those_before_it_unless_told_not_to(checkpoint: Path, text: Path) -> None:
+    turns = last_json(ask(checkpoint, text, "When?", "Who?", "--json"))["turns"]
+    assert [(turn["num_remembered"], turn["num_forgotten"]) for turn in turns] == [(0, 0), (1, 0)]
+    long = f"{'why ' * 25}?"
+    crowded = ask(checkpoint, text, long, long, long, "Who?", "--json")
+    num_forgotten = last_json(crowded)["turns"][-1]["num_forgotten"]
+    assert num_forgotten in (1, 2, 3)
+    assert f"No room for the first {num_forgotten} question" in crowded.stderr
+    turns = last_json(ask(checkpoint, text, "When?", "Who?", "--no-remember", "--json"))["turns"]
+    assert [turn["num_remembered"] for turn in turns] == [0, 0]
+
+
 def test_standard_input_is_read_as_a_stream(checkpoint: Path, text: Path) -> None:
     streamed = ask(checkpoint, "-", "When?", "--json", stdin=TEXT)
     from_file = ask(checkpoint, text, "When?", "--json")

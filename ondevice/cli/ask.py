@@ -62,7 +62,8 @@ def ask(
             session = _read(document, config, password_stdin, display, seconds)
         if save is not None:
             _save(session, save)
-        finished = _converse(session, given, _typed(document) if interactive else iter(()), display)
+        typed = _typed(document) if interactive else iter(())
+        finished = _converse(session, given, typed, display, remembers=answers.remember)
         if as_json:
             from ondevice.cli.report import report
 
@@ -133,21 +134,26 @@ def _typed(document: str) -> Iterator[str]:
 
 
 def _converse(
-    session: Session, given: list[str], typed: Iterator[str], display: ProgressDisplay
+    session: Session, given: list[str], typed: Iterator[str], display: ProgressDisplay, *, remembers: bool
 ) -> list[AnswerFinished]:
     """Answer the questions of the command line, then those typed; a typed one may fail or be stopped by itself."""
     from ondevice.cli.conversation import answer
+    from ondevice.history import Turn
 
-    finished = []
+    finished: list[AnswerFinished] = []
+
+    def history() -> list[Turn]:
+        return [Turn(earlier.question, earlier.text) for earlier in finished if remembers]
+
     for question in given:
         if len(given) > 1:
             say(question, "bold")
-        finished.append(answer(session, question, display))
+        finished.append(answer(session, question, display, history()))
         if finished[-1].stop_reason == "cancelled":
             raise Interrupted("Stopped while answering; the pot is as it was before the question.")
     for question in typed:
         try:
-            finished.append(answer(session, question, display))
+            finished.append(answer(session, question, display, history()))
         except OndeviceError as error:
             show_error(error)
     return finished

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say
-from ondevice.cli.wording import ledger_line, missing_pages, reading_line
+from ondevice.cli.wording import ledger_line, memory_lines, missing_pages, reading_line, source_lines
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken
 
 if TYPE_CHECKING:
     from ondevice.documents import Document
+    from ondevice.history import Turn
     from ondevice.session import Session
 
 _TERMINAL = "/dev/tty"
@@ -43,11 +44,14 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
         say(line, "yellow")
 
 
-def answer(session: Session, question: str, display: ProgressDisplay) -> AnswerFinished:
-    """Stream the answer to standard output, its ledger line to standard error. Ctrl-C ends it as `cancelled`."""
+def answer(session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn] = ()) -> AnswerFinished:
+    """Stream the answer to standard output, its sources and its ledger line to standard error.
+
+    Ctrl-C ends it as `cancelled`.
+    """
     finished = None
     with _calling_on_interrupt(session.stop):
-        for event in session.ask(question):
+        for event in session.ask(question, history=history):
             display.telemetry.apply(event)
             if isinstance(event, AnswerToken):
                 sys.stdout.write(printable(event.text))
@@ -56,6 +60,8 @@ def answer(session: Session, question: str, display: ProgressDisplay) -> AnswerF
                 finished = event
     assert finished is not None
     print(flush=True)
+    for line in (*source_lines(finished, session.opened_tokens().document.unit), *memory_lines(finished)):
+        say(line)
     say(ledger_line(finished, display.telemetry, session))
     return finished
 

@@ -208,9 +208,16 @@ class AnswerOptions:
     chat: Annotated[bool, _option("Answers", "Use the model's chat template, if it has one.", "--chat/--no-chat")] = (
         _ANSWER.chat
     )
+    sources: Annotated[
+        int, _option("Answers", "Passages of the document that are named for an answer, at most; 0 names none.")
+    ] = _ANSWER.num_sources
+    remember: Annotated[
+        bool,
+        _option("Answers", "Let a question refer to those before it, as far as the reserve has room for them."),
+    ] = True
 
     def config(self) -> GenerationConfig:
-        return GenerationConfig(self.max_new_tokens, self.temperature, self.top_p, self.chat)
+        return GenerationConfig(self.max_new_tokens, self.temperature, self.top_p, self.chat, self.sources)
 
 
 def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ondevice.cli.progress import duration
+from ondevice.cli.terminal import printable
 from ondevice.rss import peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -56,6 +57,27 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
     if answer.num_overwritten:
         parts.append(f"{answer.num_overwritten:,} slots lent to this answer")
     return f"[{'; '.join(parts)}; seed {session.config.seed}]"
+
+
+def source_lines(answer: AnswerFinished, unit: str) -> Iterable[str]:
+    """Where the answer looked, a passage a line."""
+    if not answer.sources:
+        return
+    part = f" (its first {answer.num_sourced:,} tokens)" if answer.num_sourced < answer.num_tokens else ""
+    yield f"Where the answer looked{part}; attention is no proof:"
+    for i, source in enumerate(answer.sources, 1):
+        text = printable(" ".join(source.text.split()))
+        share = f"{source.share:.1%} of the attention, a neutral text pays {source.usual_share:.1%}"
+        yield f"  {i}. {unit} {source.page} ({share}): {text}"
+
+
+def memory_lines(answer: AnswerFinished) -> Iterable[str]:
+    """What of the conversation had no room before the question; nothing where all of it had."""
+    if answer.num_forgotten:
+        s = "" if answer.num_forgotten == 1 else "s"
+        yield f"No room for the first {answer.num_forgotten:,} question{s} of this conversation; raise --reserve."
+    if answer.is_shortened:
+        yield "Only the beginning of the last answer stood before this question; raise --reserve."
 
 
 def missing_pages(notes: Sequence[PageNote], unit: str) -> Iterable[str]:

@@ -82,7 +82,11 @@ class DocumentTokens:
         """Page number of a token."""
         if not self._page_starts:
             return 0
-        return self._page_numbers[max(bisect_right(self._page_starts, token) - 1, 0)]
+        return self._page_numbers[self.page_index(token)]
+
+    def page_index(self, token: int) -> int:
+        """0-based index of the page that holds a token."""
+        return max(bisect_right(self._page_starts, token) - 1, 0)
 
     def page_tokens(self, index: int) -> tuple[int, int]:
         """Tokens [start, stop) of the page at `index` (0-based)."""

@@ -48,7 +48,7 @@ class Recall:
 
 def recall_config(config: EngineConfig) -> EngineConfig:
     """The settings with which recall is measured: those given, but without a chat template."""
-    return replace(config, generation=GenerationConfig(max_new_tokens=1, chat=False))
+    return replace(config, generation=GenerationConfig(max_new_tokens=1, chat=False, num_sources=0))
 
 
 def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[Event | Recall]:

@@ -38,7 +38,7 @@ class Trial:
 
 def passkey_config(config: EngineConfig) -> EngineConfig:
     """The settings with which the test is run: those given, but greedy and without a chat template."""
-    return replace(config, generation=GenerationConfig(max_new_tokens=_NEW_TOKENS, chat=False))
+    return replace(config, generation=GenerationConfig(max_new_tokens=_NEW_TOKENS, chat=False, num_sources=0))
 
 
 def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial]:

@@ -1,0 +1,149 @@
+"""From numbers per token to verbatim passages: whole sentences or lines of a page, of a length that can be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.events import Source
+
+MAX_CHARS = 400  # of a passage
+_CANDIDATES = 256  # tokens with the largest scores, whose sentences take part
+
+# A sentence ends behind its mark, at an empty line, and where a list, a table or a heading goes on in a new line.
+_BREAK = re.compile(r"[.!?…]['\"”’»)\]]*\s+|[。！？]\s*|\n\s*\n\s*|\n(?=\s*(?:[-*•#|>]|\d+[.)]\s))")  # noqa: RUF001
+
+Weights = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Characters [start, stop) of the page at `page_index`."""
+
+    page_index: int
+    start: int
+    stop: int
+
+
+def strongest_passages(
+    tokens: DocumentTokens, scores: Weights, attention: Weights, usual: Weights, number: int
+) -> tuple[Source, ...]:
+    """The passages with the largest sums of scores, the largest first; neighbours are one passage.
+
+    Args:
+        tokens: of a document whose text is kept.
+        scores: (n,), what passages are chosen by, of the first n tokens: no passage reaches beyond those.
+        attention: (n,), of which a passage has its `share`.
+        usual: (n,), of which it has its `usual_share`.
+        number: passages, at most.
+    """
+    chosen: list[Passage] = []
+    for passage in _candidates(tokens, scores):
+        at = next((i for i, other in enumerate(chosen) if _touch(tokens, passage, other)), None)
+        if at is not None:
+            other = chosen[at]
+            start, stop = min(passage.start, other.start), max(passage.stop, other.stop)
+            chosen[at] = Passage(passage.page_index, start, stop)
+        elif len(chosen) < number:
+            chosen.append(passage)
+        else:
+            break
+    cut = sorted((_cut(tokens, scores, passage) for passage in chosen), key=lambda p: -_sum(tokens, scores, p))
+    totals = attention.sum(), usual.sum()
+    return tuple(_source(tokens, passage, attention, usual, totals) for passage in cut)
+
+
+def _candidates(tokens: DocumentTokens, scores: Weights) -> list[Passage]:
+    """Sentences of the tokens with the largest scores, those with the largest sums first."""
+    top = np.argsort(-scores, kind="stable")[:_CANDIDATES]
+    found: dict[Passage, None] = {}
+    sentences: dict[int, list[tuple[int, int]]] = {}
+    for token in top[scores[top] > 0]:
+        index = tokens.page_index(int(token))
+        if index not in sentences:
+            sentences[index] = list(_sentences(tokens.texts[index][: _end_of_read(tokens, index, scores.size)]))
+        first = tokens.page_tokens(index)[0]
+        # A token may begin with the space before its word; the middle of it lies in its sentence.
+        start, stop = tokens.page_spans(index)[int(token) - first].tolist()
+        at = (start + stop) // 2
+        found |= {Passage(index, a, b): None for a, b in sentences[index] if a <= at < b}
+    return sorted(found, key=lambda passage: -_sum(tokens, scores, passage))
+
+
+def _end_of_read(tokens: DocumentTokens, index: int, num_read: int) -> int | None:
+    """Character of a page up to which its first tokens reach; None: they are all among the first `num_read`."""
+    first, last = tokens.page_tokens(index)
+    return int(tokens.page_spans(index)[num_read - first - 1][1]) if num_read < last else None
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """[start, stop) of every sentence with a letter or digit in it; what is shorter goes with the next."""
+    start = 0
+    for match in _BREAK.finditer(text):
+        if any(letter.isalnum() for letter in text[start : match.end()]):
+            yield start, match.end()
+            start = match.end()
+    if start < len(text):
+        yield start, len(text)
+
+
+def _touch(tokens: DocumentTokens, one: Passage, other: Passage) -> bool:
+    """Whether two passages follow each other, and are no longer together than one may be."""
+    first, second = sorted((one, other), key=lambda passage: passage.start)
+    return (
+        one.page_index == other.page_index
+        and not tokens.texts[one.page_index][first.stop : second.start].strip()
+        and second.stop - first.start <= MAX_CHARS
+    )
+
+
+def _cut(tokens: DocumentTokens, scores: Weights, passage: Passage) -> Passage:
+    """Without blank space around; of what is too long, the words around its strongest token."""
+    text, start, stop = tokens.texts[passage.page_index], passage.start, passage.stop
+    if stop - start > MAX_CHARS:
+        first, last = _token_range(tokens, passage)
+        strongest = first + int(np.argmax(scores[first:last]))
+        centre = int(tokens.page_spans(passage.page_index)[strongest - tokens.page_tokens(passage.page_index)[0]][0])
+        low = max(min(centre - MAX_CHARS // 2, stop - MAX_CHARS), start)
+        high = min(low + MAX_CHARS, stop)
+        space_behind, space_before = text.find(" ", low, centre), text.rfind(" ", centre, high)
+        start = start if low == start else space_behind + 1 if space_behind >= 0 else low
+        stop = stop if high == stop else space_before if space_before > centre else high
+    body = text[start:stop]
+    start += len(body) - len(body.lstrip())
+    return Passage(passage.page_index, start, start + len(body.strip()))
+
+
+def _source(
+    tokens: DocumentTokens, passage: Passage, attention: Weights, usual: Weights, totals: tuple[float, float]
+) -> Source:
+    first, last = _token_range(tokens, passage)
+    return Source(
+        text=tokens.texts[passage.page_index][passage.start : passage.stop],
+        page=tokens.page_number(passage.page_index),
+        start_token=first,
+        stop_token=last,
+        start_char=passage.start,
+        stop_char=passage.stop,
+        share=float(attention[first:last].sum() / totals[0]) if totals[0] else 0.0,
+        usual_share=float(usual[first:last].sum() / totals[1]) if totals[1] else 0.0,
+    )
+
+
+def _sum(tokens: DocumentTokens, scores: Weights, passage: Passage) -> float:
+    first, last = _token_range(tokens, passage)
+    return float(scores[first:last].sum())
+
+
+def _token_range(tokens: DocumentTokens, passage: Passage) -> tuple[int, int]:
+    """Document tokens [first, last) whose middle lies in a passage."""
+    spans = tokens.page_spans(passage.page_index)
+    middles = (spans[:, 0] + spans[:, 1]) // 2
+    offset = tokens.page_tokens(passage.page_index)[0]
+    first, last = np.searchsorted(middles, (passage.start, passage.stop))
+    return offset + int(first), offset + int(last)
