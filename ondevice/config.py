@@ -21,6 +21,7 @@ KeyRotation = Literal["stored", "half-cache", "on-read"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
+SpecNoveltyName = Literal["known", "rarity", "speculator"]
 TierDtypeName = Literal["int8", "stored"]
 Traversal = Literal["importance", "recency"]
 Quantization = Literal["none", "8bit", "4bit"]
@@ -270,6 +271,64 @@ class ArtConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SpecConfig:
+    """SpecPrefill (arXiv 2502.02789), and speculative decoding with the same small model.
+
+    Attributes:
+        keep: share of the document's tokens that the speculator lets through to the main model; 1: all of them.
+        adaptive_keep: (low, high) bounds of a share that follows the scores of each stretch; None: `keep` exactly.
+        model: the speculator, named as a model; empty: the main model's own first `layers`.
+        layers: of the main model, where those are the speculator; 0: a quarter of them.
+        num_lookahead: tokens that the speculator adds to the prompt and whose attention counts, too.
+        pool_size: neighbouring tokens whose scores are averaged before; odd, 1: none.
+        chunk_size: tokens that are chosen or skipped together; with 1, and `pool_size` 1, scores are raw.
+        novelty: where the novelty of a token behind a skipped one comes from: nowhere (`known`: the main model's loss
+            where it is known), how rare its word is (`rarity`), or the loss of the speculator (`speculator`).
+        num_draft: tokens that the speculator drafts for each pass of the main model over an answer; 0: none.
+        falls_back: an answer goes on without drafts once those are measured not to pay.
+        num_restored: skipped tokens that a question has read after all, at most; 0: none.
+    """
+
+    keep: float = 1.0
+    adaptive_keep: tuple[float, float] | None = None
+    model: str = ""
+    layers: int = 0
+    num_lookahead: int = 8
+    pool_size: int = 13
+    chunk_size: int = 32
+    novelty: SpecNoveltyName = "known"
+    num_draft: int = 0
+    falls_back: bool = True
+    num_restored: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("--spec-novelty", self.novelty, SpecNoveltyName)
+        _require(0.0 < self.keep <= 1.0, f"--spec-keep is {self.keep}", "Give a share above 0, at most 1.")
+        if self.adaptive_keep is not None:
+            low, high = self.adaptive_keep
+            _require(0.0 < low <= high <= 1.0, f"--spec-adaptive is {low},{high}", "Give two rising shares, at most 1.")
+        _require(self.layers >= 0, f"--speculator-layers is {self.layers}", "Give a number of layers, or 0.")
+        _require(self.num_lookahead >= 0, f"--spec-look-ahead is {self.num_lookahead}", "Give 0 or more tokens.")
+        _require(
+            self.pool_size >= 1 and self.pool_size % 2 == 1,
+            f"--spec-pool is {self.pool_size}",
+            "Give an odd number of tokens.",
+        )
+        _require(self.chunk_size >= 1, f"--spec-chunk is {self.chunk_size}", "Give at least 1 token.")
+        _require(self.num_draft >= 0, f"--draft is {self.num_draft}", "Give 0 or more tokens.")
+        _require(self.num_restored >= 0, f"--spec-restore is {self.num_restored}", "Give 0 or more tokens.")
+
+    @property
+    def skips(self) -> bool:
+        """Whether tokens of the document may be kept from the main model."""
+        return self.keep < 1.0 or self.adaptive_keep is not None
+
+    @property
+    def needs_speculator(self) -> bool:
+        return self.skips or self.num_draft > 0
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """How an answer is sampled.
 
@@ -315,6 +374,7 @@ class EngineConfig:
     slim: SlimConfig = field(default_factory=SlimConfig)
     tier: TierConfig = field(default_factory=TierConfig)
     art: ArtConfig = field(default_factory=ArtConfig)
+    spec: SpecConfig = field(default_factory=SpecConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
 
     def __post_init__(self) -> None:
@@ -322,6 +382,11 @@ class EngineConfig:
         _one_of("--dtype", self.dtype, DtypeName)
         _one_of("--quantization", self.quantization, Quantization)
         _require(bool(self.model.strip()), "--model is empty", "Name a folder, a GGUF file or a hub id.")
+        _require(
+            not self.spec.skips or self.slim.schedule == "off" or self.slim.novelty != "early-exit",
+            "--slim-novelty early-exit needs every token, and --spec-keep skips some",
+            "Choose another --slim-novelty.",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice.config import EngineConfig, PotConfig, SlimConfig
+from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig
 
 _CATALYSTS = {
     "general": "CaP-G",
@@ -29,6 +29,7 @@ def contender_name(config: EngineConfig) -> str:
     """For instance `InfiniPot CaP-G NuC 0.5 2048/1024`, or `full KV`."""
     pot, slim, more = config.pot, _slim(config.slim), " + host tier" if config.tier.budget_bytes else ""
     more += " + ART" if config.art.enabled else ""
+    more += _spec(config.spec)
     if pot.policy == "full":
         return _POLICIES["full"] + slim + more
     if pot.policy == "truncate":
@@ -37,6 +38,27 @@ def contender_name(config: EngineConfig) -> str:
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = "" if pot.context_reset else " without context reset"
     return f"{method}{reset} {pot.capacity}/{kept}{slim}{more}"
+
+
+def _spec(spec: SpecConfig) -> str:
+    """` + SpecPrefill 30% (raw)`, with the speculator's depth where it is named, ` + drafts of 4`."""
+    parts = []
+    if spec.skips:
+        low_high = spec.adaptive_keep
+        share = f"{spec.keep:.0%}" if low_high is None else f"{low_high[0]:.0%}-{low_high[1]:.0%}"
+        parts.append(f"SpecPrefill {share} {spec_variant(spec)}")
+    if spec.num_draft:
+        parts.append(f"drafts of {spec.num_draft}")
+    if parts and (spec.layers or spec.model):
+        parts.append(f"speculator {spec.model}{f' {spec.layers} layers' if spec.layers else ''}".replace("  ", " "))
+    return "".join(f" + {part}" for part in parts)
+
+
+def spec_variant(spec: SpecConfig) -> str:
+    """The paper's names of its variants (section 4.3)."""
+    if spec.pool_size == spec.chunk_size == 1 and spec.num_lookahead == 0:
+        return "raw"
+    return "full" if spec.num_lookahead == 0 else f"full LAH {spec.num_lookahead}"
 
 
 def _slim(slim: SlimConfig) -> str:

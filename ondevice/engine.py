@@ -5,11 +5,13 @@ A single caller needs no more than that; several stand in line in `Engine.lane`.
 
 from __future__ import annotations
 
-from ondevice.config import EngineConfig
+from ondevice.config import EngineConfig, SpecConfig
+from ondevice.errors import ConfigError
 from ondevice.lane import Lane
 from ondevice.model.decoder import Decoder
 from ondevice.model.load import LoadedModel, load_model
 from ondevice.model.progress import Progress, silent
+from ondevice.prefill.speculate import OWN_SHARE
 from ondevice.session import Session
 
 __all__ = ["Engine", "Session"]
@@ -28,6 +30,7 @@ class Engine:
         self.config = config
         self.decoder = Decoder(loaded.model)
         self.lane = Lane()
+        self._speculators: dict[str, Decoder] = {}  # loaded ones, by name
 
     @classmethod
     def load(cls, config: EngineConfig, on_progress: Progress = silent) -> Engine:
@@ -43,8 +46,55 @@ class Engine:
             quantization=config.quantization,
             on_progress=on_progress,
         )
-        return cls(loaded, config)
+        engine = cls(loaded, config)
+        engine.speculator(config.spec, on_progress)
+        return engine
 
     def session(self, config: EngineConfig | None = None) -> Session:
-        """A new session with an empty pot; `config` replaces the engine's settings, for the same model."""
-        return Session(self.loaded, self.decoder, config or self.config)
+        """A new session with an empty pot; `config` replaces the engine's settings, for the same model.
+
+        Raises:
+            ModelError: the speculator that it names cannot be loaded, or has another vocabulary.
+        """
+        config = config or self.config
+        return Session(self.loaded, self.decoder, config, self.speculator(config.spec))
+
+    def speculator(self, spec: SpecConfig, on_progress: Progress = silent) -> Decoder | None:
+        """The small model that these settings ask for, loaded once; None where they ask for none.
+
+        Raises:
+            ConfigError: there are more layers wished for than the model has, or the vocabularies differ.
+            ModelError: it cannot be loaded.
+        """
+        if not spec.needs_speculator:
+            return None
+        if not spec.model:
+            return self._own_layers(spec.layers)
+        if spec.model not in self._speculators:
+            config = self.config
+            loaded = load_model(spec.model, device=config.device, dtype=config.dtype, on_progress=on_progress)
+            self.add_speculator(spec.model, loaded)
+        decoder = self._speculators[spec.model]
+        return decoder.first_layers(spec.layers) if 0 < spec.layers < len(decoder.parts.layers) else decoder
+
+    def add_speculator(self, name: str, loaded: LoadedModel) -> None:
+        """Offer a loaded model as the speculator `name`.
+
+        Raises:
+            ConfigError: a token means something else to it.
+        """
+        if not loaded.tokenizer.has_vocabulary_of(self.loaded.tokenizer):
+            raise ConfigError(
+                f"The speculator {loaded.name} has another vocabulary than {self.loaded.name}",
+                fix="Name a smaller model of the same family, or leave --speculator out to use the model's own layers.",
+            )
+        self._speculators[name] = Decoder(loaded.model)
+
+    def _own_layers(self, num_layers: int) -> Decoder:
+        there = len(self.decoder.parts.layers)
+        if num_layers > there:
+            raise ConfigError(
+                f"--speculator-layers is {num_layers}, and the model has {there}",
+                fix=f"Name at most {there}.",
+            )
+        return self.decoder.first_layers(num_layers or -(-there // OWN_SHARE))

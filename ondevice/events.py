@@ -30,7 +30,9 @@ class Ledger:
     `tokens_read = tokens_kept + tokens_evicted + tokens_pruned`. `tokens_total` is what is known so far
     while a stream is still open. `slots_used` of `slots_capacity` are slots of one head of one layer.
     `tokens_pruned` did not get through all layers (SlimInfer) and are held nowhere any more; `tokens_evicted` got
-    through. `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds,
+    through. `tokens_skipped` were never given to the model: by policy `truncate`, or because a speculator let others
+    through; `skipped_per_page` counts those of each page, (page, tokens), up to the cursor, where there is a
+    speculator. `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds,
     `pruned_per_layer[l]` those that were read and never got to it.
     """
 
@@ -47,6 +49,7 @@ class Ledger:
     pruned_per_layer: tuple[int, ...] = ()
     pages_total: int = 0
     pages_without_text: tuple[PageNote, ...] = ()
+    skipped_per_page: tuple[tuple[int, int], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,7 +88,8 @@ class TextTokenized:
 class TokensRead:
     """One forward pass over the document is done.
 
-    `num_read` counts document tokens since the beginning, `num_total` is None for an open stream.
+    `num_read` counts document tokens since the beginning, `num_total` is None for an open stream; `num_skipped`
+    were left out by a speculator on the way here.
     `page` is the last page touched, `seconds` the time of the pass, `num_cached` the used slots per head after
     it, for each layer.
     """
@@ -97,6 +101,22 @@ class TokensRead:
     seconds: float
     num_cached: tuple[int, ...]
     capacity: int
+    num_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokensChosen:
+    """The speculator has read document tokens [start, stop) ahead and lets `num_chosen` of them through.
+
+    `tokens` (n, 2) int32 are stretches [start, stop) of those, in document order; the others are skipped. `seconds`
+    are those of the speculator.
+    """
+
+    start: int
+    stop: int
+    tokens: npt.NDArray[np.int32]
+    num_chosen: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +280,7 @@ Event = (
     PagesExtracted
     | DocumentOpened
     | TextTokenized
+    | TokensChosen
     | TokensRead
     | PotDistilled
     | TokensOffloaded

@@ -22,11 +22,10 @@ from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.policies import WINDOW_TOKENS, make_policy
 from ondevice.prefill.novelty import Novelty, WordCounts
 from ondevice.prefill.slim import Pruning
+from ondevice.skimming import UNTIL_END, Part, keep_positions_low
 
 if TYPE_CHECKING:
     from ondevice.session import Session
-
-UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
 
 
 class Reader:
@@ -54,6 +53,9 @@ class Reader:
 
     def read_chunk(self, session: Session, tokens: DocumentTokens) -> Iterator[Event]:
         """Fill the pot in passes of even size; distill it when more is to come than fits."""
+        if session.config.spec.skips:
+            yield from self._read_chosen(session, tokens)
+            return
         pot = session.used_pot()
         room = pot.shape.capacity - pot.num_cached[0] - session.config.pot.reserve
         start, stop = session.spans[0]
@@ -76,20 +78,62 @@ class Reader:
         if is_last:
             session.spans.pop(0)
 
+    def _read_chosen(self, session: Session, tokens: DocumentTokens) -> Iterator[Event]:
+        """As `read_chunk`, but only tokens that the speculator lets through; it reads ahead when there are none left.
+
+        Pruning goes by passes here: whether the pot will be full at the end of a document is not known before.
+        """
+        skimmer, config = session.skimmer, session.config.pot
+        assert skimmer is not None
+        if skimmer.is_done(session.spans[0][0]):  # reading was stopped just there
+            session.spans.pop(0)
+            return
+        if not skimmer.chosen.numel():
+            yield skimmer.look_ahead(session, tokens)
+        pot = session.used_pot()
+        room = pot.shape.capacity - pot.num_cached[0] - config.reserve
+        num_tokens = min(room, skimmer.chosen.shape[0])
+        more_follow = num_tokens < skimmer.chosen.shape[0] or not skimmer.is_at_end or len(session.spans) > 1
+        overflows = more_follow and num_tokens == room
+        prunes = bool(session.slim_steps) and (more_follow or config.policy in ("full", "truncate"))
+        step_size = num_tokens if session.reads_whole_prompt else config.step_size
+        num_passes = -(-num_tokens // step_size)
+        for i, part in enumerate(skimmer.parts(num_tokens, num_passes, session.spans[0][0])):
+            keep_positions_low(session, part.stop - part.start)
+            is_last = i == num_passes - 1
+            yield from self._read_pass(session, tokens, part.start, part.stop, overflows and is_last, prunes, part)
+            if session.is_stopping():
+                return
+        if skimmer.is_done(session.spans[0][0]):
+            session.spans.pop(0)
+
     def _read_pass(
-        self, session: Session, tokens: DocumentTokens, start: int, stop: int, distill_after: bool, prunes: bool
+        self,
+        session: Session,
+        tokens: DocumentTokens,
+        start: int,
+        stop: int,
+        distill_after: bool,
+        prunes: bool,
+        part: Part | None = None,
     ) -> Iterator[Event]:
+        """One pass over document tokens [start, stop), or over those of them that are in `part`."""
         pot, began = session.used_pot(), time.perf_counter()
         before = list(pot.num_cached)
-        ids = session.decoder.ids(tokens.ids(start, stop))
+        all_ids = session.decoder.ids(tokens.ids(start, stop))
+        offsets = None if part is None else part.offsets
+        ids = all_ids if offsets is None else all_ids[:, offsets]
+        if session.skimmer is not None and part is None:
+            session.skimmer.speculator.follow(ids, start, session.is_stopping)
         catalyst = self._catalyst if distill_after or prunes else self._catalyst[:, :0]
         words = self._words.copy() if prunes else self._words  # a stopped pass does not count
-        rarity = words.rarity(ids[0]) if prunes else None
+        all_rarity = words.rarity(all_ids[0]) if prunes else None
+        rarity = all_rarity if all_rarity is None or offsets is None else all_rarity[offsets]
         pruning = None
         if prunes:
             is_first, num_tail = start == 0, catalyst.shape[1]
             pruning = Pruning(
-                session.slim_steps, session.config.slim, stop - start, num_tail, is_first=is_first, rarity=rarity
+                session.slim_steps, session.config.slim, ids.shape[1], num_tail, is_first=is_first, rarity=rarity
             )
         dropped: list[DroppedStates] = []
         out = session.decoder.forward(
@@ -97,36 +141,45 @@ class Reader:
             pot,
             origin=torch.arange(start, stop, dtype=torch.int32, device=session.decoder.device),
             num_transient=catalyst.shape[1],
-            num_observed=self._num_observed(stop - start, catalyst.shape[1]) if distill_after else 0,
+            num_observed=self._num_observed(ids.shape[1], catalyst.shape[1]) if distill_after else 0,
+            offsets=offsets,
+            span=stop - start,
             pruning=pruning,
             dropped=dropped if session.outside is not None and session.outside.hidden is not None else None,
             is_stopped=session.is_stopping,
         )
         if self._policy.needs_novelty:
             last = None if out.offsets is None else out.offsets[-1]
+            stand_in = all_rarity if session.config.slim.novelty == "rarity" else None
+            if part is not None and part.stand_in is not None:
+                stand_in = part.stand_in
             self._novelty.add(
                 start,
-                ids,
+                all_ids,
                 out.hidden_states[:, : stop - start if last is None else last.shape[0]],
                 last,
                 early_states=None if out.early_states is None else out.early_states[:, : stop - start],
-                rarity=rarity if session.config.slim.novelty == "rarity" else None,
+                stand_in=stand_in,
             )
         self._words = words
         session.depths.note(start, stop, out.offsets)
         if session.outside is not None:
             session.outside.begin(before, [replace(states, tokens=states.tokens + start) for states in dropped])
         session.decoder.synchronize()
-        session.num_read += stop - start
+        session.num_read += ids.shape[1]
+        session.num_skipped += all_ids.shape[1] - ids.shape[1]
+        if session.skimmer is not None and part is not None:
+            session.skimmer.done(part)
         session.spans[0] = (stop, session.spans[0][1])
         read = TokensRead(
             num_read=session.num_read,
             num_total=tokens.num_total,
-            num_tokens=stop - start,
+            num_tokens=ids.shape[1],
             page=tokens.page_of(stop - 1),
             seconds=time.perf_counter() - began,
             num_cached=tuple(pot.num_cached),
             capacity=pot.shape.capacity,
+            num_skipped=session.num_skipped if part is not None else 0,
         )
         # Both are done before either is told: whoever stops here leaves a pot with room for the next chunk.
         events = [read, *self._distill(session, out.mass)] if distill_after else [read]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from ondevice.model.read_on import read_on
 from ondevice.pot.hidden_tier import DroppedStates
 from ondevice.pot.swapping import bring_back, plan_swap, rank_blocks
 from ondevice.pot.undo import UndoLog
+from ondevice.skimming import stretches
 
 if TYPE_CHECKING:
     from ondevice.session import Session
@@ -127,7 +127,7 @@ class Revival:
         seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
         tokens = session.opened_tokens()
         return TokensRevived(
-            tokens=_stretches(came),
+            tokens=stretches(came),
             pages=tuple(dict.fromkeys(tokens.page_of(int(token)) for token in came)),
             num_tokens=round((moved.num_slots + sum(num_more)) / num_layers),
             num_read_on=sum(states.tokens.numel() for states in dropped),
@@ -143,13 +143,6 @@ class Revival:
         size = self._block_size
         wanted = torch.cat([torch.arange(block * size, (block + 1) * size) for block in self._ranked])
         return self._hidden.find(wanted[: self._max_tokens], self._session.decoder.dtype)
-
-
-def _stretches(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Rising token numbers (n,) as stretches [start, stop), (m, 2)."""
-    ends = np.flatnonzero(np.diff(tokens) != 1)
-    starts, stops = np.append(0, ends + 1), np.append(ends, tokens.size - 1)
-    return np.stack((tokens[starts], tokens[stops] + 1), axis=1).astype(np.int32)
 
 
 def revive(session: Session, ids: Tensor, undo: UndoLog, *, num_free: int) -> TokensRevived | None:

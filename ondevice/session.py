@@ -28,7 +28,8 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.prefill.depths import Depths
 from ondevice.prefill.slim import slim_steps, stored_tokens
-from ondevice.reading import UNTIL_END, Reader
+from ondevice.reading import Reader
+from ondevice.skimming import UNTIL_END, new_skimmer
 
 
 class Session:
@@ -38,15 +39,18 @@ class Session:
         pot: the memory pot; with policy `full` it is made when the document's size is known.
         tokens: tokens and provenance of the document; None before one is opened.
         num_read: document tokens that went through the model.
-        num_skipped: document tokens that policy `truncate` leaves out.
+        num_skipped: document tokens that policy `truncate` leaves out, and those that the speculator did.
         num_cycles: distillations so far.
         num_protected: slots at logical positions below this are never evicted (prompt and sinks).
         spans: document tokens still to be read, [start, stop).
         slim_steps: where hidden states are pruned; none: nowhere.
         depths: how far each document token got.
+        skimmer: the speculator and what it has chosen; None where there is none.
     """
 
-    def __init__(self, loaded: LoadedModel, decoder: Decoder, config: EngineConfig) -> None:
+    def __init__(
+        self, loaded: LoadedModel, decoder: Decoder, config: EngineConfig, speculator: Decoder | None = None
+    ) -> None:
         self.loaded, self.decoder, self.config = loaded, decoder, config
         self.tokens: DocumentTokens | None = None
         self.num_read = self.num_skipped = self.num_cycles = 0
@@ -61,6 +65,7 @@ class Session:
         self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
         self.depths = Depths(len(decoder.parts.layers))
         self.outside = self._new_host_memory()
+        self.skimmer = new_skimmer(self, speculator)
         self._reader = Reader(self)
         self._stop = threading.Event()
         if config.art.enabled:
@@ -131,6 +136,7 @@ class Session:
         start, mine, theirs = other.num_read, self.opened_tokens(), other.opened_tokens()
         assert self.num_read == 0, "this session has read something itself"
         assert self.config == other.config, "the sessions differ in their settings"
+        assert self.skimmer is None, "a speculator has read further than the model"
         assert np.array_equal(mine.ids(0, start), theirs.ids(0, start)), "the documents do not begin alike"
         self.used_pot().restore(other.used_pot().state(), self.decoder.rotate_keys)
         if self.outside is not None and other.outside is not None:
@@ -169,6 +175,8 @@ class Session:
         if num_prefix:
             out = self.decoder.forward(self.decoder.ids(self.parts.prefix), self.used_pot())
             self._reader.begin(out.hidden_states[:, -1:])
+        if self.skimmer is not None:
+            self.skimmer.speculator.begin(total)
 
     @property
     def reads_whole_prompt(self) -> bool:
@@ -290,6 +298,7 @@ class Session:
             pruned_per_layer=self.depths.pruned_per_layer,
             pages_total=tokens.num_pages,
             pages_without_text=tuple(tokens.notes),
+            skipped_per_page=() if self.skimmer is None else tokens.count_by_page(self.depths.skipped),
         )
 
     def used_pot(self) -> MemoryPot:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.engine import Engine
@@ -22,7 +22,9 @@ from ondevice.session import Session
 _PREFIX = "tokens."  # of the tensors that belong to the document
 _DEPTHS = "depths"
 _TIER = "tier."
-_ANSWER_SETTINGS = ("decode_policy", "key_rotation")  # free to differ: they do not touch what was read
+_SPECULATOR = "speculator."
+# Free to differ: they do not touch what was read.
+_ANSWER_SETTINGS = ("decode_policy", "key_rotation", "num_draft", "falls_back", "num_restored")
 
 
 def save_session(session: Session, path: Path) -> None:
@@ -50,6 +52,8 @@ def save_session(session: Session, path: Path) -> None:
     arrays[_DEPTHS] = torch.from_numpy(session.depths.state.copy())
     if session.outside is not None:
         arrays |= {_TIER + name: tensor for name, tensor in session.outside.state().items()}
+    if session.skimmer is not None:
+        arrays |= {_SPECULATOR + name: tensor for name, tensor in session.skimmer.speculator.state().items()}
     write_pot(path, {**pot.state(), **arrays}, header)
 
 
@@ -78,6 +82,10 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
         tier = {name.removeprefix(_TIER): tensors.pop(name) for name in list(tensors) if name.startswith(_TIER)}
         if session.outside is not None and tier:
             session.outside.restore(tier)
+        names = [name for name in tensors if name.startswith(_SPECULATOR)]
+        speculated = {name.removeprefix(_SPECULATOR): tensors.pop(name) for name in names}
+        if session.skimmer is not None:
+            session.skimmer.speculator.restore(speculated)
         session.pot.restore(tensors, session.decoder.rotate_keys)
         for name, count in header["counts"].items():
             setattr(session, name, count)
@@ -94,18 +102,24 @@ def saved_config(path: Path) -> EngineConfig:
     """
     data = dict(read_header(path)["config"])
     pot, slim, generation = data.pop("pot"), SlimConfig(**data.pop("slim")), GenerationConfig(**data.pop("generation"))
-    tier, art = TierConfig(**data.pop("tier")), ArtConfig(**data.pop("art"))
+    tier, art, spec = TierConfig(**data.pop("tier")), ArtConfig(**data.pop("art")), data.pop("spec", {})
+    if spec.get("adaptive_keep") is not None:
+        spec["adaptive_keep"] = tuple(spec["adaptive_keep"])
     if pot["adaptive_keep"] is not None:
         pot["adaptive_keep"] = tuple(pot["adaptive_keep"])
-    return EngineConfig(**data, pot=PotConfig(**pot), slim=slim, tier=tier, art=art, generation=generation)
+    pot_config, spec_config = PotConfig(**pot), SpecConfig(**spec)
+    return EngineConfig(**data, pot=pot_config, slim=slim, tier=tier, art=art, spec=spec_config, generation=generation)
 
 
 def _fingerprints(session: Session) -> dict[str, Any]:
     method = asdict(session.config.pot) | {"chat": session.config.generation.chat}
     steps = [asdict(step) for step in session.slim_steps]
     method["slim"] = asdict(session.config.slim) | {"schedule": steps} if steps else None
+    if session.config.spec.needs_speculator:  # what was read also lies in the speculator's own pot
+        spec = asdict(session.config.spec)
+        method["spec"] = {name: value for name, value in spec.items() if name not in _ANSWER_SETTINGS}
     for name in _ANSWER_SETTINGS:
-        del method[name]
+        method.pop(name, None)
     return {
         "model": session.loaded.fingerprint,
         "tokenizer": session.loaded.tokenizer.fingerprint,

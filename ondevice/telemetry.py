@@ -23,12 +23,13 @@ from ondevice.events import (
     PotDistilled,
     QuestionRead,
     TextTokenized,
+    TokensChosen,
     TokensOffloaded,
     TokensRead,
     TokensRevived,
 )
 
-STAGES = ("tokenize", "forward", "novelty", "distill", "offload", "revival", "question", "decode")
+STAGES = ("tokenize", "speculate", "forward", "novelty", "distill", "offload", "revival", "question", "decode")
 _RECENT_PASSES = 8  # forward passes over which the current speed is taken
 
 
@@ -40,6 +41,7 @@ class Telemetry:
         document: the document's card; None before one is opened.
         pages_done, pages_total: parsed pages; the total is None while it is not known.
         num_read, num_total: document tokens read, and in all (None for an open stream).
+        num_skipped: document tokens that a speculator left out so far.
         page: the last page touched.
         num_cached: used slots per head for each layer; `capacity` is the ceiling.
         stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
@@ -59,6 +61,7 @@ class Telemetry:
     pages_total: int | None = None
     num_read: int = 0
     num_total: int | None = None
+    num_skipped: int = 0
     page: int = 0
     num_cached: tuple[int, ...] = ()
     capacity: int = 0
@@ -84,11 +87,16 @@ class Telemetry:
                 self.document = event
             case TextTokenized():
                 self.stage_seconds["tokenize"] = event.seconds
+            case TokensChosen():
+                self.stage_seconds["speculate"] += event.seconds
+                self._recent.append((0, event.seconds))
             case TokensRead():
+                skipped = event.num_skipped - self.num_skipped
+                self.num_skipped = event.num_skipped
                 self.num_read, self.num_total, self.page = event.num_read, event.num_total, event.page
                 self.num_cached, self.capacity = event.num_cached, event.capacity
                 self.stage_seconds["forward"] += event.seconds
-                self._recent.append((event.num_tokens, event.seconds))
+                self._recent.append((event.num_tokens + skipped, event.seconds))
             case PotDistilled():
                 self.num_cycles, self.num_heads_total = event.cycle, event.num_heads_total
                 self.num_cached = event.num_cached
@@ -119,7 +127,7 @@ class Telemetry:
 
     @property
     def tokens_per_second(self) -> float:
-        """Reading speed over the last passes, with distillations and waiting for copies."""
+        """Reading speed over the last passes, with distillations and waiting for copies; skipped tokens count."""
         seconds = sum(s for _, s in self._recent)
         return sum(n for n, _ in self._recent) / seconds if seconds else 0.0
 
@@ -128,12 +136,18 @@ class Telemetry:
         """Seconds until the document is read at the current speed; None while that cannot be known."""
         if self.num_total is None or not self.tokens_per_second:
             return None
-        return (self.num_total - self.num_read) / self.tokens_per_second
+        return (self.num_total - self.num_passed) / self.tokens_per_second
+
+    @property
+    def num_passed(self) -> int:
+        """Document tokens behind the cursor: read, or skipped by a speculator."""
+        return self.num_read + self.num_skipped
 
     @property
     def ingest_seconds(self) -> float:
-        """Seconds spent on reading: tokenizing, forward passes, novelty, distillations, waiting for copies."""
-        return sum(self.stage_seconds[stage] for stage in ("tokenize", "forward", "novelty", "distill", "offload"))
+        """Seconds spent on reading: tokenizing, speculating, forward passes, novelty, distillations, waiting."""
+        stages = ("tokenize", "speculate", "forward", "novelty", "distill", "offload")
+        return sum(self.stage_seconds[stage] for stage in stages)
 
     @property
     def decode_tokens_per_second(self) -> float:

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "passages",
         "reading",
         "session",
+        "skimming",
         "sources",
         "engine",
         "session_file",

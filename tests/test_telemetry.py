@@ -15,6 +15,7 @@ from ondevice.events import (
     PotDistilled,
     QuestionRead,
     TextTokenized,
+    TokensChosen,
     TokensOffloaded,
     TokensRead,
     TokensRevived,
@@ -62,6 +63,14 @@ def test_speed_is_that_of_the_last_passes_only() -> None:
     assert folded(*slow, *fast).tokens_per_second == pytest.approx(100.0)
 
 
+def test_skipped_tokens_are_passed_but_not_read() -> None:
+    passes = [TokensRead(n, 1000, 50, 3, 1.0, (n,), 256, num_skipped=3 * n) for n in (50, 100)]
+    telemetry = folded(*passes)
+    assert (telemetry.num_read, telemetry.num_skipped, telemetry.num_passed) == (100, 300, 400)
+    assert telemetry.tokens_per_second == pytest.approx(200.0)
+    assert telemetry.eta_seconds == pytest.approx(3.0)
+
+
 def test_an_open_stream_has_no_time_left_to_tell() -> None:
     assert folded(read(100, 100, 1.0, num_total=None)).eta_seconds is None
 
@@ -70,6 +79,7 @@ def test_every_second_belongs_to_one_stage() -> None:
     telemetry = folded(
         TextTokenized(1, 2, 500, 0.1),
         TextTokenized(2, 2, 1000, 0.3),
+        TokensChosen(0, 250, np.array([[0, 200]], np.int32), 200, 0.8),
         read(100, 100, 1.0),
         read(200, 100, 2.0),
         distilled(0.4, 0.6),
@@ -82,6 +92,7 @@ def test_every_second_belongs_to_one_stage() -> None:
     assert telemetry.stage_seconds == pytest.approx(
         {
             "tokenize": 0.3,
+            "speculate": 0.8,
             "forward": 3.0,
             "novelty": 0.6,
             "distill": 0.4,
@@ -91,7 +102,7 @@ def test_every_second_belongs_to_one_stage() -> None:
             "decode": 1.5,
         }
     )
-    assert telemetry.ingest_seconds == pytest.approx(4.4)
+    assert telemetry.ingest_seconds == pytest.approx(5.2)
     assert (telemetry.offload_hidden_seconds, telemetry.offload_bytes) == (pytest.approx(0.8), 5000)
 
 

@@ -26,18 +26,21 @@ from ondevice.config import (
     Quantization,
     SlimConfig,
     SlimNoveltyName,
+    SpecConfig,
+    SpecNoveltyName,
     TierConfig,
     TierDtypeName,
     Traversal,
 )
 from ondevice.errors import ConfigError
 
-_ENGINE, _POT, _SLIM, _TIER, _ART, _ANSWER = (
+_ENGINE, _POT, _SLIM, _TIER, _ART, _SPEC, _ANSWER = (
     EngineConfig(),
     PotConfig(),
     SlimConfig(),
     TierConfig(),
     ArtConfig(),
+    SpecConfig(),
     GenerationConfig(),
 )
 _T = TypeVar("_T", int, float)
@@ -149,6 +152,38 @@ class PotOptions:
     art_order: Annotated[Traversal, _option("ART", "Which blocks are read first, behind the newest.")] = _ART.traversal
     art_block: Annotated[int, _option("ART", "Slots of a block.")] = _ART.block_size
 
+    spec_keep: Annotated[
+        float,
+        _option("Speculator", "Share of the text that a small model lets through to the main one; 1: all of it."),
+    ] = _SPEC.keep
+    spec_adaptive: Annotated[
+        str, _option("Speculator", "Let that share follow the text, between two bounds.", metavar="LOW,HIGH")
+    ] = ""
+    speculator: Annotated[
+        str,
+        _option("Speculator", "The small model, named as --model.", show_default="the model's own first layers"),
+    ] = _SPEC.model
+    speculator_layers: Annotated[
+        int, _option("Speculator", "First layers that are the speculator.", show_default="a quarter of them")
+    ] = _SPEC.layers
+    spec_look_ahead: Annotated[int, _option("Speculator", "Tokens that it decodes to see what they look at.")] = (
+        _SPEC.num_lookahead
+    )
+    spec_pool: Annotated[int, _option("Speculator", "Neighbouring tokens whose scores are averaged.")] = _SPEC.pool_size
+    spec_chunk: Annotated[int, _option("Speculator", "Tokens that are chosen together.")] = _SPEC.chunk_size
+    spec_novelty: Annotated[
+        SpecNoveltyName, _option("Speculator", "Where the novelty of a token behind a skipped one comes from.")
+    ] = _SPEC.novelty
+    spec_restore: Annotated[
+        int, _option("Speculator", "Skipped tokens that a question may have read after all; 0: none.")
+    ] = _SPEC.num_restored
+    draft: Annotated[
+        int, _option("Speculator", "Tokens that it drafts at once while an answer is written; 0: none.")
+    ] = _SPEC.num_draft
+    always_draft: Annotated[
+        bool, _option("Speculator", "Go on drafting where it does not pay.", "--always-draft/--draft-while-it-pays")
+    ] = not _SPEC.falls_back
+
     def config(self, generation: GenerationConfig = _ANSWER, *, question: str = "") -> EngineConfig:
         """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
         catalyst, catalyst_text = self.catalyst or _POT.catalyst, self.catalyst_text
@@ -179,6 +214,19 @@ class PotOptions:
                 is_relative=self.art_relative,
                 traversal=self.art_order,
                 block_size=self.art_block,
+            ),
+            spec=SpecConfig(
+                keep=self.spec_keep,
+                adaptive_keep=_shares(self.spec_adaptive),
+                model=self.speculator,
+                layers=self.speculator_layers,
+                num_lookahead=self.spec_look_ahead,
+                pool_size=self.spec_pool,
+                chunk_size=self.spec_chunk,
+                novelty=self.spec_novelty,
+                num_draft=self.draft,
+                falls_back=not self.always_draft,
+                num_restored=self.spec_restore,
             ),
             pot=PotConfig(
                 capacity=self.capacity,
@@ -274,6 +322,15 @@ def _bytes(text: str) -> int:
     if match is None or match[2] not in _UNITS:
         raise ConfigError(f"--host-tier is {text!r}", fix="Give a size such as 500MB or 2GB.")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _shares(text: str) -> tuple[float, float] | None:
+    if not text:
+        return None
+    shares = numbers("--spec-adaptive", text, float)
+    if len(shares) != 2:
+        raise ConfigError(f"--spec-adaptive is {text!r}", fix="Give two shares: LOW,HIGH.")
+    return shares[0], shares[1]
 
 
 def _bounds(text: str) -> tuple[int, int] | None:

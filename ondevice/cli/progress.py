@@ -59,7 +59,7 @@ class ProgressDisplay:
             case TextTokenized(done, total, num_tokens):
                 self.stage("Tokenizing", _share(done, total), f"{num_tokens:,} tokens")
             case TokensRead() | PotDistilled():
-                self.stage("Reading", _share(telemetry.num_read, telemetry.num_total), reading_detail(telemetry))
+                self.stage("Reading", _share(telemetry.num_passed, telemetry.num_total), reading_detail(telemetry))
             case DocumentOpened():
                 self.stage(f"Opening {event.name}", None)
 
@@ -95,9 +95,11 @@ class ProgressDisplay:
 
 def reading_detail(telemetry: Telemetry) -> str:
     """Tokens read of how many, speed, time left; what is not known is not said."""
-    parts = [_counted(telemetry.num_read, telemetry.num_total, "tokens")]
+    parts = [_counted(telemetry.num_passed, telemetry.num_total, "tokens")]
     if telemetry.num_total:
-        parts[0] += f" ({telemetry.num_read / telemetry.num_total:.1%})"
+        parts[0] += f" ({telemetry.num_passed / telemetry.num_total:.1%})"
+    if telemetry.num_skipped:
+        parts.append(f"{telemetry.num_skipped:,} skipped")
     if telemetry.tokens_per_second:
         parts.append(f"{telemetry.tokens_per_second:,.0f} tokens/s")
     if telemetry.eta_seconds is not None:

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from ondevice.session import Session
     from ondevice.telemetry import Telemetry
 
+_FEW_PAGES = 6
+
 
 def reading_line(telemetry: Telemetry) -> str:
     """One line when a document has been read."""
     seconds = telemetry.ingest_seconds
-    speed = f", {telemetry.num_read / seconds:,.0f} tokens/s" if seconds else ""
+    speed = f", {telemetry.num_passed / seconds:,.0f} tokens/s" if seconds else ""
     cycles = {0: "the whole fits in the pot", 1: "1 distillation"}.get(
         telemetry.num_cycles, f"{telemetry.num_cycles:,} distillations"
     )
-    return f"Read {telemetry.num_read:,} tokens in {duration(seconds)}{speed}, {cycles}."
+    skipped = f", {telemetry.num_skipped:,} skipped" if telemetry.num_skipped else ""
+    return f"Read {telemetry.num_read:,} tokens{skipped} in {duration(seconds)}{speed}, {cycles}."
 
 
 def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) -> str:
@@ -33,6 +36,8 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
     for number, name in ((ledger.tokens_pruned, "pruned"), (ledger.tokens_skipped, "skipped")):
         if number:
             parts.append(f"{number:,} {name}")
+    if ledger.skipped_per_page:
+        parts[-1] += f" {skipped_pages(ledger.skipped_per_page, session.opened_tokens().document.unit)}"
     if answer.num_revived:
         pages = ranges(sorted(answer.pages_revived))
         unit = session.opened_tokens().document.unit
@@ -78,6 +83,15 @@ def memory_lines(answer: AnswerFinished) -> Iterable[str]:
         yield f"No room for the first {answer.num_forgotten:,} question{s} of this conversation; raise --reserve."
     if answer.is_shortened:
         yield "Only the beginning of the last answer stood before this question; raise --reserve."
+
+
+def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:
+    """`on pages 1 (30), 2 (7)`: tokens skipped on each; of many pages where they lie, and where most of them do."""
+    unit = unit if len(skipped) == 1 else f"{unit}s"
+    if len(skipped) <= _FEW_PAGES:
+        return f"on {unit} {', '.join(f'{page:,} ({count:,})' for page, count in skipped)}"
+    most, count = max(skipped, key=lambda item: item[1])
+    return f"on {unit} {ranges([page for page, _ in skipped])}, most of them ({count:,}) on {most:,}"
 
 
 def missing_pages(notes: Sequence[PageNote], unit: str) -> Iterable[str]:

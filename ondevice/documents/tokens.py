@@ -88,6 +88,12 @@ class DocumentTokens:
         """0-based index of the page that holds a token."""
         return max(bisect_right(self._page_starts, token) - 1, 0)
 
+    def count_by_page(self, tokens: npt.NDArray[np.integer]) -> tuple[tuple[int, int], ...]:
+        """How many of some tokens (n,) lie on each page that has any: (page number, tokens), in document order."""
+        index = np.maximum(np.searchsorted(self._page_starts, tokens, side="right") - 1, 0)
+        at, counts = np.unique(index, return_counts=True)
+        return tuple((self._page_numbers[i], int(n)) for i, n in zip(at.tolist(), counts.tolist(), strict=True))
+
     def page_tokens(self, index: int) -> tuple[int, int]:
         """Tokens [start, stop) of the page at `index` (0-based)."""
         stop = self._page_starts[index + 1] if index + 1 < len(self._page_starts) else self._num_tokens

@@ -34,9 +34,9 @@ class SharedPrefix:
             pass
         shared = self._num_shared(session)
         longest_step = self._engine.config.pot.step_size
-        while self._trunk.num_read + longest_step <= shared:
+        while session.skimmer is None and self._trunk.num_read + longest_step <= shared:
             next(self._reading)
-        if 0 < self._trunk.num_read <= shared:
+        if 0 < self._trunk.num_read <= shared and session.skimmer is None:  # a speculator reads past where they part
             session.continue_from(self._trunk)
         return session
 

@@ -6,8 +6,9 @@ transformers' own forward pass to float tolerance: that is the first test of the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypedDict, TypeGuard
 
 import numpy as np
@@ -68,8 +69,9 @@ class Pass:
         hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
         mass: for each layer (batch, num_kv_heads, num_cached), float32: the attention that the observed queries
             paid to each slot that stays; empty when nothing was observed.
-        offsets: for each layer which of the tokens that stay it was given, (n,) int64; None: all of them. Those of
-            the last layer are first in `hidden_states`; the transient ones are behind them.
+        offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
+            some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
+            ones are behind them.
         early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
             where nothing asks for them.
     """
@@ -97,9 +99,20 @@ class Decoder:
         )  # quantised weights have integer types; the norms never do
         self._table: tuple[Tensor, Tensor] | None = None
         self._rotary_dim = self._angles(1)[0].shape[-1]
-        layers = plain_layers(self.parts, self.device, self.dtype) if has_fast_step else None
+        self._one_token = self._fast_step() if has_fast_step else None
+
+    def first_layers(self, num_layers: int) -> Decoder:
+        """The same model cut off behind some layers, over the same weights: no weight is copied."""
+        other = copy.copy(self)
+        other.parts = replace(self.parts, layers=self.parts.layers[:num_layers])
+        other._one_token = other._fast_step() if self._one_token is not None else None
+        return other
+
+    def _fast_step(self) -> OneToken | None:
+        """The shorter way for one token, where this model has one."""
+        layers = plain_layers(self.parts, self.device, self.dtype)
         turns_wholly = self._rotary_dim == self.parts.head_dim
-        self._one_token = OneToken(self.parts, layers) if layers and turns_wholly else None
+        return OneToken(self.parts, layers) if layers and turns_wholly else None
 
     def new_pot(
         self,
@@ -141,6 +154,8 @@ class Decoder:
         origin: Tensor | int = PROMPT,
         num_transient: int = 0,
         num_observed: int = 0,
+        offsets: Tensor | None = None,
+        span: int = 0,
         pruning: Pruning | None = None,
         queries: list[Tensor] | None = None,
         dropped: list[DroppedStates] | None = None,
@@ -152,9 +167,11 @@ class Decoder:
         Args:
             input_ids: (batch, n) int64.
             pot: takes the tokens; needs n free slots.
-            origin: document tokens (n - num_transient,) int32 of what stays, or `PROMPT`.
+            origin: document tokens (n - num_transient,) int32 of what stays, or `PROMPT`; with `offsets` (span,).
             num_transient: last tokens that are computed but do not stay in the pot (the catalyst).
             num_observed: last queries whose attention is summed into `Pass.mass`.
+            offsets: (n - num_transient,) int64, rising: the tokens that stay stand at these places of a stretch of
+                `span` tokens, whose others are skipped; positions count those, too. None: nothing is skipped.
             pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
             queries: takes in the queries of each layer, (batch, num_heads, n, head_dim) before RoPE.
             dropped: takes in what `pruning` drops; its tokens are offsets in this pass.
@@ -167,8 +184,12 @@ class Decoder:
         """
         num_tokens = input_ids.shape[1]
         hidden = self.parts.embed(input_ids)
-        angles = _Angles(self.parts, hidden, num_tokens)
-        num_staying, mass, offsets = num_tokens - num_transient, list[Tensor](), list[Tensor]()
+        num_staying = num_tokens - num_transient if offsets is None else span
+        angles = _Angles(self.parts, hidden, num_staying + num_transient)
+        if offsets is not None:
+            tail = torch.arange(span, span + num_transient, device=offsets.device)
+            angles.keep(torch.cat((offsets, tail)))
+        mass, given = list[Tensor](), list[Tensor]()
         early_states: Tensor | None = None
 
         def stop_if_asked() -> None:
@@ -176,7 +197,7 @@ class Decoder:
                 pot.discard(num_tokens)
                 raise PassStopped
 
-        is_plain = input_ids.numel() == 1 and not num_observed and queries is None
+        is_plain = input_ids.numel() == 1 and not num_observed and queries is None and offsets is None
         if self._one_token is not None and is_plain and self._takes_one_token(pot):
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, reading)
             pot.commit(num_staying, origin, num_transient)
@@ -189,8 +210,9 @@ class Decoder:
             out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles, reading)
             if observed is not None:
                 mass.append(observed[..., : observed.shape[-1] - num_transient])
+            if pruning is not None or offsets is not None:
+                given.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
             if pruning is not None:
-                offsets.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
                 survivors = pruning.survivors(index, query, rotated)
                 if survivors is not None:
                     if pruning.needs_early_states and early_states is None:
@@ -202,8 +224,8 @@ class Decoder:
                     hidden, out = hidden[:, survivors], out[:, :, survivors]
                     angles.keep(survivors)
             hidden = finish(layer, hidden, out)
-        pot.commit(num_staying, origin, num_transient, offsets or None)
-        return Pass(self.parts.norm(hidden), mass, offsets or None, early_states)
+        pot.commit(num_staying, origin, num_transient, given or None)
+        return Pass(self.parts.norm(hidden), mass, given or None, early_states)
 
     def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:
         """Token ids as the input of `forward`: (1, n) int64 on the model's device."""

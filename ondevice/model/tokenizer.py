@@ -62,6 +62,10 @@ class Tokenizer:
         self.has_chat_template: bool = bool(self._template)
         self.fingerprint: str = fingerprint or hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
 
+    def has_vocabulary_of(self, other: Tokenizer) -> bool:
+        """Whether every id stands for the same token in both; templates may differ."""
+        return bool(self._prompt.get_vocab() == other._prompt.get_vocab())
+
     def encode(self, text: str) -> tuple[Int32Array, Int32Array]:
         """Text of a document or a question, without any token added.
 

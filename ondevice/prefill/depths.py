@@ -49,5 +49,10 @@ class Depths:
         is_pruned[kept[kept < is_pruned.size]] = False
         return int(is_pruned.sum())
 
+    @property
+    def skipped(self) -> npt.NDArray[np.int64]:
+        """Document tokens (n,) that no layer was given, rising, where that is stored."""
+        return np.flatnonzero(self.state == 0)
+
     def copy(self) -> Depths:
         return Depths(self._num_layers, self.state)

@@ -25,7 +25,7 @@ class _Waiting:
     states: Tensor
     offsets: Tensor
     early_states: Tensor | None
-    rarity: Tensor | None
+    stand_in: Tensor | None
 
 
 class Novelty:
@@ -52,7 +52,7 @@ class Novelty:
         offsets: Tensor | None = None,
         *,
         early_states: Tensor | None = None,
-        rarity: Tensor | None = None,
+        stand_in: Tensor | None = None,
     ) -> None:
         """Take in one pass.
 
@@ -61,12 +61,12 @@ class Novelty:
             ids: (1, n) int64.
             states: (1, m, hidden_size) after the final norm, of the tokens that got there.
             offsets: (m,) int64, which of the n those are; None: all.
-            early_states: (1, n, hidden_size), or `rarity` (n,) float32: where the novelty of tokens behind a pruned
-                one comes from; neither: it is 0.
+            early_states: (1, n, hidden_size), or `stand_in` (n,) float32: where the novelty of tokens behind a pruned
+                or skipped one comes from; neither: it is 0.
         """
         if offsets is None:
             offsets = torch.arange(ids.shape[1], device=ids.device)
-        self._waiting.append(_Waiting(first, ids, states, offsets, early_states, rarity))
+        self._waiting.append(_Waiting(first, ids, states, offsets, early_states, stand_in))
 
     def take(self) -> tuple[Tensor, Tensor] | None:
         """The document tokens (n,) int32 added since the last call and their novelty (1, n) float32; None if none.
@@ -103,9 +103,9 @@ class Novelty:
         return other
 
     def _stand_in(self, one: _Waiting) -> Tensor:
-        """(n,) float32 for tokens whose predecessor was pruned."""
-        if one.rarity is not None:
-            return one.rarity.clone()
+        """(n,) float32 for tokens whose predecessor did not get to the last layer."""
+        if one.stand_in is not None:
+            return one.stand_in.clone()
         novelty = torch.zeros(one.ids.shape[1], device=one.ids.device)
         if one.early_states is not None:
             novelty[1:] = self._token_loss(one.early_states[:, :-1], one.ids[:, 1:])[0]

@@ -20,6 +20,7 @@ Patch = dict[str, Any]
 
 STAGE_LABELS = {
     "tokenize": "Split text into tokens",
+    "speculate": "Skim with a small model",
     "forward": "Read tokens",
     "novelty": "Score what is new",
     "distill": "Choose what to keep",
