@@ -100,3 +100,9 @@ class PotMismatch(PotError):
     """A saved pot belongs to another model, tokenizer or method."""
 
     code = "pot-mismatch"
+
+
+class LibraryError(OndeviceError):
+    """A saved document cannot be kept, found, renamed or deleted."""
+
+    code = "library"

@@ -11,7 +11,7 @@ import torch
 
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents.tokens import DocumentTokens
-from ondevice.documents.types import Document
+from ondevice.documents.types import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import PotError
 from ondevice.events import PageNote
@@ -74,6 +74,7 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
         notes = [PageNote(**note) for note in header["notes"]]
         document = Document(pages=(), **header["document"])
         session.tokens = DocumentTokens.restore(document, session.loaded.tokenizer.encode, arrays, notes)
+        session.tokens.document = replace(document, pages=_pages(session.tokens))
         if session.pot is None:
             capacities = tuple(header["capacities"]) if header["capacities"] else None
             rotation = session.config.pot.key_rotation
@@ -100,15 +101,37 @@ def saved_config(path: Path) -> EngineConfig:
     Raises:
         PotError: the file is missing or not a saved pot.
     """
-    data = dict(read_header(path)["config"])
-    pot, slim, generation = data.pop("pot"), SlimConfig(**data.pop("slim")), GenerationConfig(**data.pop("generation"))
-    tier, art, spec = TierConfig(**data.pop("tier")), ArtConfig(**data.pop("art")), data.pop("spec", {})
-    if spec.get("adaptive_keep") is not None:
-        spec["adaptive_keep"] = tuple(spec["adaptive_keep"])
-    if pot["adaptive_keep"] is not None:
-        pot["adaptive_keep"] = tuple(pot["adaptive_keep"])
+    return config_of(read_header(path)["config"])
+
+
+def config_of(saved: dict[str, Any]) -> EngineConfig:
+    """The settings that `EngineConfig.to_dict` gave, after a way through JSON.
+
+    Raises:
+        ConfigError: a value cannot work.
+        KeyError, TypeError: they are those of another version.
+    """
+    data, pot, spec = dict(saved), dict(saved["pot"]), dict(saved.get("spec", {}))
+    for name in ("pot", "spec"):
+        data.pop(name, None)
+    slim, generation = SlimConfig(**data.pop("slim")), GenerationConfig(**data.pop("generation"))
+    tier, art = TierConfig(**data.pop("tier")), ArtConfig(**data.pop("art"))
+    for part in (pot, spec):
+        if part.get("adaptive_keep") is not None:
+            part["adaptive_keep"] = tuple(part["adaptive_keep"])
     pot_config, spec_config = PotConfig(**pot), SpecConfig(**spec)
     return EngineConfig(**data, pot=pot_config, slim=slim, tier=tier, art=art, spec=spec_config, generation=generation)
+
+
+def _pages(tokens: DocumentTokens) -> tuple[Page, ...]:
+    """The pages that the tokens were made from; none of a stream, whose text was not kept."""
+    notes = {note.page: note for note in tokens.notes}
+    pages = []
+    for index, text in enumerate(tokens.texts):
+        number = tokens.page_number(index)
+        note = notes.get(number)
+        pages.append(Page(number, text, note.code, note.message) if note is not None else Page(number, text))
+    return tuple(pages)
 
 
 def _fingerprints(session: Session) -> dict[str, Any]:

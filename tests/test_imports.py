@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "sources",
         "engine",
         "session_file",
+        "library",
         "revival",
         "telemetry",
     ),

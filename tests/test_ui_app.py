@@ -14,6 +14,7 @@ import pytest
 
 from ondevice.config import CatalystKind, EngineConfig, PolicyName
 from ondevice.errors import ConfigError
+from ondevice.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
 from tests.ui_tools import Desk, tiny_engine
@@ -24,9 +25,9 @@ ENVIRONMENT = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TE
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    with serving(ENGINE, port=0) as address:
+    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
     for name, value in before.items():
         os.environ.pop(name, None)
@@ -84,7 +85,7 @@ def test_every_handler_has_a_lane_of_ours() -> None:
     from ondevice.ui.registry import Registry
     from ondevice.ui.uploads import Uploads
 
-    demo = build_app(ENGINE, Registry(), Uploads(Path()))
+    demo = build_app(ENGINE, Registry(), Uploads(Path()), Library(Path()))
     lanes: dict[str, set] = {}
     for function in demo.fns.values():
         if function.fn is not None:
@@ -123,7 +124,7 @@ def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:
     ):
         for patch in patches:
             seen |= set(patch)
-    assert seen - {"toast"} <= set(parts)
+    assert seen - {"toast", "news"} <= set(parts)
     assert {"card", "map", "fill", "latency", "progress", "status", "problem", "chat"} <= seen
 
 

@@ -39,10 +39,9 @@ def write_pot(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) ->
             os.fsync(file.fileno())
         os.replace(temporary, path)
         temporary = None
-    except OSError as error:
-        raise PotError(
-            f"The pot cannot be saved: {error.strerror or error}", where=str(path), fix="Choose another place."
-        ) from error
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors tells of a full disk in its own way
+        reason = getattr(error, "strerror", None) or error
+        raise PotError(f"The pot cannot be saved: {reason}", where=str(path), fix="Choose another place.") from error
     finally:
         if temporary is not None:
             os.unlink(temporary)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import gradio as gr
 
 from ondevice.engine import Engine
+from ondevice.library import Library
 from ondevice.ui.actions import Actions
 from ondevice.ui.layout import build_screen
+from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.registry import Registry
+from ondevice.ui.running import Runner
 from ondevice.ui.uploads import Uploads
 from ondevice.ui.wiring import wire
 
 
-def build_app(engine: Engine, registry: Registry, uploads: Uploads) -> gr.Blocks:
+def build_app(engine: Engine, registry: Registry, uploads: Uploads, library: Library) -> gr.Blocks:
     """The app, ready to be launched."""
+    runner = Runner(engine, registry)
     with gr.Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(engine)
-        wire(demo, screen, Actions(engine, registry, uploads))
+        wire(demo, screen, Actions(engine, registry, uploads), LibraryActions(runner, library))
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     return demo

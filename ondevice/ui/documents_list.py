@@ -14,6 +14,8 @@ from ondevice.ui.workspace import Phase, Workspace
 
 _STATES = {
     Phase.OPENING: "being opened",
+    Phase.REOPENING: "being opened",
+    Phase.SAVING: "being saved",
     Phase.READY: "not read yet",
     Phase.READING: "being read",
     Phase.STOPPED: "read in part",

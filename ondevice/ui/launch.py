@@ -16,6 +16,7 @@ from ondevice.config import EngineConfig
 from ondevice.documents import Limits
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
+from ondevice.library import Library
 from ondevice.ui.environment import prepare_gradio, private_folder
 from ondevice.ui.security import LOOPBACK_NAMES, is_loopback, middlewares
 
@@ -81,8 +82,16 @@ def serving(
     auth: Auth | None = None,
     allowed_hosts: tuple[str, ...] = (),
     inbrowser: bool = False,
+    library: Library | None = None,
 ) -> Iterator[str]:
-    """Serve the app of an engine while the block runs; gives its address. A port of 0 takes a free one."""
+    """Serve the app of an engine while the block runs; gives its address.
+
+    Args:
+        engine: the model.
+        port: 0 takes a free one.
+        library: where documents are saved; default: the user's own.
+        host, auth, allowed_hosts, inbrowser: as in `launch`.
+    """
     with ExitStack() as stack:
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
@@ -94,7 +103,7 @@ def serving(
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
-        demo = build_app(engine, registry, Uploads(uploads_folder, limits))
+        demo = build_app(engine, registry, Uploads(uploads_folder, limits), library or Library())
         stack.callback(demo.close, verbose=False)
         stack.enter_context(_sweeping(registry.sweep))
         port = port or _free_port(host)

@@ -55,7 +55,7 @@ def build_screen(engine: Engine) -> Screen:
                 parts |= {name: panel(name) for name in ("map", "fill", "latency")}
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
-        with gr.Tab("Library", id="library", elem_id="od-tab-library"):
+        with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
     parts["follow"] = gr.Timer(1.0, active=False)
     return Screen(parts, form, preset)
@@ -90,6 +90,7 @@ def _document_parts() -> dict[str, Any]:
             )
             parts["unlock"] = gr.Button("Unlock", variant="primary", size="sm")
         with gr.Row(elem_id="od-document-buttons"):
+            parts["save"] = gr.Button("Save to library", size="sm", min_width=80, visible=False, elem_id="od-save")
             parts["sample"] = gr.Button("Try the sample", size="sm", min_width=80, elem_id="od-sample")
             parts["forget"] = gr.Button("Close document", size="sm", min_width=80, visible=False, elem_id="od-forget")
     return parts

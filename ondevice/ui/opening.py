@@ -42,7 +42,12 @@ def open_upload(workspace: Workspace, upload: Upload, password: str | None, enco
                 yield {"progress": render.progress(workspace), "status": render.status(workspace)}
             if workspace.stop.is_set():
                 return
-    layout = _layout(document, encode)
+    # The engine tokenises again when it reads. That costs a second for a million tokens, and buys the true number
+    # of tokens, and the map, before any work is begun.
+    tokens = DocumentTokens(document, encode)
+    for _ in tokens.read_pages():
+        pass
+    layout = layout_of(tokens)
     if not layout.num_tokens:
         raise EmptyDocument(
             "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
@@ -58,7 +63,7 @@ def begin_reading(engine: Engine, registry: Registry, workspace: Workspace, conf
         ConfigError: the settings do not fit the model.
     """
     num_tokens = workspace.layout.num_tokens if workspace.layout is not None else 0
-    promised = sum(other.untouched_bytes for other in registry.workspaces if other is not workspace)
+    promised = registry.promised_bytes(workspace)
     require_room(engine, config, num_tokens, reusable_bytes=workspace.pot_bytes, promised_bytes=promised)
     workspace.drop_pot()  # the old pot goes before the new one comes
     free_device_memory()
@@ -66,14 +71,10 @@ def begin_reading(engine: Engine, registry: Registry, workspace: Workspace, conf
     return session
 
 
-def _layout(document: Document, encode: Encode) -> MapLayout:
-    # The engine tokenises again when it reads. That costs a second for a million tokens, and buys the true number
-    # of tokens, and the map, before any work is begun.
-    tokens = DocumentTokens(document, encode)
-    for _ in tokens.read_pages():
-        pass
+def layout_of(tokens: DocumentTokens) -> MapLayout:
+    """How a document, all of it tokenised, falls into pages and cells."""
     sizes = []
     for index in range(tokens.num_pages):
         start, stop = tokens.page_tokens(index)
         sizes.append((tokens.page_number(index), stop - start))
-    return make_layout(sizes, document.unit)
+    return make_layout(sizes, tokens.document.unit)

@@ -6,6 +6,7 @@ the HTML there is, and the value goes to the script, which writes it with textCo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -69,19 +70,28 @@ TEMPLATES = {
         '<p class="od-explain">One document and one question under several settings, side by side.</p></section>'
     ),
     "library": (
-        '<section class="od-panel"><h2>Library</h2>'
-        '<p class="od-explain">Documents that you have saved with their pot: opened again, nothing is read twice.</p>'
+        '<section class="od-library"><h2 tabindex="-1">Library</h2>'
+        '<p class="od-explain">Documents that you have saved with their pot: opened again, nothing is read twice. '
+        "Nothing is saved unless you press “Save to library”.</p>"
+        '<p class="od-problem" role="alert" hidden></p>'
+        '<p class="od-total" role="status" data-varies></p><div class="od-entries"></div>'
+        '<p class="od-nothing">Nothing is saved yet. Read a document, then press “Save to library” under its card.</p>'
         "</section>"
     ),
 }
 
 
-def panel(name: str, value: Any = None) -> gr.HTML:
-    """One of `TEMPLATES`, drawn by the function of the same name in assets/."""
+def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
+    """One of `TEMPLATES`, drawn by the function of the same name in assets/.
+
+    Args:
+        events: what its script may tell, each with data: it is given a function for each.
+    """
+    senders = ", ".join(f"{event}: (data) => trigger('{event}', data)" for event in events)
     return gr.HTML(
         value,
         html_template=TEMPLATES[name],
-        js_on_load=f"window.ondevice.{name}(element, props, watch)",
+        js_on_load=f"window.ondevice.{name}(element, props, watch, {{{senders}}})",
         apply_default_css=False,
         elem_id=f"od-{name}",
     )

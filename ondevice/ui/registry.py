@@ -39,11 +39,11 @@ class Registry:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    @property
-    def workspaces(self) -> list[Workspace]:
-        """Every open document of every visitor."""
+    def promised_bytes(self, beside: Workspace) -> int:
+        """Memory that the pots of all other open documents have been promised and not used yet."""
         with self._lock:
-            return [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
+            workspaces = [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
+        return sum(workspace.untouched_bytes for workspace in workspaces if workspace is not beside)
 
     def find(self, visitor_id: object) -> Visitor | None:
         """The visitor with this id, which counts as used now."""

@@ -29,11 +29,13 @@ STAGE_LABELS = {
     "question": "Read questions",
     "decode": "Write answers",
 }
-_AT_WORK = (Phase.OPENING, Phase.READING, Phase.ANSWERING)
+_AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SAVING)
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
 _WHY_NOT = {
     Phase.EMPTY: "Choose a document first",
     Phase.OPENING: "The document is being opened",
+    Phase.REOPENING: "The document is being opened",
+    Phase.SAVING: "The document is being saved",
     Phase.READY: "Press Read first",
     Phase.READING: "Ask when reading is done or stopped",
     Phase.ANSWERING: "The answer is being written",
@@ -90,6 +92,9 @@ def controls(workspace: Workspace) -> Patch:
         ),
         "resume": gr.update(visible=phase is Phase.STOPPED and not is_busy),
         "stop": gr.update(visible=is_busy, value="Stop", interactive=True),
+        "save": gr.update(
+            visible=phase is Phase.READ and not is_busy, value="Save again" if workspace.entry_id else "Save to library"
+        ),
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
         "question": gr.update(
             interactive=can_ask,
@@ -170,6 +175,10 @@ def status(workspace: Workspace) -> dict[str, str]:
             text = "Unlock the document." if workspace.locked else "Choose a document to begin."
         case Phase.OPENING:
             text = f"Extracting the text of {workspace.opening_name}."
+        case Phase.REOPENING:
+            text = f"Opening {workspace.opening_name} from the library."
+        case Phase.SAVING:
+            text = "Saving to the library."
         case Phase.READY:
             text = f"Ready: {total} tokens. Press Read."
         case Phase.READING:

@@ -31,25 +31,42 @@ def free_bytes(device: torch.device) -> int:
 def require_room(
     engine: Engine, config: EngineConfig, num_tokens: int, *, reusable_bytes: int = 0, promised_bytes: int = 0
 ) -> None:
-    """Refuse a pot that would not fit, with what would.
+    """Refuse a pot that would not fit, with what would; else as `require_bytes`."""
+    fix = "Choose a smaller pot."
+    if config.pot.policy == "full":
+        fix = "Keeping everything needs memory for every token: choose another way under “What to keep”."
+    require_bytes(
+        pot_bytes(engine, config, num_tokens),
+        engine.loaded.device,
+        reusable_bytes=reusable_bytes,
+        promised_bytes=promised_bytes,
+        fix=fix,
+    )
+
+
+def require_bytes(
+    num_bytes: int,
+    device: torch.device,
+    *,
+    reusable_bytes: int = 0,
+    promised_bytes: int = 0,
+    fix: str = "Close another document first.",
+) -> None:
+    """Refuse a pot of that many bytes where they are not free.
 
     Args:
         reusable_bytes: taken now by a pot that goes first.
         promised_bytes: of the free memory, what other pots have been promised.
+        fix: what the user can do about it.
 
     Raises:
         PotError: it is too large.
     """
-    needed = pot_bytes(engine, config, num_tokens)
     # On a GPU memory is taken when it is promised; elsewhere only once it is written to.
-    promised = promised_bytes if engine.loaded.device.type == "cpu" else 0
-    free = max(free_bytes(engine.loaded.device) + reusable_bytes - promised, 0)
-    if needed <= _SHARE * free:
-        return
-    fix = "Choose a smaller pot."
-    if config.pot.policy == "full":
-        fix = "Keeping everything needs memory for every token: choose another way under “What to keep”."
-    raise PotError(f"The pot would take {words.size(needed)}, and {words.size(free)} are free", fix=fix)
+    promised = promised_bytes if device.type == "cpu" else 0
+    free = max(free_bytes(device) + reusable_bytes - promised, 0)
+    if num_bytes > _SHARE * free:
+        raise PotError(f"The pot would take {words.size(num_bytes)}, and {words.size(free)} are free", fix=fix)
 
 
 def free_device_memory() -> None:

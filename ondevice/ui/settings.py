@@ -97,6 +97,28 @@ class Form:
         )
 
 
+def in_words(config: EngineConfig) -> str:
+    """Settings as the form calls them, those of reading only."""
+    pot = config.pot
+    policy = next((label for label, name in POLICIES if name == pot.policy), pot.policy)
+    if pot.policy == "full":
+        parts = [policy]
+    elif pot.policy == "truncate":
+        parts = [policy, f"{pot.capacity:,} slots"]
+    else:
+        parts = [policy, f"{pot.capacity:,} slots, {pot.num_kept:,} kept"]
+    if pot.policy == "infinipot":
+        prompt = next((label for label, name in CATALYSTS if name == pot.catalyst), pot.catalyst)
+        parts.append(f"guiding prompt: {prompt[:1].lower()}{prompt[1:]}")
+    if config.slim.schedule != "off":
+        parts.append(f"pruned while reading ({config.slim.schedule})")
+    if config.tier.budget_bytes:
+        parts.append("host tier")
+    if config.art.enabled:
+        parts.append("early end of attention")
+    return " · ".join(parts)
+
+
 def matching_preset(pot: PotConfig) -> str | None:
     """Name of the preset that these settings are."""
     sizes = {(preset.capacity, preset.num_kept): preset.name for preset in PRESETS}

@@ -17,6 +17,7 @@ from ondevice.ui import settings
 from ondevice.ui.actions import Actions
 from ondevice.ui.detached import detached
 from ondevice.ui.layout import Screen
+from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.render import Patch
 from ondevice.ui.settings import Form
 
@@ -25,7 +26,7 @@ DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
 QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
 
 
-def wire(demo: gr.Blocks, screen: Screen, actions: Actions) -> None:
+def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActions) -> None:
     """Connect the components of the screen with the actions."""
     parts = screen.parts
     session_id, question, password = parts["session_id"], parts["question"], parts["password"]
@@ -63,6 +64,28 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions) -> None:
     parts["chat"].clear(once(actions.clear_conversation), session_id, **quick)
     parts["chat"].example_select(_example_text, None, question, **_small())
     _wire_settings(screen)
+    _wire_library(demo, parts, library)
+
+
+def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryActions) -> None:
+    stream, once, session_id = _streaming(parts), _single(parts), parts["session_id"]
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+
+    # Gradio finds the event by its type; all that is in it comes from the browser.
+    def open_entry(visitor_id: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from stream(library.open)(visitor_id, event._data.get("id"))
+
+    def rename_entry(event: gr.EventData) -> dict[Any, Any]:
+        return once(library.rename)(event._data.get("id"), event._data.get("title"))
+
+    def delete_entry(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(library.delete)(visitor_id, event._data.get("id"))
+
+    gr.on([demo.load, parts["library_tab"].select], once(library.show), None, **common, **QUICK_LANE)
+    parts["save"].click(stream(library.save), session_id, **common, **ENGINE_LANE)
+    parts["library"].open_entry(open_entry, session_id, **common, **ENGINE_LANE)
+    parts["library"].rename_entry(rename_entry, None, **common, **QUICK_LANE)
+    parts["library"].delete_entry(delete_entry, session_id, **common, **QUICK_LANE)
 
 
 def _wire_settings(screen: Screen) -> None:
@@ -121,4 +144,6 @@ def _single(parts: dict[str, Any]) -> Callable[[Callable[..., Patch]], Callable[
 def _outputs(parts: dict[str, Any], patch: Patch) -> dict[Any, Any]:
     if "toast" in patch:
         gr.Warning(html.escape(patch["toast"], quote=False))  # toasts take HTML, and file names are not ours
-    return {parts[name]: value for name, value in patch.items() if name != "toast"}
+    if "news" in patch:
+        gr.Info(html.escape(patch["news"], quote=False), duration=5)
+    return {parts[name]: value for name, value in patch.items() if name not in ("toast", "news")}

@@ -25,10 +25,12 @@ class Phase(StrEnum):
     EMPTY = "empty"
     OPENING = "opening"
     READY = "ready"
+    REOPENING = "reopening"
     READING = "reading"
     STOPPED = "stopped"
     READ = "read"
     ANSWERING = "answering"
+    SAVING = "saving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Workspace:
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it.
+        entry_id: where in the library this pot has been saved; "" where it has not.
         problem: the last failure, until something succeeds.
         activity: what is running; None at rest.
         is_waiting: an action is in line behind that of somebody else.
@@ -67,6 +70,7 @@ class Workspace:
     telemetry: Telemetry = field(default_factory=Telemetry)
     fill: list[tuple[int, int]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
+    entry_id: str = ""
     problem: Problem | None = None
     activity: Phase | None = None
     is_waiting: bool = False
@@ -156,7 +160,7 @@ class Workspace:
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
-        self.session, self.telemetry = None, Telemetry()
+        self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
         self.fill.clear()
         self.messages.clear()
 

@@ -1,0 +1,148 @@
+"""What the library's buttons do: save, open, rename and delete, and the list as the screen shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import gradio as gr
+
+from ondevice.engine import Engine
+from ondevice.errors import OndeviceError
+from ondevice.library import Entry, Library
+from ondevice.ui import settings, words
+from ondevice.ui.record import record_of, take_up
+from ondevice.ui.render import Patch
+from ondevice.ui.room import require_bytes
+from ondevice.ui.running import Runner
+from ondevice.ui.workspace import Phase, Problem
+
+
+class LibraryActions:
+    """The actions of the library.
+
+    Args:
+        runner: how actions run.
+        library: what is saved.
+    """
+
+    def __init__(self, runner: Runner, library: Library) -> None:
+        self._runner, self._library = runner, library
+        self._engine: Engine = runner.engine
+
+    def show(self, problem: str = "") -> Patch:
+        """The list as it is on the disk now."""
+        entries = self._library.entries()
+        total = words.size(sum(entry.size_bytes for entry in entries))
+        return {
+            "library": {
+                "entries": [self._shown(entry) for entry in entries],
+                "text": f"{words.plural(len(entries), 'document')}, {total} on disk, in {self._library.folder}"
+                if entries
+                else "",
+                "problem": problem,
+            }
+        }
+
+    def save(self, visitor_id: object) -> Iterator[Patch]:
+        """Keep the document that is looked at, with its pot and its conversation."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
+
+        def steps() -> Iterator[Patch]:
+            if workspace.session is None:
+                return
+            entry = self._library.save(workspace.session, record_of(workspace), replaces=workspace.entry_id)
+            workspace.entry_id = entry.id
+            yield {"news": f"Saved to the library: {words.size(entry.size_bytes)}."}
+
+        yield from self._runner.run(visitor, workspace, Phase.SAVING, steps())
+        yield self.show()
+
+    def open(self, visitor_id: object, entry_id: object) -> Iterator[Patch]:
+        """Open a saved document beside those that are open, and go to it."""
+        visitor = self._runner.visitor(visitor_id)
+        opened = next((w for w in visitor.workspaces if entry_id and w.entry_id == entry_id), None)
+        if opened is not None:
+            visitor.current = opened
+            yield self._runner.page(visitor) | {"tabs": gr.update(selected="read")}
+            return
+        try:
+            entry = self._library.find(entry_id)
+            workspace = visitor.new(entry.title)
+        except OndeviceError as error:
+            yield self._failed(error)
+            return
+
+        def steps() -> Iterator[Patch]:
+            promised = self._runner.registry.promised_bytes(workspace)
+            require_bytes(entry.pot_bytes, self._engine.loaded.device, promised_bytes=promised)
+            session, record = self._library.open(self._engine, entry.id)
+            take_up(workspace, session, record)
+            workspace.entry_id = entry.id
+            yield {}
+
+        before, visitor.current = visitor.current, workspace
+        yield {"tabs": gr.update(selected="read")}
+        yield from self._runner.run(visitor, workspace, Phase.REOPENING, steps())
+        if workspace.document is None:
+            problem = workspace.problem
+            visitor.close(workspace)
+            visitor.current = before if before in visitor.workspaces else visitor.current
+            visitor.current.problem = problem or Problem("Opening it was stopped.")
+            yield self._runner.page(visitor)
+
+    def rename(self, entry_id: object, title: object) -> Patch:
+        """Give a saved document another name."""
+        return self._changed(lambda: self._library.rename(entry_id, str(title or "")))
+
+    def delete(self, visitor_id: object, entry_id: object) -> Patch:
+        """Delete a saved document; where it is open it stays so, unsaved."""
+
+        def change() -> None:
+            self._library.delete(entry_id)
+            for workspace in self._runner.visitor(visitor_id).workspaces:
+                if workspace.entry_id == entry_id:
+                    workspace.entry_id = ""
+
+        return self._changed(change)
+
+    def _changed(self, change: Callable[[], object]) -> Patch:
+        try:
+            change()
+        except OndeviceError as error:
+            return self._failed(error)
+        return self.show()
+
+    def _failed(self, error: OndeviceError) -> Patch:
+        text = words.error(error)
+        return self.show(text) | {"toast": text}
+
+    def _shown(self, entry: Entry) -> dict[str, Any]:
+        reason = entry.misfit(self._engine.loaded)
+        facts: list[list[Any]] = []  # name, text, whether it differs from run to run
+        if entry.document:
+            facts = [
+                ["File", entry.document, False],
+                ["Text", f"{words.plural(entry.num_pages, entry.unit)}, {words.count(entry.num_tokens)} tokens", False],
+                ["Model", entry.model, False],
+                ["Settings", settings.in_words(entry.config) if entry.config is not None else "not known", False],
+                ["Memory when open", words.size(entry.pot_bytes), False],
+                ["Saved", _date(entry.saved), True],
+            ]
+        return {
+            "id": entry.id,
+            "title": entry.title,
+            "facts": [*facts, ["Size on disk", words.size(entry.size_bytes), True]],
+            "reason": f"{reason}. It can be deleted." if reason else "",
+            "can_rename": not entry.problem,
+        }
+
+
+def _date(saved: str) -> str:
+    """A date of the computer's own time zone, to the minute."""
+    try:
+        return f"{datetime.fromisoformat(saved).astimezone():%Y-%m-%d %H:%M}"
+    except ValueError:
+        return "not known"
