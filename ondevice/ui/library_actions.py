@@ -99,14 +99,16 @@ class LibraryActions:
 
     def delete(self, visitor_id: object, entry_id: object) -> Patch:
         """Delete a saved document; where it is open it stays so, unsaved."""
+        visitor = self._runner.visitor(visitor_id)
 
         def change() -> None:
             self._library.delete(entry_id)
-            for workspace in self._runner.visitor(visitor_id).workspaces:
+            for workspace in visitor.workspaces:
                 if workspace.entry_id == entry_id:
                     workspace.entry_id = ""
 
-        return self._changed(change)
+        changed = self._changed(change)
+        return self._runner.page(visitor) | changed
 
     def _changed(self, change: Callable[[], object]) -> Patch:
         try:

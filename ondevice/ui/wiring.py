@@ -146,4 +146,5 @@ def _outputs(parts: dict[str, Any], patch: Patch) -> dict[Any, Any]:
         gr.Warning(html.escape(patch["toast"], quote=False))  # toasts take HTML, and file names are not ours
     if "news" in patch:
         gr.Info(html.escape(patch["news"], quote=False), duration=5)
-    return {parts[name]: value for name, value in patch.items() if name not in ("toast", "news")}
+    outputs = {parts[name]: value for name, value in patch.items() if name not in ("toast", "news")}
+    return outputs or {parts["status"]: gr.skip()}  # Gradio takes an empty dictionary for a value

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
 from tests.ui_tools import tiny_engine
@@ -26,8 +27,8 @@ ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_t
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(ENGINE, port=0) as address:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 
 
@@ -120,3 +121,43 @@ def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, slow: N
     assert page.is_visible("#od-stop")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the answer ends with its account")
     assert "was stopped" not in visit.text("#od-chat .thought-group")
+
+
+def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("read")
+    visit.ask("How many steps?")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "answered")
+    page.click("#od-save")
+    visit.until(lambda: "Save again" in visit.text("#od-save"), "it is saved")
+    page.click("#od-forget")
+    visit.state("empty")
+    page.get_by_role("tab", name="Library").click()
+    entry = page.locator(".od-entry")
+    entry.wait_for()
+    assert "lighthouse.md" in entry.inner_text()
+    entry.get_by_role("button", name="Rename").click()
+    field = entry.get_by_label("New name")
+    assert field.input_value() == "lighthouse.md"
+    field.fill("<b>${window.hit=1}</b> keeper")
+    field.press("Enter")
+    visit.until(lambda: "keeper" in entry.locator("h3").inner_text(), "it has the new name")
+    assert entry.locator("h3").inner_text() == "<b>${window.hit=1}</b> keeper"
+    assert page.evaluate("window.hit") is None
+    entry.get_by_role("button", name="Open").click()
+    visit.state("read")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the conversation is back")
+    assert "lighthouse.md" in visit.text("#od-card")
+    visit.ask("And then?")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 2, "no reading again is needed")
+    page.get_by_role("tab", name="Library").click()
+    entry.get_by_role("button", name="Delete").click()
+    page.keyboard.press("Escape")
+    entry.get_by_role("button", name="Delete").click()
+    entry.get_by_role("button", name="Delete for good").click()
+    visit.until(lambda: entry.count() == 0, "it has gone")
+    assert page.locator(".od-nothing").is_visible()
+    page.get_by_role("tab", name="Read & ask").click()
+    visit.until(lambda: "Save to library" in visit.text("#od-save"), "what is open is not saved any more")
