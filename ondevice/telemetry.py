@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ondevice.chunk_times import ChunkTimes
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
@@ -29,7 +30,9 @@ from ondevice.events import (
     TokensRevived,
 )
 
-STAGES = ("tokenize", "speculate", "forward", "novelty", "distill", "offload", "revival", "question", "decode")
+STAGES = (
+    "tokenize", "speculate", "forward", "novelty", "distill", "offload", "revival", "question", "decode", "sources",
+)  # fmt: skip
 _RECENT_PASSES = 8  # forward passes over which the current speed is taken
 
 
@@ -47,6 +50,8 @@ class Telemetry:
         stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
         offload_hidden_seconds: copying into host memory that went on beside the forward passes.
         offload_bytes: copied so far.
+        revival_bytes: copied back for answers so far.
+        chunks: the seconds of reading, chunk by chunk.
         retention: (layer, head) pairs that hold each document token, uint16, as of the last distillation.
         num_heads_total: the most that an entry of `retention` can be.
         num_cycles: distillations so far.
@@ -68,6 +73,8 @@ class Telemetry:
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     offload_hidden_seconds: float = 0.0
     offload_bytes: int = 0
+    revival_bytes: int = 0
+    chunks: ChunkTimes = field(default_factory=ChunkTimes)
     retention: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
     novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     num_heads_total: int = 0
@@ -80,6 +87,7 @@ class Telemetry:
 
     def apply(self, event: Event) -> None:
         """Take one event into account."""
+        self.chunks.apply(event)
         match event:
             case PagesExtracted():
                 self.pages_done, self.pages_total = event.done, event.total
@@ -114,6 +122,7 @@ class Telemetry:
                 self.retention, self.num_heads_total = event.retention, event.num_heads_total
             case TokensRevived():
                 self.stage_seconds["revival"] += event.seconds
+                self.revival_bytes += event.num_bytes
             case QuestionRead():
                 self.answer, self.blocks_read = "", None
                 self.stage_seconds["question"] += event.seconds
@@ -124,6 +133,7 @@ class Telemetry:
             case AnswerFinished():
                 self.answer, self.last_answer, self.ledger = event.text, event, event.ledger
                 self.stage_seconds["decode"] += event.decode_seconds
+                self.stage_seconds["sources"] += event.sources_seconds
 
     @property
     def tokens_per_second(self) -> float:

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("documents", "model", "pot", "prefill"),
     (
         "answer",
+        "chunk_times",
         "history",
         "passages",
         "reading",

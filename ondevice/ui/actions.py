@@ -6,6 +6,7 @@ an action with a sentence on the screen, and nothing that was there before is lo
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from importlib import resources
@@ -18,7 +19,9 @@ from ondevice.errors import OndeviceError, PasswordRequired, WrongPassword
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, Event, PotDistilled, QuestionRead
 from ondevice.ui import render, words
 from ondevice.ui.conversation import Answer
+from ondevice.ui.exchanges import as_json, as_markdown, turns
 from ondevice.ui.opening import begin_reading, open_upload
+from ondevice.ui.question_box import Asked
 from ondevice.ui.registry import Registry
 from ondevice.ui.render import Patch
 from ondevice.ui.room import free_device_memory
@@ -175,7 +178,7 @@ class Actions:
             if workspace.document is None:
                 return
             session = begin_reading(self._engine, self._registry, workspace, form.engine_config(self._engine.config))
-            yield {"chat": []}
+            yield {"chat": [], **render.conversation_tools(workspace)}
             yield from self._read(workspace, session.read(workspace.document))
 
         yield from self._runner.run(visitor, workspace, Phase.READING, steps())
@@ -193,26 +196,47 @@ class Actions:
         yield from self._runner.run(visitor, workspace, Phase.READING, steps())
 
     def ask(self, visitor_id: object, question: str, form: Form) -> Iterator[Patch]:
-        """Answer a question from the pot."""
+        """Answer a question from the pot; where the document is being read, reading answers it between two steps."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
 
+        def asked() -> Asked:
+            return Asked(question, form.generation(self._engine.config.generation), form.remembers)
+
+        if workspace.asked.is_open:
+            try:
+                if workspace.asked.put(asked()):
+                    yield render.controls(workspace) | {"status": render.status(workspace), "question": ""}
+            except OndeviceError as error:
+                yield self._told(visitor, [words.error(error)])
+            return
+
         def steps() -> Iterator[Patch]:
-            session = workspace.session
-            if session is None or workspace.document is None:
-                return
-            generation = form.generation(self._engine.config.generation)
-            yield from self._answer(workspace, question, session.ask(question, generation))
+            if workspace.session is not None and workspace.document is not None:
+                yield from self._answer(workspace, asked())
 
         yield from self._runner.run(visitor, workspace, Phase.ANSWERING, steps())
 
     def clear_conversation(self, visitor_id: object) -> Patch:
         """Drop the questions and answers; the pot has never held them."""
-        self._runner.visitor(visitor_id).current.messages.clear()
-        return {"chat": []}
+        workspace = self._runner.visitor(visitor_id).current
+        workspace.clear_conversation()
+        return {"chat": [], **render.conversation_tools(workspace)}
+
+    def export(self, visitor_id: object, kind: str) -> Patch:
+        """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""
+        workspace = self._runner.visitor(visitor_id).current
+        if not workspace.exchanges:
+            return {}
+        text = as_markdown(workspace) if kind == "md" else as_json(workspace)
+        mime = "text/markdown" if kind == "md" else "application/json"
+        name = f"{Path(workspace.name).stem}-answers.{kind}"
+        return {"download": {"name": name, "mime": mime, "text": text, "id": secrets.token_hex(4)}}
 
     def _read(self, workspace: Workspace, events: Iterator[Event]) -> Iterator[Patch]:
-        throttle = Throttle()
+        """Go through the events of reading; questions asked meanwhile are answered between two of them."""
+        throttle, session = Throttle(), workspace.session
+        workspace.asked.open()
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
@@ -220,13 +244,37 @@ class Actions:
                     workspace.note_fill(event)
                     if throttle.allows(urgent=isinstance(event, PotDistilled | DocumentRead)):
                         yield render.reading(workspace)
+                    if session is not None and session.num_read:
+                        yield from self._answer_asked(workspace)
                     if workspace.stop.is_set():
-                        return
+                        break
+            while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
+                yield from self._answer_asked(workspace)
         finally:
+            left = workspace.asked.close()
             workspace.note_rest()
+        if left is not None:
+            yield {"question": left.question}  # it was not answered, so it stays in its field
 
-    def _answer(self, workspace: Workspace, question: str, events: Iterator[Event]) -> Iterator[Patch]:
-        throttle, answer = Throttle(), Answer(workspace, question)
+    def _answer_asked(self, workspace: Workspace) -> Iterator[Patch]:
+        """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
+        asked = None if workspace.stop.is_set() else workspace.asked.take()
+        if asked is None:
+            return
+        with workspace.interrupted_by(Phase.ANSWERING):
+            yield render.controls(workspace) | render.reading(workspace)
+            try:
+                yield from self._answer(workspace, asked)
+            except OndeviceError as error:
+                workspace.problem = Problem(words.error(error))
+                yield {"question": asked.question, "toast": workspace.problem.text}
+        yield render.controls(workspace) | render.reading(workspace) | render.answering(workspace)
+
+    def _answer(self, workspace: Workspace, asked: Asked) -> Iterator[Patch]:
+        assert workspace.session is not None
+        history = turns(workspace) if asked.remembers else ()
+        events = workspace.session.ask(asked.question, asked.generation, history)
+        throttle, answer = Throttle(), Answer(workspace, asked.question)
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:

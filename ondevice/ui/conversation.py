@@ -6,19 +6,23 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from ondevice.events import AnswerFinished, AnswerToken, Ledger
+from ondevice.events import AnswerFinished, AnswerToken, Ledger, Source
 from ondevice.ui import words
+from ondevice.ui.exchanges import Exchange
 from ondevice.ui.workspace import Workspace
 
 _NO_WORDS = "(The model ended its answer without a word.)"
 _REASONS = {"end": "", "length": "The answer reached its longest length. ", "cancelled": "The answer was stopped. "}
+_IN_RECORD = (
+    "num_tokens", "share_read", "num_sourced", "sources_seconds", "num_remembered", "num_forgotten", "is_shortened",
+)  # fmt: skip
 
 
 class Answer:
     """One question and its answer, being written at the end of `workspace.messages`."""
 
     def __init__(self, workspace: Workspace, question: str) -> None:
-        self._workspace = workspace
+        self._workspace, self._question = workspace, question
         self._text = ""
         self._num_tokens = 0
         self._first_seconds = self._last_seconds = 0.0
@@ -68,7 +72,8 @@ class Answer:
         assert session.pot is not None, "an answer comes from a pot"
         num_bytes = session.pot.nbytes
         revived, pages = (finished.num_revived, finished.pages_revived) if finished is not None else (0, ())
-        line = words.brought_back(revived, pages, session.opened_tokens().document.unit)
+        line = _REASONS[stop_reason] + words.so_far(ledger)
+        line += words.brought_back(revived, pages, session.opened_tokens().document.unit)
         line += words.ledger_line(ledger, num_bytes, ttft_seconds=ttft_seconds, tokens_per_second=tokens_per_second)
         record = {
             "ledger": asdict(ledger),
@@ -80,7 +85,15 @@ class Answer:
             "tokens_revived": revived,
             "pages_revived": pages,
         }
-        self._workspace.messages.append(_account_message(_REASONS[stop_reason] + line, record))
+        note = ""
+        sources: tuple[Source, ...] = ()
+        if finished is not None:
+            line += words.remembered(finished)
+            record |= {name: getattr(finished, name) for name in _IN_RECORD}
+            sources, note = finished.sources, words.looked_at(finished)
+        text = finished.text if finished is not None else self._text.strip()
+        self._workspace.messages.append(_account_message(line, record))
+        self._workspace.exchanges.append(Exchange(self._question.strip(), text, line, record, sources, note))
 
 
 def without_images(text: str) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 import gradio as gr
 
 from ondevice.engine import Engine
-from ondevice.ui import settings, words
 from ondevice.ui.compare_layout import compare_parts
 from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import panel
-from ondevice.ui.settings import Form
+from ondevice.ui.settings_layout import settings_parts
 
 _FILE_TYPES = [
     ".pdf", ".docx", ".epub", ".html", ".htm", ".xhtml", ".md", ".markdown", ".txt", ".text", ".log", ".csv", ".tsv",
@@ -48,11 +47,13 @@ def build_screen(engine: Engine) -> Screen:
             with gr.Column(elem_id="od-left"):
                 parts |= _document_parts()
                 parts |= _reading_parts()
-                form, preset = _settings_parts(engine)
+                form, preset = settings_parts(engine)
             with gr.Column(elem_id="od-middle"):
-                parts |= _chat_parts()
+                chat, remembers = _chat_parts()
+                parts |= chat
+                form.append(remembers)  # stands beside the question, and goes with it
             with gr.Column(elem_id="od-right"):
-                parts |= {name: panel(name) for name in ("map", "fill", "latency")}
+                parts |= {name: panel(name) for name in ("map", "fill", "latency", "chunks", "blocks")}
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
@@ -96,87 +97,6 @@ def _document_parts() -> dict[str, Any]:
     return parts
 
 
-def _settings_parts(engine: Engine) -> tuple[list[Any], gr.Radio]:
-    config = engine.config
-    start, bytes_per_slot = Form.of(config), settings.slot_bytes(engine)
-    choices = [
-        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * bytes_per_slot)}", p.name)
-        for p in settings.PRESETS
-    ]
-    preset = gr.Radio(
-        choices,
-        value=settings.matching_preset(config.pot),
-        label="Memory: slots in the pot",
-        info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
-        elem_id="od-preset",
-    )
-    with gr.Accordion("All settings", open=False, elem_id="od-settings"):
-        form = [
-            gr.Number(
-                start.capacity,
-                label="Slots in the pot",
-                precision=0,
-                minimum=16,
-                info=f"Tokens a layer. Default {config.pot.capacity:,}. Each takes {words.size(bytes_per_slot)}.",
-            ),
-            gr.Number(
-                start.num_kept,
-                label="Kept when full",
-                precision=0,
-                minimum=5,
-                info=f"Tokens that survive when the pot is full. Default {config.pot.num_kept:,}. "
-                "Fewer means longer steps between two selections.",
-            ),
-            gr.Slider(
-                0,
-                1,
-                start.novelty,
-                step=0.05,
-                label="Share kept for being new",
-                info=f"Share of what is kept, 0 to 1. Default {config.pot.novelty}. "
-                "The rest is kept for being useful to the guiding prompt.",
-                buttons=["reset"],
-            ),
-            gr.Dropdown(
-                list(settings.POLICIES),
-                value=start.policy,
-                label="What to keep",
-                info="The rule that chooses. Default: InfiniPot.",
-            ),
-            gr.Dropdown(
-                list(settings.CATALYSTS),
-                value=start.catalyst,
-                label="Guiding prompt",
-                info="What the model has in mind when it chooses. Default: summarise.",
-            ),
-            gr.Textbox(
-                start.catalyst_text,
-                label="Own words for the guiding prompt",
-                info="Your question, or what to watch for. Changes take effect at the next reading.",
-                visible=start.catalyst in settings.NEED_WORDS,
-                max_lines=3,
-            ),
-            gr.Number(
-                start.max_new_tokens,
-                label="Longest answer",
-                precision=0,
-                minimum=1,
-                info=f"Tokens. Default {config.generation.max_new_tokens}. Applies from the next question on.",
-            ),
-            gr.Slider(
-                0,
-                1.5,
-                start.temperature,
-                step=0.1,
-                label="Temperature",
-                info=f"0 to 1.5. Default {config.generation.temperature:g}: always the likeliest word. "
-                "Higher varies more.",
-                buttons=["reset"],
-            ),
-        ]
-    return form, preset
-
-
 def _reading_parts() -> dict[str, Any]:
     parts: dict[str, Any] = {}
     with gr.Row(elem_id="od-actions"):
@@ -188,7 +108,7 @@ def _reading_parts() -> dict[str, Any]:
     return parts
 
 
-def _chat_parts() -> dict[str, Any]:
+def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
     parts: dict[str, Any] = {}
     parts["chat"] = gr.Chatbot(
         label="Questions and answers",
@@ -216,4 +136,20 @@ def _chat_parts() -> dict[str, Any]:
             elem_id="od-question",
         )
         parts["ask"] = gr.Button("Ask", variant="primary", interactive=False, scale=0, elem_id="od-ask")
-    return parts
+    with gr.Row(elem_id="od-answer-tools"):
+        remembers = gr.Checkbox(
+            True,
+            label="Remember earlier questions",
+            info="The last questions and answers stand before the next one, as far as the reserve has room.",
+            scale=1,
+            elem_id="od-remember",
+        )
+        parts["export_markdown"] = gr.Button(
+            "Save as Markdown", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-markdown"
+        )
+        parts["export_json"] = gr.Button(
+            "Save as JSON", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-json"
+        )
+    parts["sources"] = panel("sources")
+    parts["download"] = panel("download")
+    return parts, remembers

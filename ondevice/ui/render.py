@@ -11,24 +11,14 @@ import gradio as gr
 
 from ondevice.events import PageNote
 from ondevice.session import Session
-from ondevice.telemetry import STAGES
 from ondevice.ui import words
+from ondevice.ui.exchanges import sources_panel
+from ondevice.ui.times import blocks_read, chunk_times, stage_times
 from ondevice.ui.token_map import map_payload
 from ondevice.ui.workspace import Phase, Workspace
 
 Patch = dict[str, Any]
 
-STAGE_LABELS = {
-    "tokenize": "Split text into tokens",
-    "speculate": "Skim with a small model",
-    "forward": "Read tokens",
-    "novelty": "Score what is new",
-    "distill": "Choose what to keep",
-    "offload": "Wait for copies",
-    "revival": "Bring tokens back",
-    "question": "Read questions",
-    "decode": "Write answers",
-}
 _AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SAVING)
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
 _WHY_NOT = {
@@ -37,7 +27,7 @@ _WHY_NOT = {
     Phase.REOPENING: "The document is being opened",
     Phase.SAVING: "The document is being saved",
     Phase.READY: "Press Read first",
-    Phase.READING: "Ask when reading is done or stopped",
+    Phase.READING: "Your question comes after this step of reading",
     Phase.ANSWERING: "The answer is being written",
 }
 
@@ -49,6 +39,7 @@ def everything(workspace: Workspace) -> Patch:
         **reading(workspace),
         "card": card(workspace),
         "chat": list(workspace.messages),
+        **conversation_tools(workspace),
     }
 
 
@@ -64,20 +55,37 @@ def reading(workspace: Workspace) -> Patch:
         "status": status(workspace),
         "map": token_map(workspace),
         "fill": fill(workspace),
-        "latency": latency(workspace),
+        **times(workspace),
+    }
+
+
+def times(workspace: Workspace) -> Patch:
+    """Where the time goes, and what was read and copied for it."""
+    telemetry, has_tier = workspace.telemetry, workspace.session is not None and workspace.session.outside is not None
+    return {
+        "latency": stage_times(telemetry),
+        "chunks": chunk_times(telemetry, has_tier=has_tier),
+        "blocks": blocks_read(telemetry),
     }
 
 
 def answering(workspace: Workspace) -> Patch:
     """What changes while an answer is written."""
-    return {"chat": list(workspace.messages), "status": status(workspace), "latency": latency(workspace)}
+    return {"chat": list(workspace.messages), "status": status(workspace), **times(workspace)}
+
+
+def conversation_tools(workspace: Workspace) -> Patch:
+    """The sources of the answers, and the buttons that save the conversation."""
+    button = gr.update(interactive=bool(workspace.exchanges))
+    return {"sources": sources_panel(workspace), "export_markdown": button, "export_json": button}
 
 
 def controls(workspace: Workspace) -> Patch:
     """Which buttons and fields are there, and which can be used."""
     phase, problem = workspace.phase, workspace.problem
     is_busy = phase in _AT_WORK or workspace.is_waiting
-    can_ask = phase in _CAN_ASK and not is_busy
+    asks_between = phase is Phase.READING and not workspace.asked.is_waiting
+    can_ask = (phase in _CAN_ASK and not is_busy) or asks_between
     has_read = phase in _CAN_ASK
     return {
         "problem": {"text": problem.text if problem else ""},
@@ -98,7 +106,11 @@ def controls(workspace: Workspace) -> Patch:
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
         "question": gr.update(
             interactive=can_ask,
-            placeholder="Ask about the document" if can_ask else f"{_WHY_NOT.get(phase, 'In line')}.",
+            placeholder="Ask about what has been read so far"
+            if asks_between
+            else "Ask about the document"
+            if can_ask
+            else f"{_WHY_NOT.get(phase, 'In line')}.",
         ),
         "ask": gr.update(interactive=can_ask),
     }
@@ -184,6 +196,8 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READING:
             tenths = 10 * telemetry.num_read // max(workspace.layout.num_tokens, 1) if workspace.layout else 0
             text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
+            if workspace.asked.is_waiting:
+                text = "Your question is answered after this step of reading."
         case Phase.STOPPED:
             done = words.count(telemetry.num_read)
             text = f"Stopped after {done} of {total} tokens. You can ask about what was read, or resume."
@@ -194,6 +208,9 @@ def status(workspace: Workspace) -> dict[str, str]:
                 text = f"Reading is done; {skipped} of {total} tokens were skipped, as you chose."
         case _:
             text = "Answering."
+            if workspace.asked.is_open:
+                done = words.count(telemetry.num_read)
+                text = f"Answering from the first {done} of {total} tokens. Reading goes on after that."
     return {"text": text, "phase": phase.value}
 
 
@@ -233,21 +250,6 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once",
         "cycles": f"{words.plural(session.num_cycles, 'time')} full and thinned out",
     }
-
-
-def latency(workspace: Workspace) -> list[dict[str, Any]]:
-    """Seconds by stage since the document was opened."""
-    seconds = workspace.telemetry.stage_seconds
-    total = sum(seconds.values())
-    return [
-        {
-            "label": STAGE_LABELS[stage],
-            "seconds": seconds[stage],
-            "text": words.duration(seconds[stage]) if seconds[stage] else "–",  # noqa: RUF001
-            "share": seconds[stage] / total if total else 0.0,
-        }
-        for stage in STAGES
-    ]
 
 
 def _tier_size(session: Session) -> str:

@@ -41,6 +41,12 @@ CATALYSTS = (
     ("Placeholder, to compare", "placeholder"),
     ("Unrelated, to compare", "unrelated"),
 )
+SCHEDULES = (("Off", "off"), ("On, as suits the model", "auto"))
+DECODE_POLICIES = (
+    ("What the question looks at least", "question"),
+    ("The oldest behind the beginning", "streaming-llm"),
+    ("What the answer looked at least", "h2o"),
+)
 NEED_WORDS = ("question", "text")  # catalysts that are typed in
 
 
@@ -56,6 +62,14 @@ class Form:
     catalyst_text: str
     max_new_tokens: float | None
     temperature: float | None
+    num_sources: float | None
+    slim: str
+    host_tier_mb: float | None
+    reads_on: bool
+    art: bool
+    decode_policy: str
+    seed: float | None
+    remembers: bool = True
 
     @classmethod
     def of(cls, config: EngineConfig) -> Form:
@@ -69,6 +83,13 @@ class Form:
             pot.catalyst_text,
             generation.max_new_tokens,
             generation.temperature,
+            generation.num_sources,
+            config.slim.schedule,
+            config.tier.budget_bytes / 1e6,
+            config.tier.reads_on,
+            config.art.enabled,
+            pot.decode_policy,
+            config.seed,
         )
 
     def engine_config(self, base: EngineConfig) -> EngineConfig:
@@ -85,8 +106,18 @@ class Form:
             "catalyst": self.catalyst,
             "catalyst_text": self.catalyst_text if self.catalyst in NEED_WORDS else "",
             "adaptive_keep": None,  # the form has one number for what is kept
+            "decode_policy": self.decode_policy,
         }
-        return replace(base, pot=replace(base.pot, **pot), generation=self.generation(base.generation))
+        budget_bytes = int(_number("Host tier", self.host_tier_mb) * 1e6)
+        return replace(
+            base,
+            seed=_whole("Seed", self.seed),
+            pot=replace(base.pot, **pot),
+            slim=replace(base.slim, schedule=self.slim),
+            tier=replace(base.tier, budget_bytes=budget_bytes, reads_on=bool(self.reads_on)),
+            art=replace(base.art, enabled=bool(self.art)),
+            generation=self.generation(base.generation),
+        )
 
     def generation(self, base: GenerationConfig) -> GenerationConfig:
         """How the next answer is sampled; may change between two questions."""
@@ -94,6 +125,7 @@ class Form:
             base,
             max_new_tokens=_whole("Longest answer", self.max_new_tokens),
             temperature=_number("Temperature", self.temperature),
+            num_sources=_whole("Sources of an answer", self.num_sources),
         )
 
 
@@ -117,6 +149,12 @@ def in_words(config: EngineConfig) -> str:
     if config.art.enabled:
         parts.append("early end of attention")
     return " · ".join(parts)
+
+
+def schedules(config: EngineConfig) -> list[tuple[str, str]]:
+    """The schedules to choose from; that of the command line among them."""
+    own = config.slim.schedule
+    return [*SCHEDULES, *([(own, own)] if own not in ("off", "auto") else [])]
 
 
 def matching_preset(pot: PotConfig) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -62,6 +63,8 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
     gr.on([parts["ask"].click, question.submit], stream(ask), [session_id, question, *screen.form], **working)
     parts["stop"].click(stream(actions.stop), session_id, **quick)
     parts["chat"].clear(once(actions.clear_conversation), session_id, **quick)
+    for kind, button in (("md", parts["export_markdown"]), ("json", parts["export_json"])):
+        button.click(once(partial(_export, actions, kind)), session_id, **quick)
     parts["chat"].example_select(_example_text, None, question, **_small())
     _wire_settings(screen)
     _wire_library(demo, parts, library)
@@ -86,6 +89,10 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
     parts["library"].open_entry(open_entry, session_id, **common, **ENGINE_LANE)
     parts["library"].rename_entry(rename_entry, None, **common, **QUICK_LANE)
     parts["library"].delete_entry(delete_entry, session_id, **common, **QUICK_LANE)
+
+
+def _export(actions: Actions, kind: str, visitor_id: object) -> Patch:
+    return actions.export(visitor_id, kind)
 
 
 def _wire_settings(screen: Screen) -> None:

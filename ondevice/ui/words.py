@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ondevice.errors import OndeviceError
-from ondevice.events import Ledger, PageNote
+from ondevice.events import AnswerFinished, Ledger, PageNote
 
 KINDS = {
     "pdf": "PDF",
@@ -27,6 +27,11 @@ _LABELS = {
     "--policy": "“What to keep”",
     "--max-new-tokens": "“Longest answer”",
     "--temperature": "“Temperature”",
+    "--sources": "“Sources of an answer”",
+    "--slim": "“Read less behind some layers”",
+    "--host-tier": "“Host tier”",
+    "--decode-policy": "“What a long answer overwrites”",
+    "--art": "“End reading the pot early”",
 }
 _OPTION = re.compile("|".join(sorted(_LABELS, key=len, reverse=True)))
 
@@ -111,6 +116,32 @@ def brought_back(num_tokens: int, pages: Sequence[int], unit: str) -> str:
     if not num_tokens:
         return ""
     return f"Brought back {count(num_tokens)} tokens for this answer, from {unit}s {page_ranges(sorted(pages))} · "
+
+
+def so_far(ledger: Ledger) -> str:
+    """That an answer comes from a part of the document; empty where all of it had been read."""
+    if not ledger.tokens_unread:
+        return ""
+    return f"Answered after {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
+
+
+def remembered(answer: AnswerFinished) -> str:
+    """What of the conversation stood before the question, and what had no room; empty for a first question."""
+    parts = []
+    if answer.num_remembered:
+        parts.append(f"{plural(answer.num_remembered, 'earlier question')} remembered")
+    if answer.is_shortened:
+        parts.append("the answer before this one shortened")
+    if answer.num_forgotten:
+        parts.append(f"{count(answer.num_forgotten)} left out for want of room")
+    return f" · {', '.join(parts)}" if parts else ""
+
+
+def looked_at(answer: AnswerFinished) -> str:
+    """How much of an answer its sources are from; empty for all of it."""
+    if not answer.sources or answer.num_sourced == answer.num_tokens:
+        return ""
+    return f"of its first {count(answer.num_sourced)} of {plural(answer.num_tokens, 'token')}"
 
 
 def page_ranges(pages: Sequence[int]) -> str:

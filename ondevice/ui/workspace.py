@@ -13,6 +13,8 @@ from ondevice.documents import Document
 from ondevice.engine import Session
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.telemetry import Telemetry
+from ondevice.ui.exchanges import Exchange
+from ondevice.ui.question_box import QuestionBox
 from ondevice.ui.token_map import MapLayout
 from ondevice.ui.uploads import Upload
 
@@ -51,7 +53,8 @@ class Workspace:
         session: the engine's session, with the pot; None until reading begins.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
-        messages: the conversation, as the chat shows it.
+        messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
+        asked: questions that were asked while the document is read, with how to answer them.
         entry_id: where in the library this pot has been saved; "" where it has not.
         problem: the last failure, until something succeeds.
         activity: what is running; None at rest.
@@ -71,6 +74,8 @@ class Workspace:
     fill: list[tuple[int, int]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     entry_id: str = ""
+    exchanges: list[Exchange] = field(default_factory=list)
+    asked: QuestionBox = field(default_factory=QuestionBox)
     problem: Problem | None = None
     activity: Phase | None = None
     is_waiting: bool = False
@@ -142,6 +147,15 @@ class Workspace:
         finally:
             self.release()
 
+    @contextmanager
+    def interrupted_by(self, activity: Phase) -> Iterator[None]:
+        """Mark another activity as running inside the one that is; that goes on afterwards."""
+        before, self.activity = self.activity, activity
+        try:
+            yield
+        finally:
+            self.activity = before
+
     def request_stop(self) -> None:
         """Ask the running activity to end: between two layers of the model, or at its next event."""
         self.stop.set()
@@ -162,7 +176,12 @@ class Workspace:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
         self.fill.clear()
+        self.clear_conversation()
+
+    def clear_conversation(self) -> None:
+        """Drop the questions and answers; the pot has never held them."""
         self.messages.clear()
+        self.exchanges.clear()
 
     def forget(self) -> None:
         """Drop the document, the pot and the conversation."""

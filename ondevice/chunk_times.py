@@ -1,0 +1,75 @@
+"""How long each chunk of a document took, and with what: a chunk is what is read between two distillations.
+
+Memory is fixed however long the document is: when there are too many chunks, neighbours become one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ondevice.events import Event, PotDistilled, TokensOffloaded, TokensRead
+
+MAX_CHUNKS = 120
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Document tokens [start, stop), read in `num_chunks` chunks, and the seconds of each stage of that."""
+
+    start: int
+    stop: int
+    forward: float = 0.0
+    novelty: float = 0.0
+    distill: float = 0.0
+    wait: float = 0.0
+    num_chunks: int = 1
+
+    @property
+    def seconds(self) -> float:
+        return self.forward + self.novelty + self.distill + self.wait
+
+    def join(self, behind: Chunk) -> Chunk:
+        """This and the chunk behind it as one."""
+        return Chunk(
+            self.start,
+            behind.stop,
+            self.forward + behind.forward,
+            self.novelty + behind.novelty,
+            self.distill + behind.distill,
+            self.wait + behind.wait,
+            self.num_chunks + behind.num_chunks,
+        )
+
+
+@dataclass(slots=True)
+class ChunkTimes:
+    """The chunks so far, at most `MAX_CHUNKS`; the last one may still be read."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    _is_open: bool = False
+
+    def apply(self, event: Event) -> None:
+        """Take one event into account."""
+        match event:
+            case TokensRead():
+                if not self._is_open:
+                    self._begin(event.num_read - event.num_tokens)
+                self.chunks[-1].stop = event.num_read
+                self.chunks[-1].forward += event.seconds
+            case PotDistilled() if self.chunks:
+                self.chunks[-1].distill += event.seconds
+                self.chunks[-1].novelty += event.novelty_seconds
+                self._is_open = False
+            case TokensOffloaded() if self.chunks:
+                self.chunks[-1].wait += event.waited_seconds
+
+    def _begin(self, start: int) -> None:
+        self._is_open = True
+        # Where neighbours have become one, so do those that follow.
+        size = self.chunks[0].num_chunks if self.chunks else 1
+        if self.chunks and self.chunks[-1].num_chunks < size:
+            self.chunks[-1].num_chunks += 1
+            return
+        if len(self.chunks) == MAX_CHUNKS:
+            self.chunks = [one.join(two) for one, two in zip(self.chunks[::2], self.chunks[1::2], strict=True)]
+        self.chunks.append(Chunk(start, start))

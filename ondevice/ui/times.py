@@ -1,0 +1,73 @@
+"""Where the time goes, as the screen shows it: by stage, by chunk, and what an answer read of the pot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ondevice.telemetry import STAGES, Telemetry
+from ondevice.ui import words
+
+STAGE_LABELS = {
+    "tokenize": "Split text into tokens",
+    "speculate": "Skim with a small model",
+    "forward": "Read tokens",
+    "novelty": "Score what is new",
+    "distill": "Choose what to keep",
+    "offload": "Wait for copies",
+    "revival": "Bring tokens back",
+    "question": "Read questions",
+    "decode": "Write answers",
+    "sources": "Find where answers looked",
+}
+_CHUNK_STAGES = ("forward", "novelty", "distill", "wait")
+
+
+def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
+    """Seconds by stage since the document was opened."""
+    seconds = telemetry.stage_seconds
+    total = sum(seconds.values())
+    return [
+        {
+            "label": STAGE_LABELS[stage],
+            "seconds": seconds[stage],
+            "text": words.duration(seconds[stage]) if seconds[stage] else "–",  # noqa: RUF001
+            "share": seconds[stage] / total if total else 0.0,
+        }
+        for stage in STAGES
+    ]
+
+
+def chunk_times(telemetry: Telemetry, *, has_tier: bool) -> dict[str, Any] | None:
+    """Milliseconds of each chunk by stage, and the speed in it: [first token, behind the last, chunks, ms, ...]."""
+    chunks = telemetry.chunks.chunks
+    if not chunks:
+        return None
+    facts = [f"{words.plural(sum(chunk.num_chunks for chunk in chunks), 'chunk')} read"]
+    seconds = sum(chunk.seconds for chunk in chunks)
+    if seconds:
+        facts.append(f"{words.rate((chunks[-1].stop - chunks[0].start) / seconds)} on average")
+    if has_tier:
+        facts.append(f"{words.size(telemetry.offload_bytes)} copied to the host tier")
+        facts.append(f"{words.size(telemetry.revival_bytes)} brought back for answers")
+    rows = []
+    for chunk in chunks:
+        stages = (chunk.forward, chunk.novelty, chunk.distill, chunk.wait)
+        rows.append([chunk.start, chunk.stop, chunk.num_chunks, *(round(1000 * stage, 1) for stage in stages)])
+    labels = [STAGE_LABELS["offload" if stage == "wait" else stage] for stage in _CHUNK_STAGES]
+    return {"chunks": rows, "stages": labels, "facts": facts}
+
+
+def blocks_read(telemetry: Telemetry) -> dict[str, Any] | None:
+    """Shares of the pot's blocks that the last answer read, layer by layer and head by head; None where it read all."""
+    account = telemetry.blocks_read
+    if account is None or not account.num_tokens:
+        return None
+    layers = []
+    for read, held in zip(account.read.tolist(), account.held.tolist(), strict=True):
+        layers.append([round(head / held, 3) if held else 1.0 for head in read])
+    num_read, num_held = int(account.read.sum()), int(account.held.sum()) * account.read.shape[1]
+    text = (
+        f"{words.share(num_read, num_held)} of the blocks read for {words.plural(account.num_tokens, 'token')} "
+        f"({words.count(num_read)} of {words.count(num_held)})"
+    )
+    return {"layers": layers, "text": text}
