@@ -229,8 +229,9 @@ class Source:
     """A passage of the document that an answer looked at more than any text would. Attention is no proof.
 
     `text` is verbatim: characters [`start_char`, `stop_char`) of page `page`, document tokens [`start_token`,
-    `stop_token`). `share` of the attention that the answer paid to the document, summed over layers and heads and
-    without the sinks, went here; `usual_share` is what a neutral text pays.
+    `stop_token`). `share` is its part of the extra attention: what the heads of the later half of the layers paid the
+    document's tokens beyond what they pay them when they read a neutral text. `attention_share` is its part of all
+    that all heads paid the document. The prompt and the sinks count in neither.
     """
 
     text: str
@@ -240,7 +241,7 @@ class Source:
     start_char: int
     stop_char: int
     share: float
-    usual_share: float
+    attention_share: float
 
 
 @dataclass(frozen=True, slots=True)

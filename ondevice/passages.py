@@ -30,16 +30,14 @@ class Passage:
     stop: int
 
 
-def strongest_passages(
-    tokens: DocumentTokens, scores: Weights, attention: Weights, usual: Weights, number: int
-) -> tuple[Source, ...]:
+def strongest_passages(tokens: DocumentTokens, scores: Weights, attention: Weights, number: int) -> tuple[Source, ...]:
     """The passages with the largest sums of scores, the largest first; neighbours are one passage.
 
     Args:
         tokens: of a document whose text is kept.
-        scores: (n,), what passages are chosen by, of the first n tokens: no passage reaches beyond those.
-        attention: (n,), of which a passage has its `share`.
-        usual: (n,), of which it has its `usual_share`.
+        scores: (n,), what passages are chosen by and have their `share` of, of the first n tokens: no passage reaches
+            beyond those.
+        attention: (n,), of which they have their `attention_share`.
         number: passages, at most.
     """
     chosen: list[Passage] = []
@@ -54,8 +52,7 @@ def strongest_passages(
         else:
             break
     cut = sorted((_cut(tokens, scores, passage) for passage in chosen), key=lambda p: -_sum(tokens, scores, p))
-    totals = attention.sum(), usual.sum()
-    return tuple(_source(tokens, passage, attention, usual, totals) for passage in cut)
+    return tuple(_source(tokens, passage, scores, attention) for passage in cut)
 
 
 def _candidates(tokens: DocumentTokens, scores: Weights) -> list[Passage]:
@@ -119,9 +116,7 @@ def _cut(tokens: DocumentTokens, scores: Weights, passage: Passage) -> Passage:
     return Passage(passage.page_index, start, start + len(body.strip()))
 
 
-def _source(
-    tokens: DocumentTokens, passage: Passage, attention: Weights, usual: Weights, totals: tuple[float, float]
-) -> Source:
+def _source(tokens: DocumentTokens, passage: Passage, scores: Weights, attention: Weights) -> Source:
     first, last = _token_range(tokens, passage)
     return Source(
         text=tokens.texts[passage.page_index][passage.start : passage.stop],
@@ -130,8 +125,8 @@ def _source(
         stop_token=last,
         start_char=passage.start,
         stop_char=passage.stop,
-        share=float(attention[first:last].sum() / totals[0]) if totals[0] else 0.0,
-        usual_share=float(usual[first:last].sum() / totals[1]) if totals[1] else 0.0,
+        share=float(scores[first:last].sum() / scores.sum()),
+        attention_share=float(attention[first:last].sum() / attention.sum()),
     )
 
 

@@ -43,9 +43,16 @@ class Look:
     neutral: list[Tensor]
     num_tokens: int
 
-    def beyond_neutral(self) -> list[Tensor]:
-        """What each head pays a slot beyond what it pays it anyway; this is what passages are chosen by."""
-        return [(a - n).clamp_min(0) for a, n in zip(self.answer, self.neutral, strict=True)]
+    def beyond_neutral(self, *, first_layer: int | None = None) -> list[Tensor]:
+        """What each head pays a slot beyond what it pays it anyway; this is what passages are chosen by.
+
+        Args:
+            first_layer: layers before it count nothing; None: the first half, whose heads look at what is near or
+                alike and not at what is meant (measured by `ondevice eval sources`).
+        """
+        first = len(self.answer) // 2 if first_layer is None else first_layer
+        pairs = zip(self.answer, self.neutral, strict=True)
+        return [(a - n).clamp_min(0) * (layer >= first) for layer, (a, n) in enumerate(pairs)]
 
 
 def find_sources(
@@ -71,10 +78,8 @@ def find_sources(
         look = look_back(session, ids, written[:num_seen], is_stopped)
     except PassStopped:
         return (), 0
-    scores, attention, usual = (
-        token_weights(session, slots) for slots in (look.beyond_neutral(), look.answer, look.neutral)
-    )
-    return strongest_passages(tokens, scores, attention, usual, number), num_seen
+    scores, attention = (token_weights(session, slots) for slots in (look.beyond_neutral(), look.answer))
+    return strongest_passages(tokens, scores, attention, number), num_seen
 
 
 def look_back(session: Session, ids: list[int], written: list[int], is_stopped: Callable[[], bool]) -> Look:

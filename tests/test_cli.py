@@ -108,7 +108,7 @@ def test_an_answer_names_where_it_looked_unless_told_not_to(checkpoint: Path, te
     sources = last_json(done)["turns"][0]["sources"]
     assert 1 <= len(sources) <= 2
     assert all(source["text"] in TEXT for source in sources)
-    assert "Where the answer looked; attention is no proof:" in done.stderr
+    assert "Where the answer looked more than any text would; attention is no proof:" in done.stderr
     assert f"1. part {sources[0]['page']} (" in done.stderr
     without = ask(checkpoint, text, "When?", "--sources", "0", "--json")
     assert last_json(without)["turns"][0]["sources"] == []

@@ -58,7 +58,7 @@ def check(session: Session, finished: AnswerFinished) -> None:
         offset = tokens.page_tokens(source.page - 1)[0]  # a byte is a token here
         assert (source.start_token - offset, source.stop_token - offset) == (source.start_char, source.stop_char)
         assert 0 < source.share <= 1
-        assert 0 <= source.usual_share <= 1
+        assert 0 < source.attention_share <= 1
     assert sum(source.share for source in finished.sources) <= 1 + 1e-6
     json.dumps(asdict(finished)["sources"])
 
@@ -167,7 +167,7 @@ def passages(texts: list[str], scores: dict[tuple[int, str], float], number: int
     for (page, word), score in scores.items():
         first = tokens.page_tokens(page - 1)[0] + texts[page - 1].index(word)
         weights[first : first + len(word)] += score / len(word)
-    return strongest_passages(tokens, weights, weights, np.ones_like(weights), number)
+    return strongest_passages(tokens, weights, np.ones_like(weights), number)
 
 
 def test_passages_are_whole_sentences_the_strongest_first() -> None:
@@ -179,7 +179,7 @@ def test_passages_are_whole_sentences_the_strongest_first() -> None:
     ]
     assert [source.share for source in found] == pytest.approx([4 / 6, 2 / 6])
     num_tokens = sum(map(len, texts))
-    assert found[1].usual_share == pytest.approx(len("Two is there!") / num_tokens, rel=0.15)
+    assert found[1].attention_share == pytest.approx(len("Two is there!") / num_tokens, rel=0.15)
 
 
 def test_only_so_many_passages_are_named() -> None:

@@ -17,6 +17,7 @@ from ondevice.errors import ConfigError
 from ondevice.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
+from ondevice.ui.panels import TEMPLATES
 from tests.ui_tools import Desk, tiny_engine
 
 ENGINE = tiny_engine()
@@ -130,7 +131,7 @@ def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:
 
 def test_no_template_takes_a_value(config: dict) -> None:
     templates = [c["props"]["html_template"] for c in config["components"] if c["type"] == "html"]
-    assert len(templates) == 11
+    assert len(templates) == len(TEMPLATES)
     for template in templates:
         assert not re.search(r"\$\{|\{\{|@children", template), "a value in a template would run as code"
         assert "<script" not in template

@@ -69,11 +69,10 @@ def source_lines(answer: AnswerFinished, unit: str) -> Iterable[str]:
     if not answer.sources:
         return
     part = f" (its first {answer.num_sourced:,} tokens)" if answer.num_sourced < answer.num_tokens else ""
-    yield f"Where the answer looked{part}; attention is no proof:"
+    yield f"Where the answer looked{part} more than any text would; attention is no proof:"
     for i, source in enumerate(answer.sources, 1):
         text = printable(" ".join(source.text.split()))
-        share = f"{source.share:.1%} of the attention, a neutral text pays {source.usual_share:.1%}"
-        yield f"  {i}. {unit} {source.page} ({share}): {text}"
+        yield f"  {i}. {unit} {source.page} ({source.share:.1%} of its extra attention): {text}"
 
 
 def memory_lines(answer: AnswerFinished) -> Iterable[str]:

@@ -268,7 +268,12 @@ class Actions:
             except OndeviceError as error:
                 workspace.problem = Problem(words.error(error))
                 yield {"question": asked.question, "toast": workspace.problem.text}
-        yield render.controls(workspace) | render.reading(workspace) | render.answering(workspace)
+        yield {
+            **render.controls(workspace),
+            **render.reading(workspace),
+            **render.answering(workspace),
+            **render.conversation_tools(workspace),
+        }
 
     def _answer(self, workspace: Workspace, asked: Asked) -> Iterator[Patch]:
         assert workspace.session is not None

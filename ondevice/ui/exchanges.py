@@ -55,7 +55,6 @@ def sources_panel(workspace: Workspace) -> dict[str, Any]:
                         "start": source.start_token,
                         "stop": source.stop_token,
                         "share": f"{100 * source.share:.1f} %",
-                        "usual": f"{100 * source.usual_share:.1f} %",
                         "bar": source.share,
                     }
                     for source in exchange.sources
@@ -123,11 +122,10 @@ def _markdown_of(exchange: Exchange, unit: str) -> str:
     """Question, answer, account and sources; whatever others wrote is quoted, so that it heads and links nothing."""
     lines = [f"## {_plain(exchange.question)}", "", _quoted(exchange.text), "", f"*{_plain(exchange.account)}*"]
     if exchange.sources:
-        lines += ["", f"Where the answer looked (attention is no proof){exchange.note and ': ' + exchange.note}", ""]
+        lines += ["", f"Where the answer looked{exchange.note and ', ' + exchange.note} (attention is no proof):", ""]
         lines += [
             f"{i}. {unit.capitalize()} {source.page}, tokens {source.start_token + 1:,} to {source.stop_token:,}, "
-            f"{source.share:.1%} of the attention (a neutral text pays {source.usual_share:.1%}):\n"
-            + _quoted(source.text, indent="   ")
+            f"{source.share:.1%} of its extra attention:\n" + _quoted(source.text, indent="   ")
             for i, source in enumerate(exchange.sources, 1)
         ]
     return "\n".join(lines)

@@ -140,7 +140,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         remembers = gr.Checkbox(
             True,
             label="Remember earlier questions",
-            info="The last questions and answers stand before the next one, as far as the reserve has room.",
+            info="So that “and who was the second?” is understood.",
             scale=1,
             elem_id="od-remember",
         )

@@ -29,6 +29,21 @@ _MAP_KEY = (
     '<li><i class="od-sw od-sw-skipped"></i>skipped</li>'
     "</ul>"
 )
+_FILL_KEY = (
+    '<ul class="od-key" aria-label="Legend">'
+    '<li><i class="od-sw od-sw-4"></i>the beginning, always kept</li>'
+    '<li><i class="od-sw od-sw-3"></i>chosen when the pot was full</li>'
+    '<li><i class="od-sw od-sw-recent"></i>recent</li>'
+    "</ul>"
+)
+_TIME_KEY = (
+    '<ul class="od-key" aria-label="Legend">'
+    '<li><i class="od-sw od-sw-3"></i>read</li>'
+    '<li><i class="od-sw od-sw-novelty"></i>score what is new</li>'
+    '<li><i class="od-sw od-sw-4"></i>choose what to keep</li>'
+    '<li><i class="od-sw od-sw-wait"></i>wait for copies</li>'
+    "</ul>"
+)
 
 TEMPLATES = {
     "header": (
@@ -58,13 +73,35 @@ TEMPLATES = {
         '<section class="od-panel"><h2>The pot: fixed memory</h2>'
         '<p class="od-explain">A fixed number of places for tokens, called slots, in every layer of the model. '
         "When they are full, the least useful tokens are evicted.</p>"
-        '<canvas class="od-fill" role="img" aria-label="The pot is empty"></canvas>'
-        '<p class="od-facts"></p></section>'
+        '<canvas class="od-fill" tabindex="0" role="img" aria-label="The pot is empty"></canvas>'
+        f'<output class="od-readout"></output>{_FILL_KEY}<p class="od-facts"></p></section>'
     ),
     "latency": (
         '<section class="od-panel"><h2>Where the time goes</h2>'
         '<table class="od-times"><tbody></tbody></table></section>'
     ),
+    "chunks": (
+        '<section class="od-panel" hidden><h2>Time chunk by chunk</h2>'
+        '<p class="od-explain">A chunk is what is read until the pot is full. Each bar is one chunk, or several of a '
+        "long document.</p>"
+        '<canvas tabindex="0" role="img" aria-label="Nothing read"></canvas>'
+        f'<output class="od-readout"></output>{_TIME_KEY}<p class="od-facts"></p></section>'
+    ),
+    "blocks": (
+        '<section class="od-panel" hidden><h2>What the last answer read of the pot</h2>'
+        '<p class="od-explain">Reading ends early where more of the pot would not change the next word.</p>'
+        '<canvas tabindex="0" role="img" aria-label=""></canvas>'
+        '<output class="od-readout"></output><p class="od-facts"></p></section>'
+    ),
+    "sources": (
+        '<section class="od-panel od-sources" hidden aria-label="Where the answers looked">'
+        "<h2>Where the answers looked</h2>"
+        '<p class="od-explain">The passages with most of the extra attention: what the model paid them while it wrote '
+        "this answer, beyond what it pays them for any text. That is no proof: check what matters. Press a passage to "
+        "see it in the document.</p>"
+        '<div class="od-answers"></div><p class="od-told" role="status" aria-live="polite"></p></section>'
+    ),
+    "download": "<div hidden></div>",
     "compare": (
         '<section class="od-panel"><h2>Compare</h2>'
         '<p class="od-explain">One document and one question under several settings, side by side.</p></section>'
@@ -99,7 +136,17 @@ def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
 
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
-    files = ("ui.js", "text_panels.js", "token_map.js", "charts.js", "compare.js", "library.js")
+    files = (
+        "ui.js",
+        "text_panels.js",
+        "token_map.js",
+        "readout.js",
+        "charts.js",
+        "times.js",
+        "answers.js",
+        "compare.js",
+        "library.js",
+    )
     code = "\n".join(_asset(name) for name in files)
     return f"<script>{code}</script>"
 

@@ -239,12 +239,15 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
     telemetry, session = workspace.telemetry, workspace.session
     if session is None or session.pot is None or not telemetry.num_cached:
         return None
-    cached, capacity = session.pot.num_cached, session.pot.shape.capacity
+    cached, capacity = list(session.pot.num_cached), session.pot.shape.capacity
     low, high = min(cached), max(cached)
     used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
     return {
-        "cached": list(cached),
+        "cached": cached,
+        "capacities": [keys.shape[2] for keys in session.pot.keys],
         "capacity": capacity,
+        "ranked": [min(ranked, used) for ranked, used in zip(session.pot.num_ranked, cached, strict=True)],
+        "fixed": session.num_protected,
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
         "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once",

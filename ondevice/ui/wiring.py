@@ -129,7 +129,8 @@ def _streaming(parts: dict[str, Any]) -> Callable[[Callable[..., Iterable[Patch]
         def handler(*args: Any) -> Iterator[dict[Any, Any]]:
             with closing(detached(iter(action(*args)))) as patches:  # type: ignore[type-var]
                 for patch in patches:
-                    yield _outputs(parts, patch)
+                    if patch:  # Gradio takes an empty one for a missing value
+                        yield _outputs(parts, patch)
 
         return handler
 
@@ -141,7 +142,7 @@ def _single(parts: dict[str, Any]) -> Callable[[Callable[..., Patch]], Callable[
 
     def wrap(action: Callable[..., Patch]) -> Callable[..., Any]:
         def handler(*args: Any) -> dict[Any, Any]:
-            return _outputs(parts, action(*args))
+            return _outputs(parts, action(*args)) or gr.skip()
 
         return handler
 

@@ -1,0 +1,88 @@
+// Where the answers looked: passages of the document with the way to them, copying, and files made in the browser.
+// What the document says is written with textContent only.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+
+  od.sources = (element, props, watch) => {
+    const section = element.querySelector(".od-sources"), list = element.querySelector(".od-answers");
+    const told = element.querySelector(".od-told");
+    let shown = "";
+    od.follow(props, watch, (value) => {
+      const answers = value?.answers ?? [], now = JSON.stringify(answers);
+      if (now === shown) return; // what somebody has unfolded or focused stays
+      shown = now;
+      section.hidden = !answers.length;
+      told.textContent = "";
+      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, told)));
+    });
+  };
+
+  const entry = (answer, isLatest, told) => {
+    const details = document.createElement("details");
+    details.open = isLatest;
+    details.append(od.textElement("summary", answer.question, "od-asked"));
+    if (answer.note) details.append(od.textElement("p", `Sources ${answer.note}.`, "od-explain"));
+    const passages = document.createElement("ol");
+    passages.append(...answer.sources.map(passage));
+    details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
+    const copy = button("Copy answer with its account", "od-copy");
+    copy.addEventListener("click", async () => {
+      told.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
+    });
+    details.append(copy);
+    return details;
+  };
+
+  const passage = (source) => {
+    const item = document.createElement("li");
+    const jump = button("", "od-source");
+    const share = document.createElement("i");
+    share.className = "od-share";
+    share.style.width = `${Math.min(100, 100 * source.bar)}%`;
+    jump.append(
+      od.textElement("b", source.where),
+      od.textElement("span", `${source.share} of its extra attention`, "od-share-text"),
+      od.textElement("q", source.text),
+      share,
+    );
+    jump.title = "Show it in the document";
+    jump.addEventListener("click", () => od.showSpan?.(source.start, source.stop)); // the reading view may be absent
+    item.append(jump);
+    return item;
+  };
+
+  const button = (text, className) => {
+    const made = od.textElement("button", text, className);
+    made.type = "button";
+    return made;
+  };
+
+  const copied = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch { // not over plain http from another machine, and not without leave
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      return done;
+    }
+  };
+
+  od.download = (element, props, watch) => {
+    let last = props.value?.id;
+    od.follow(props, watch, (file) => {
+      if (!file?.id || file.id === last) return;
+      last = file.id;
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([file.text], { type: file.mime }));
+      link.download = file.name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  };
+})();
