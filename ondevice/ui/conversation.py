@@ -72,7 +72,7 @@ class Answer:
         assert session.pot is not None, "an answer comes from a pot"
         num_bytes = session.pot.nbytes
         revived, pages = (finished.num_revived, finished.pages_revived) if finished is not None else (0, ())
-        line = _REASONS[stop_reason] + words.so_far(ledger)
+        line = words.so_far(ledger) + _REASONS[stop_reason]
         line += words.brought_back(revived, pages, session.opened_tokens().document.unit)
         line += words.ledger_line(ledger, num_bytes, ttft_seconds=ttft_seconds, tokens_per_second=tokens_per_second)
         record = {
