@@ -80,7 +80,7 @@
   /** A colour or a pattern for each stage, as in the legend. */
   const styles = (context, canvas) => [
     od.colour(canvas, "kept-3"), od.hatch(context, od.colour(canvas, "novel"), 4), od.colour(canvas, "kept-4"),
-    od.hatch(context, od.colour(canvas, "quiet"), 3),
+    od.hatch(context, od.colour(canvas, "quiet"), 3), od.colour(canvas, "kept-2"),
   ];
 
   od.blocks = (element, props, watch) => {

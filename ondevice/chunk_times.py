@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ondevice.events import Event, PotDistilled, TokensOffloaded, TokensRead
+from ondevice.events import Event, PotDistilled, TokensChosen, TokensOffloaded, TokensRead
 
 MAX_CHUNKS = 120
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Document tokens [start, stop), read in `num_chunks` chunks, and the seconds of each stage of that."""
+    """The tokens read from the `start`-th to before the `stop`-th, in `num_chunks` chunks, and the seconds of that."""
 
     start: int
     stop: int
+    speculate: float = 0.0
     forward: float = 0.0
     novelty: float = 0.0
     distill: float = 0.0
@@ -26,13 +27,14 @@ class Chunk:
 
     @property
     def seconds(self) -> float:
-        return self.forward + self.novelty + self.distill + self.wait
+        return self.speculate + self.forward + self.novelty + self.distill + self.wait
 
     def join(self, behind: Chunk) -> Chunk:
         """This and the chunk behind it as one."""
         return Chunk(
             self.start,
             behind.stop,
+            self.speculate + behind.speculate,
             self.forward + behind.forward,
             self.novelty + behind.novelty,
             self.distill + behind.distill,
@@ -51,9 +53,11 @@ class ChunkTimes:
     def apply(self, event: Event) -> None:
         """Take one event into account."""
         match event:
+            case TokensChosen():
+                self._begin()
+                self.chunks[-1].speculate += event.seconds
             case TokensRead():
-                if not self._is_open:
-                    self._begin(event.num_read - event.num_tokens)
+                self._begin()
                 self.chunks[-1].stop = event.num_read
                 self.chunks[-1].forward += event.seconds
             case PotDistilled() if self.chunks:
@@ -63,7 +67,10 @@ class ChunkTimes:
             case TokensOffloaded() if self.chunks:
                 self.chunks[-1].wait += event.waited_seconds
 
-    def _begin(self, start: int) -> None:
+    def _begin(self) -> None:
+        """Begin the next chunk, unless one is under way."""
+        if self._is_open:
+            return
         self._is_open = True
         # Where neighbours have become one, so do those that follow.
         size = self.chunks[0].num_chunks if self.chunks else 1
@@ -72,4 +79,5 @@ class ChunkTimes:
             return
         if len(self.chunks) == MAX_CHUNKS:
             self.chunks = [one.join(two) for one, two in zip(self.chunks[::2], self.chunks[1::2], strict=True)]
+        start = self.chunks[-1].stop if self.chunks else 0
         self.chunks.append(Chunk(start, start))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ondevice.chunk_times import MAX_CHUNKS, ChunkTimes
-from ondevice.events import PotDistilled, TokensOffloaded, TokensRead
+from ondevice.events import PotDistilled, TokensChosen, TokensOffloaded, TokensRead
 
 
 def feed(times: ChunkTimes, num_chunks: int) -> None:
@@ -27,6 +27,15 @@ def test_a_chunk_is_what_is_read_between_two_distillations() -> None:
     first = times.chunks[0]
     assert (first.forward, first.novelty, first.distill, first.wait) == (1.0, 0.125, 0.25, 0.0625)
     assert first.seconds == 1.4375
+
+
+def test_skimming_belongs_to_the_chunk_that_follows() -> None:
+    times = ChunkTimes()
+    feed(times, 1)
+    times.apply(TokensChosen(20, 60, np.zeros((0, 2), np.int32), 5, 0.5))
+    times.apply(TokensRead(25, None, 5, 1, 0.25, (5,), 64, num_skipped=35))
+    assert [(chunk.start, chunk.stop, chunk.speculate) for chunk in times.chunks] == [(0, 20, 0.0), (20, 25, 0.5)]
+    assert times.chunks[1].seconds == 0.75
 
 
 @pytest.mark.parametrize("num_chunks", [MAX_CHUNKS, MAX_CHUNKS + 1, 3 * MAX_CHUNKS + 5, 10 * MAX_CHUNKS])

@@ -34,7 +34,7 @@ def distilled(seconds: float = 0.5, novelty_seconds: float = 0.5) -> PotDistille
 
 def finished(num_tokens: int, decode_seconds: float) -> AnswerFinished:
     ledger = Ledger(tokens_total=3, tokens_read=3)
-    return AnswerFinished("q", "a b", num_tokens, "end", 0.2, decode_seconds, 0, ledger)
+    return AnswerFinished("q", "a b", num_tokens, "end", 0.2, decode_seconds, 0, ledger, sources_seconds=0.25)
 
 
 def folded(*events: object) -> Telemetry:
@@ -100,6 +100,7 @@ def test_every_second_belongs_to_one_stage() -> None:
             "revival": 0.2,
             "question": 0.7,
             "decode": 1.5,
+            "sources": 0.25,
         }
     )
     assert telemetry.ingest_seconds == pytest.approx(5.2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from ondevice.config import ArtConfig, EngineConfig, SlimConfig, TierConfig
 from ondevice.errors import ConfigError
+from ondevice.ui.exchanges import Exchange
 from ondevice.ui.question_box import Asked, QuestionBox
 from ondevice.ui.settings import Form, schedules
 from ondevice.ui.throttle import Throttle
@@ -107,6 +108,18 @@ def test_there_is_nothing_to_save_before_an_answer(desk: Desk) -> None:
     cleared = desk.actions.clear_conversation(desk.id)
     assert cleared["sources"] == {"answers": []}
     assert not cleared["export_json"]["interactive"]
+
+
+def test_answers_come_back_from_a_file_and_nothing_else_does(asked_desk: Desk) -> None:
+    for exchange in asked_desk.workspace.exchanges:
+        saved = json.loads(json.dumps(asdict(exchange)))
+        assert Exchange.of(saved) == replace(exchange, record=saved["record"])
+        for changes in (
+            {"question": 3}, {"more": 1}, {"record": []}, {"sources": [{}]}, {"sources": "x"},
+            {"sources": [saved["sources"][0] | {"page": "<b>"}]}, {"sources": [saved["sources"][0] | {"share": None}]},
+        ):  # fmt: skip
+            assert Exchange.of(saved | changes) is None
+    assert Exchange.of("x") is None
 
 
 # -- follow-up questions -----------------------------------------------------------------------------

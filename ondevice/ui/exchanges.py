@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ondevice.events import Source
@@ -32,6 +32,30 @@ class Exchange:
     record: dict[str, Any] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     note: str = ""
+
+    @classmethod
+    def of(cls, saved: Any) -> Exchange | None:
+        """From what `asdict` has made of one; None for anything else, as it comes from a file."""
+        if not isinstance(saved, dict) or set(saved) != {field.name for field in fields(cls)}:
+            return None
+        texts = [saved["question"], saved["text"], saved["account"], saved["note"]]
+        is_whole = all(isinstance(text, str) for text in texts) and isinstance(saved["record"], dict)
+        if not is_whole or not isinstance(saved["sources"], list):
+            return None
+        sources = [_source_of(source) for source in saved["sources"]]
+        if None in sources:
+            return None
+        return cls(**saved | {"sources": tuple(sources)})
+
+
+def _source_of(saved: Any) -> Source | None:
+    kinds = {"text": str, "share": (int, float), "attention_share": (int, float)}
+    names = [field.name for field in fields(Source)]
+    if not isinstance(saved, dict) or sorted(saved) != sorted(names):
+        return None
+    if not all(isinstance(saved[name], kinds.get(name, int)) for name in names):
+        return None
+    return Source(**saved)
 
 
 def turns(workspace: Workspace) -> list[Turn]:

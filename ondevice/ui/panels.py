@@ -42,6 +42,7 @@ _TIME_KEY = (
     '<li><i class="od-sw od-sw-novelty"></i>score what is new</li>'
     '<li><i class="od-sw od-sw-4"></i>choose what to keep</li>'
     '<li><i class="od-sw od-sw-wait"></i>wait for copies</li>'
+    '<li><i class="od-sw od-sw-2"></i>skim with a small model</li>'
     "</ul>"
 )
 

@@ -5,12 +5,14 @@ It comes back from a file, so that everything is checked before it gets onto the
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ondevice.engine import Session
 from ondevice.telemetry import STAGES
+from ondevice.ui.exchanges import Exchange
 from ondevice.ui.opening import layout_of
 from ondevice.ui.workspace import Workspace
 
@@ -20,6 +22,7 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
     telemetry = workspace.telemetry
     return {
         "messages": workspace.messages,
+        "exchanges": [asdict(exchange) for exchange in workspace.exchanges],
         "stage_seconds": telemetry.stage_seconds,
         "novelty_tokens": telemetry.novelty_tokens.tolist(),
         "fill": workspace.fill,
@@ -32,6 +35,7 @@ def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> N
     workspace.accept(tokens.document, layout_of(tokens))
     workspace.session = session
     workspace.messages.extend(filter(None, map(_message, _list(record, "messages"))))
+    workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))
     fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
     workspace.fill.extend(fill)
     telemetry = workspace.telemetry

@@ -19,7 +19,7 @@ STAGE_LABELS = {
     "decode": "Write answers",
     "sources": "Find where answers looked",
 }
-_CHUNK_STAGES = ("forward", "novelty", "distill", "wait")
+_CHUNK_STAGES = ("forward", "novelty", "distill", "offload", "speculate")
 
 
 def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
@@ -51,10 +51,9 @@ def chunk_times(telemetry: Telemetry, *, has_tier: bool) -> dict[str, Any] | Non
         facts.append(f"{words.size(telemetry.revival_bytes)} brought back for answers")
     rows = []
     for chunk in chunks:
-        stages = (chunk.forward, chunk.novelty, chunk.distill, chunk.wait)
+        stages = (chunk.forward, chunk.novelty, chunk.distill, chunk.wait, chunk.speculate)
         rows.append([chunk.start, chunk.stop, chunk.num_chunks, *(round(1000 * stage, 1) for stage in stages)])
-    labels = [STAGE_LABELS["offload" if stage == "wait" else stage] for stage in _CHUNK_STAGES]
-    return {"chunks": rows, "stages": labels, "facts": facts}
+    return {"chunks": rows, "stages": [STAGE_LABELS[stage] for stage in _CHUNK_STAGES], "facts": facts}
 
 
 def blocks_read(telemetry: Telemetry) -> dict[str, Any] | None:
