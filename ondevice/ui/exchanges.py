@@ -49,7 +49,7 @@ class Exchange:
 
 
 def _source_of(saved: Any) -> Source | None:
-    kinds = {"text": str, "share": (int, float), "attention_share": (int, float)}
+    kinds: dict[str, Any] = {"text": str, "share": int | float, "attention_share": int | float}
     names = [field.name for field in fields(Source)]
     if not isinstance(saved, dict) or sorted(saved) != sorted(names):
         return None

@@ -13,7 +13,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.engine import Session
-from ondevice.events import AnswerFinished, AnswerToken, QuestionRead
+from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
 from tests.documents_factory import encrypt, make_pdf, show
@@ -70,11 +70,12 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Let the model say something particular."""
 
-    def ask(self: Session, question: str, generation: Any = None) -> Iterator[Any]:
+    def ask(self: Session, question: str, generation: Any = None, history: Any = ()) -> Iterator[Any]:
         yield QuestionRead(question, 3, 0.01)
         for i, letter in enumerate(text):
             yield AnswerToken(1, letter, i, 0.01 * i)
-        yield AnswerFinished(question, text, len(text), "end", 0.01, 0.1, 0, self.ledger)
+        source = Source(text, 1, 0, len(text), 0, len(text), 0.5, 0.5)
+        yield AnswerFinished(question, text, len(text), "end", 0.01, 0.1, 0, self.ledger, sources=(source,))
 
     monkeypatch.setattr(Session, "ask", ask)
 
@@ -163,7 +164,7 @@ def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Pa
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\x00" * 100)
     visit.upload(str(picture))
     visit.page.get_by_test_id("toast-body").wait_for()
-    assert "picture.pdf" in visit.text("#od-problem")
+    visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "told beside it, too")
     assert visit.page.get_by_role("alert").first.is_visible()
 
 
