@@ -17,7 +17,7 @@ from torch import Tensor
 from ondevice.events import TokensChosen
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import reset_positions
-from ondevice.prefill.choose import choose
+from ondevice.prefill.choose import choose, importance
 from ondevice.prefill.speculate import Speculator
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Skimmer:
             is_at_end = end == stop
         ids = session.decoder.ids(tokens.ids(start, end))
         stretch = speculator.read(ids, session.is_stopping)
-        offsets = choose(stretch.scores, session.config.spec, is_first=start == 0)
+        offsets = choose(importance(stretch.maxima), session.config.spec, is_first=start == 0)
         self.until, self.is_at_end, self._stretch_start = end, is_at_end, start
         self.chosen, self._novelty = offsets + start, stretch.novelty
         session.decoder.synchronize()

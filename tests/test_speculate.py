@@ -13,7 +13,7 @@ from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensChosen, TokensRead
 from ondevice.model.decoder import Decoder, PassStopped
-from ondevice.prefill.choose import choose, chunk_scores, num_kept_chunks
+from ondevice.prefill.choose import choose, chunk_scores, importance, num_kept_chunks
 from ondevice.prefill.speculate import Speculator
 from ondevice.session_file import load_session, save_session, saved_config
 from tests.tiny import FAMILIES, tiny_loaded, tiny_model
@@ -97,7 +97,7 @@ def test_scores_are_the_attention_of_the_last_prompt_token_and_of_those_decoded_
         text = torch.cat((text, model(text).logits[:, -1].argmax(-1, keepdim=True)), dim=1)
     weights = torch.stack(model(text, output_attentions=True).attentions)  # (layers, 1, heads, n, n)
     expected = weights[:, 0, :, -4:, :60].amax(dim=(0, 1)).mean(dim=0)
-    torch.testing.assert_close(stretch.scores, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(importance(stretch.maxima), expected, atol=1e-5, rtol=1e-4)
     assert speculator.opened_pot().num_cached == [60] * 3, "prompt and look-ahead left"
 
 
@@ -109,7 +109,7 @@ def test_look_ahead_ends_with_the_answer(loaded):
             Decoder(loaded.model), PotConfig(**POT), config, prompt=prompt, prefix=(), eos_ids=eos_ids, seed=0
         )
         speculator.begin(None)
-        return speculator.read(loaded_ids(TEXT[:100])).scores
+        return importance(speculator.read(loaded_ids(TEXT[:100])).maxima)
 
     everything = frozenset(range(260))
     assert torch.equal(scores(everything, 4), scores(frozenset(), 0))

@@ -12,7 +12,7 @@ from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.bench import art, decode, equip, ingest, slim
 from ondevice.cli.doctor import doctor
-from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve
+from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, specprefill
 from ondevice.cli.fetch import fetch
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
@@ -34,6 +34,7 @@ evaluations.command("passkey")(takes_options(passkey))
 evaluations.command("recall")(takes_options(recall))
 evaluations.command("art-curve")(takes_options(art_curve))
 evaluations.command("slim-curve")(takes_options(slim_curve))
+evaluations.command("specprefill")(takes_options(specprefill))
 app.add_typer(benchmarks, name="bench")
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))

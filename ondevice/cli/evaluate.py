@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,6 +136,40 @@ def art_curve(
             mean = sum(point.losses) / len(point.losses)
             out().print(f"{point.name}: {1 - point.share_read:.0%} not read, {mean:.3f} nats", soft_wrap=True)
         finish(replace(result, rows=rows_of(points, engine.config)), out_file, as_json)
+
+
+def specprefill(
+    options: PotOptions,
+    text: Source,
+    keeps: Annotated[str, typer.Option(help="Shares of the prompt that are read, in per cent.")] = "10,30,50,70,90",
+    length: Annotated[int, typer.Option(help="Tokens of a passkey prompt.")] = 2048,
+    depths: Annotated[
+        str, typer.Option(help="Where the key is hidden, as shares of the text.")
+    ] = "0.1,0.3,0.5,0.7,0.9",
+    trials: Annotated[int, typer.Option(help="Trials for each depth.", min=1)] = 2,
+    tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = 2048,
+    spans: Spans = 6,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What SpecPrefill loses at several shares: passkey and recall, in three variants, beside truncation."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.contender import spec_variant
+        from ondevice.evaluation.passkey import plan
+        from ondevice.evaluation.specprefill import rows_of, run_passkeys, run_recalls, summary_of
+
+        engine, document = _engine_and_text(options, text, tokens, display)
+        shares = numbers("--keeps", keeps, int)
+        if not all(0 < share < 100 for share in shares):
+            raise ConfigError(f"--keeps is {keeps!r}", fix="Give shares between 1 and 99 per cent.")
+        cases = plan((length,), numbers("--depths", depths, float), trials)
+        result, points = begin(engine), []
+        for point in chain(run_passkeys(engine, cases, shares), run_recalls(engine, document, spans, shares)):
+            points.append(point)
+            out().print(f"{point.contender}, {point.keep} %: {point.task} {point.value:.2f}", soft_wrap=True)
+        rows = rows_of(points)
+        summary = summary_of(rows, f"SpecPrefill {spec_variant(engine.config.spec)}")
+        finish(replace(result, rows=rows, summary=summary), out_file, as_json)
 
 
 def calibrate(

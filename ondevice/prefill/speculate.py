@@ -22,7 +22,6 @@ from ondevice.model.decoder import Decoder
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import WINDOW_TOKENS, make_policy
-from ondevice.prefill.choose import importance
 from ondevice.prefill.novelty import Novelty, WordCounts
 
 OWN_SHARE = 4  # one in so many of the main model's layers is the speculator, rounded up, where no other is named
@@ -32,10 +31,15 @@ IsStopped = Callable[[], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What the speculator makes of the tokens that it has just read: `scores` (n,) float32; `novelty` (n,) float32 in
-    nats, its own loss or how rare the words are, None where nobody asks for it."""
+    """What the speculator makes of the tokens that it has just read.
 
-    scores: Tensor
+    Attributes:
+        maxima: (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from
+            there, pays to every token of the stretch, the maximum over layers and heads.
+        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where nobody asks for it.
+    """
+
+    maxima: Tensor
     novelty: Tensor | None
 
 
@@ -126,7 +130,7 @@ class Speculator:
             raise
         self.num_seen += ids.shape[1]
         scored = self._score_novelty()
-        return Stretch(importance(maxima), rarity if self.config.novelty == "rarity" else scored)
+        return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
 
     def follow(self, ids: Tensor, start: int, is_stopped: IsStopped = None) -> None:
         """Read tokens [start, start + n) of the document, ids (1, n), without scoring them; those seen are left out.

@@ -1,0 +1,187 @@
+"""What SpecPrefill loses: passkey and recall at several shares of the prompt, in the paper's three variants.
+
+As in the paper the prompt is read whole, with a full cache of what is chosen, and its end is the question: the key's,
+or the cue of a span. Every prompt is scored once; what is chosen from the scores then goes through the engine as
+always. Beside it stand truncation, which keeps as many tokens, and the whole prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from torch import Tensor
+
+from ondevice.config import EngineConfig, GenerationConfig, SpecConfig
+from ondevice.contender import spec_variant
+from ondevice.documents import Document, Page
+from ondevice.engine import Engine
+from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
+from ondevice.evaluation.recall import CUE_TOKENS, pot_loss, span_starts
+from ondevice.events import AnswerFinished
+from ondevice.prefill.speculate import Speculator, Stretch
+from ondevice.results import Row, row
+from ondevice.session import Session
+from ondevice.skimming import Skimmer
+
+FULL, TRUNCATION = "full KV", "truncation"
+_NEW_TOKENS = 10  # of an answer to the passkey question
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One prompt read in one way: `value` is 1 for a right answer, or the loss in nats per token of a span.
+
+    `keep` is the share of the prompt that was read, in per cent.
+    """
+
+    contender: str
+    task: str
+    keep: int
+    value: float
+
+
+def variants(spec: SpecConfig) -> tuple[SpecConfig, ...]:
+    """Raw scores, full without look-ahead, full with the look-ahead of `spec` (section 4.3)."""
+    return (
+        replace(spec, num_lookahead=0, pool_size=1, chunk_size=1),
+        replace(spec, num_lookahead=0),
+        spec,
+    )
+
+
+def specprefill_config(config: EngineConfig, question: str) -> EngineConfig:
+    """The settings with which a prompt that ends with `question` is read whole: no pot, no template, greedy."""
+    return replace(
+        config,
+        pot=replace(config.pot, policy="full", catalyst="text", catalyst_text=question),
+        generation=GenerationConfig(max_new_tokens=_NEW_TOKENS, chat=False),
+    )
+
+
+def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) -> Iterator[Point]:
+    """Every case at every share, in every variant and truncated."""
+
+    def count(text: str) -> int:
+        return len(engine.loaded.tokenizer.encode(text)[0])
+
+    for case in cases:
+        passkey = make_passkey(case, engine.config.seed, count)
+        page = Page(1, passkey.document)
+        document = Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
+        for contender, keep, session in (
+            *_plain(engine, document, keeps),
+            *_readings(engine, document, QUESTION, keeps),
+        ):
+            *_, answer = session.complete(QUESTION)
+            assert isinstance(answer, AnswerFinished)
+            yield Point(contender, "passkey", keep, float(passkey.is_right(answer.text)))
+
+
+def run_recalls(engine: Engine, document: Document, num_spans: int, keeps: Sequence[int]) -> Iterator[Point]:
+    """Every span of a document, its cue the question, at every share, in every variant and truncated."""
+    plain = engine.session(specprefill_config(replace(engine.config, spec=SpecConfig()), QUESTION))
+    for _ in plain.open(document):
+        pass
+    tokens = plain.opened_tokens()
+    without = list(_plain(engine, document, keeps))  # what they read is the same for every span
+    for start in span_starts(tokens.num_tokens, num_spans):
+        cue = engine.loaded.tokenizer.decode(tokens.ids(start, start + CUE_TOKENS).tolist())
+        for contender, keep, session in (*without, *_readings(engine, document, cue, keeps)):
+            yield Point(contender, "recall", keep, pot_loss(session, start))
+
+
+def rows_of(points: Sequence[Point]) -> tuple[Row, ...]:
+    """A row for each contender, task and share."""
+    groups: dict[tuple[str, str, int], list[float]] = {}
+    for point in points:
+        groups.setdefault((point.task, point.contender, point.keep), []).append(point.value)
+    rows = []
+    for (task, contender, keep), values in groups.items():
+        metric, unit = ("accuracy", "share") if task == "passkey" else ("loss", "nats")
+        # The mean, not the median: a share of right answers has none.
+        mean = sum(values) / len(values)
+        rows.append(replace(row(contender, {"task": task, "keep %": keep}, metric, unit, values), p50=mean))
+    return tuple(rows)
+
+
+def summary_of(rows: Sequence[Row], contender: str) -> dict[str, float]:
+    """Accuracy of the full variant and of truncation at every share, and the loss likewise."""
+    names = {"accuracy": "accuracy", "loss": "recall_loss"}
+    summary = {}
+    for one in rows:
+        name, keep = names[one.metric], one.case["keep %"]
+        if one.contender == contender:
+            summary[f"{name}_keep_{keep}"] = one.p50
+        elif one.contender == TRUNCATION:
+            summary[f"{name}_truncation_{keep}"] = one.p50
+        elif one.contender == FULL:
+            summary[f"{name}_full_kv"] = one.p50
+    return summary
+
+
+class _Remembered(Speculator):
+    """A speculator that has read the only stretch of a document before."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self._stretch = stretch
+        self.num_seen = 0
+
+    def begin(self, num_tokens: int | None) -> None:
+        pass
+
+    @property
+    def room(self) -> int:
+        return self._stretch.maxima.shape[1]
+
+    def read(self, ids: Tensor, is_stopped: object = None) -> Stretch:
+        assert ids.shape[1] == self.room
+        return self._stretch
+
+
+def _plain(engine: Engine, document: Document, keeps: Sequence[int]) -> Iterator[tuple[str, int, Session]]:
+    """Sessions without a speculator: the contender's name, the share in per cent, the session."""
+    config = specprefill_config(replace(engine.config, spec=SpecConfig()), QUESTION)
+    session = _read(engine.session(config), document)
+    num_tokens = session.opened_tokens().num_tokens
+    yield FULL, 100, session
+    for keep in keeps:
+        yield TRUNCATION, keep, _read(engine.session(_truncated(config, num_tokens * keep // 100)), document)
+
+
+def _readings(
+    engine: Engine, document: Document, question: str, keeps: Sequence[int]
+) -> Iterator[tuple[str, int, Session]]:
+    """Sessions with a speculator that knows the question, as in `_plain`."""
+    spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None)
+    config = specprefill_config(replace(engine.config, spec=spec), question)
+    stretch = _score(engine, config, document)
+    for keep in keeps:
+        for variant in variants(spec):
+            session = engine.session(replace(config, spec=replace(variant, keep=keep / 100)))
+            rows = stretch.maxima[: 1 + variant.num_lookahead]
+            session.skimmer = Skimmer(_Remembered(replace(stretch, maxima=rows)))
+            yield f"SpecPrefill {spec_variant(variant)}", keep, _read(session, document)
+
+
+def _score(engine: Engine, config: EngineConfig, document: Document) -> Stretch:
+    session = engine.session(config)
+    for _ in session.open(document):
+        pass
+    skimmer, tokens = cast(Skimmer, session.skimmer), session.opened_tokens()
+    return skimmer.speculator.read(session.decoder.ids(tokens.ids(0, tokens.num_tokens)))
+
+
+def _truncated(config: EngineConfig, num_tokens: int) -> EngineConfig:
+    """Policy `truncate` with so many tokens, the first half of them and the last."""
+    pot = config.pot
+    num_kept = min(pot.num_kept, num_tokens - 1)
+    pot = replace(pot, policy="truncate", capacity=num_tokens + pot.reserve, num_kept=num_kept)
+    return replace(config, pot=pot, spec=SpecConfig())
+
+
+def _read(session: Session, document: Document) -> Session:
+    for _ in session.read(document):
+        pass
+    return session
