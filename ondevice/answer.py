@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ondevice.config import GenerationConfig
+from ondevice.drafting import DraftCount, Drafter
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead, Source, TokensRevived
 from ondevice.history import Prompt
@@ -60,6 +61,7 @@ def answer(
     eviction: Eviction | None = None
     revival: Revival | None = None
     reading = session.new_reading()
+    drafter: Drafter | None = None
     brought: TokensRevived | None = None
     if session.has_more_outside:
         revival = Revival(session, max(session.config.pot.reserve, len(ids) + 1))
@@ -78,10 +80,18 @@ def answer(
         out = decoder.forward(decoder.ids(ids), pot, num_observed=num_observed, is_stopped=is_stopped)
         if may_overflow:
             eviction = _eviction(session, num_document, out.mass, undo)
+        # Drafts go into free slots; what looks at every single token cannot have them.
+        if revival is None and not (eviction is not None and eviction.observes):
+            drafter = session.new_drafter(decoder.ids(ids), generation, generator)
         yield QuestionRead(question, len(ids), time.perf_counter() - asked)
         while True:
             logits = decoder.logits(out.hidden_states[:, -1])
-            token = int(sample(logits, temperature=generation.temperature, top_p=generation.top_p, generator=generator))
+            if drafter is None:
+                token = int(
+                    sample(logits, temperature=generation.temperature, top_p=generation.top_p, generator=generator)
+                )
+            else:
+                token = drafter.sample(logits)
             if not written:
                 decode_began = time.perf_counter()
                 ttft = decode_began - began
@@ -107,6 +117,9 @@ def answer(
                     if brought is not None:
                         yield brought
                 swap_seconds += time.perf_counter() - looked
+                continue
+            if drafter is not None and (ahead := drafter.forward(token)) is not None:
+                out = ahead
                 continue
             if pot.num_free == 0 and eviction is not None:
                 eviction.make_room()
@@ -134,6 +147,9 @@ def answer(
     finally:
         decode_seconds = time.perf_counter() - decode_began - swap_seconds - sources_seconds
         undo.rewind()
+        if drafter is not None:
+            drafter.end()
+    drafts = DraftCount() if drafter is None else drafter.count
     account = None if reading is None else reading.account()
     if account is not None:
         yield account
@@ -155,6 +171,11 @@ def answer(
         num_remembered=prompt.num_remembered,
         num_forgotten=prompt.num_forgotten,
         is_shortened=prompt.is_shortened,
+        num_drafted=drafts.num_drafted,
+        num_accepted=drafts.num_accepted,
+        num_rounds=drafts.num_rounds,
+        num_read_again=drafts.num_read_again,
+        fell_back=drafts.fell_back,
     )
 
 

@@ -279,7 +279,10 @@ class SpecConfig:
         adaptive_keep: (low, high) bounds of a share that follows the scores of each stretch; None: `keep` exactly.
         model: the speculator, named as a model; empty: the main model's own first `layers`.
         layers: of the main model, where those are the speculator; 0: a quarter of them.
-        num_lookahead: tokens that the speculator adds to the prompt and whose attention counts, too.
+        score_layers: last layers of the speculator whose attention counts; 0: all of a model of its own, as in the
+            paper, and the upper half of the main model's first layers, whose lower ones look at neighbours.
+        num_lookahead: tokens that the speculator adds to the prompt and whose attention counts, too. None by default:
+            what a model's first layers decode is no answer, and was measured to mislead.
         pool_size: neighbouring tokens whose scores are averaged before; odd, 1: none.
         chunk_size: tokens that are chosen or skipped together; with 1, and `pool_size` 1, scores are raw.
         novelty: where the novelty of a token behind a skipped one comes from: nowhere (`known`: the main model's loss
@@ -293,9 +296,10 @@ class SpecConfig:
     adaptive_keep: tuple[float, float] | None = None
     model: str = ""
     layers: int = 0
-    num_lookahead: int = 8
-    pool_size: int = 13
-    chunk_size: int = 32
+    score_layers: int = 0
+    num_lookahead: int = 0
+    pool_size: int = 5
+    chunk_size: int = 16
     novelty: SpecNoveltyName = "known"
     num_draft: int = 0
     falls_back: bool = True
@@ -308,6 +312,7 @@ class SpecConfig:
             low, high = self.adaptive_keep
             _require(0.0 < low <= high <= 1.0, f"--spec-adaptive is {low},{high}", "Give two rising shares, at most 1.")
         _require(self.layers >= 0, f"--speculator-layers is {self.layers}", "Give a number of layers, or 0.")
+        _require(self.score_layers >= 0, f"--spec-score-layers is {self.score_layers}", "Give 0 or more layers.")
         _require(self.num_lookahead >= 0, f"--spec-look-ahead is {self.num_lookahead}", "Give 0 or more tokens.")
         _require(
             self.pool_size >= 1 and self.pool_size % 2 == 1,

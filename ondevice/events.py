@@ -255,7 +255,9 @@ class AnswerFinished:
     `sources` are passages that its first `num_sourced` tokens looked at: all of them, or those that fit into the
     reserve once more. Finding them took `sources_seconds`. `num_remembered` earlier questions with their answers
     stood before this question; `num_forgotten` more did not fit. Of the oldest only the beginning of the answer was
-    there if `is_shortened`.
+    there if `is_shortened`. `num_drafted` tokens were drafted by the speculator for `num_rounds` passes of the model,
+    and `num_accepted` of them stand in the answer; `num_read_again` tokens were read a second time, one by one, to tell
+    near ties apart. `fell_back`: drafts did not pay, and it went on without.
     """
 
     question: str
@@ -275,6 +277,16 @@ class AnswerFinished:
     num_remembered: int = 0
     num_forgotten: int = 0
     is_shortened: bool = False
+    num_drafted: int = 0
+    num_accepted: int = 0
+    num_rounds: int = 0
+    num_read_again: int = 0
+    fell_back: bool = False
+
+    @property
+    def acceptance(self) -> float | None:
+        """Of the drafted tokens, those accepted; None where nothing was drafted."""
+        return self.num_accepted / self.num_drafted if self.num_drafted else None
 
 
 Event = (

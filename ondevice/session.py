@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from ondevice.answer import answer
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
+from ondevice.drafting import Drafter
 from ondevice.errors import ConfigError, EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, TextTokenized
 from ondevice.history import Prompt, Turn, with_history
@@ -253,6 +256,25 @@ class Session:
             return None
         rules = rules_of(art, calibrated(self.loaded.fingerprint, art, self.config.pot), len(self.decoder.parts.layers))
         return RunTimeTermination(self.used_pot(), art, rules)
+
+    def new_drafter(self, ids: Tensor, generation: GenerationConfig, generator: torch.Generator) -> Drafter | None:
+        """Who drafts an answer to the question (1, n) that the pot has just read, where the settings ask for drafts.
+
+        Raises:
+            PassStopped: the answer is stopped.
+        """
+        if self.skimmer is None or not self.config.spec.num_draft:
+            return None
+        speculator = self.skimmer.speculator
+        drafter = Drafter(
+            self.decoder, self.used_pot(), speculator, self.config.spec, generation, generator, self.is_stopping
+        )
+        try:
+            drafter.begin(ids)
+        except BaseException:
+            drafter.end()
+            raise
+        return drafter
 
     # -- accounts --------------------------------------------------------------------------------
 

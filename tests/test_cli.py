@@ -330,7 +330,7 @@ def flags(*path: str) -> set[str]:
     "path",
     [
         *[("app",), ("ask",), ("calibrate",)],
-        *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve")],
+        *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve", "specprefill")],
         *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "art")],
     ],
 )
@@ -351,15 +351,15 @@ def test_every_option_reaches_its_setting() -> None:
         slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
         host_folder="tiers", bring_back=512, gamma=0.5, look_every=8, read_on=False,
         art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_relative=False, art_order="recency", art_block=64,
-        spec_keep=0.5, spec_adaptive="0.1,0.4", speculator="s", speculator_layers=3, spec_look_ahead=4, spec_pool=5,
-        spec_chunk=16, spec_novelty="rarity", spec_restore=128, draft=3, always_draft=True,
+        spec_keep=0.5, spec_adaptive="0.1,0.4", speculator="s", speculator_layers=3, spec_look_ahead=4, spec_pool=7,
+        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", spec_restore=128, draft=3, always_draft=True,
     )  # fmt: skip
     pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100, "h2o", "on-read")
     generation = GenerationConfig(9, 0.5, 0.9, False)
     slim = SlimConfig("3:50%", rarity=0.25, novelty="rarity")
     tier = TierConfig(1_500_000_000, "stored", "tiers", 512, gamma=0.5, every=8, reads_on=False)
     art = ArtConfig(True, 0.5, 0.25, 3, False, "recency", 64)
-    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 4, 5, 16, "rarity", 3, False, 128)
+    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity", 3, False, 128)
     expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, art, spec, generation)
     assert options.config(AnswerOptions(9, 0.5, 0.9, False).config()) == expected
 

@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "answer",
         "chunk_times",
+        "drafting",
         "history",
         "passages",
         "reading",

@@ -79,13 +79,15 @@ def test_the_head_maximum_equals_the_reference(num_heads, num_kv_heads, num_quer
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
-def test_scores_are_the_attention_of_the_last_prompt_token_and_of_those_decoded_from_there(family, key_rotation):
+@pytest.mark.parametrize(("key_rotation", "score_layers"), [("stored", 3), ("half-cache", 2), ("on-read", 0)])
+def test_scores_are_the_attention_of_the_last_prompt_token_and_of_those_decoded_from_there(
+    family, key_rotation, score_layers
+):
     """Against transformers' own attention weights over the whole text, prompt and look-ahead."""
     model = tiny_model(family)
     ids = torch.randint(0, 256, (1, 60), generator=torch.Generator().manual_seed(3))
     prompt = torch.randint(0, 256, (1, 7), generator=torch.Generator().manual_seed(4))
-    config = SpecConfig(keep=0.5, num_lookahead=3)
+    config = SpecConfig(keep=0.5, score_layers=score_layers, num_lookahead=3)
     pot = PotConfig(**POT | {"key_rotation": key_rotation})
     speculator = Speculator(
         Decoder(model), pot, config, prompt=prompt, prefix=(), eos_ids=frozenset(), seed=0
@@ -96,7 +98,7 @@ def test_scores_are_the_attention_of_the_last_prompt_token_and_of_those_decoded_
     for _ in range(3):
         text = torch.cat((text, model(text).logits[:, -1].argmax(-1, keepdim=True)), dim=1)
     weights = torch.stack(model(text, output_attentions=True).attentions)  # (layers, 1, heads, n, n)
-    expected = weights[:, 0, :, -4:, :60].amax(dim=(0, 1)).mean(dim=0)
+    expected = weights[-(score_layers or 2) :, 0, :, -4:, :60].amax(dim=(0, 1)).mean(dim=0)
     torch.testing.assert_close(importance(stretch.maxima), expected, atol=1e-5, rtol=1e-4)
     assert speculator.opened_pot().num_cached == [60] * 3, "prompt and look-ahead left"
 

@@ -154,7 +154,6 @@ def specprefill(
 ) -> None:
     """What SpecPrefill loses at several shares: passkey and recall, in three variants, beside truncation."""
     with told(as_json), ProgressDisplay(err()) as display:
-        from ondevice.contender import spec_variant
         from ondevice.evaluation.passkey import plan
         from ondevice.evaluation.specprefill import rows_of, run_passkeys, run_recalls, summary_of
 
@@ -168,8 +167,7 @@ def specprefill(
             points.append(point)
             out().print(f"{point.contender}, {point.keep} %: {point.task} {point.value:.2f}", soft_wrap=True)
         rows = rows_of(points)
-        summary = summary_of(rows, f"SpecPrefill {spec_variant(engine.config.spec)}")
-        finish(replace(result, rows=rows, summary=summary), out_file, as_json)
+        finish(replace(result, rows=rows, summary=summary_of(rows)), out_file, as_json)
 
 
 def calibrate(

@@ -166,6 +166,9 @@ class PotOptions:
     speculator_layers: Annotated[
         int, _option("Speculator", "First layers that are the speculator.", show_default="a quarter of them")
     ] = _SPEC.layers
+    spec_score_layers: Annotated[
+        int, _option("Speculator", "Its last layers, whose attention counts; 0: all, or the upper half of own ones.")
+    ] = _SPEC.score_layers
     spec_look_ahead: Annotated[int, _option("Speculator", "Tokens that it decodes to see what they look at.")] = (
         _SPEC.num_lookahead
     )
@@ -220,6 +223,7 @@ class PotOptions:
                 adaptive_keep=_shares(self.spec_adaptive),
                 model=self.speculator,
                 layers=self.speculator_layers,
+                score_layers=self.spec_score_layers,
                 num_lookahead=self.spec_look_ahead,
                 pool_size=self.spec_pool,
                 chunk_size=self.spec_chunk,

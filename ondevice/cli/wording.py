@@ -51,6 +51,9 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
         parts.append(f"{held:,} tokens in the host tier, {size}{hidden}")
     if answer.share_read < 1:
         parts.append(f"{answer.share_read:.0%} of the pot read for a token")
+    if answer.num_drafted:
+        ended = ", then none: they did not pay" if answer.fell_back else ""
+        parts.append(f"{answer.num_accepted:,} of {answer.num_drafted:,} drafted tokens accepted{ended}")
     parts.append(f"peak memory {megabytes(peak_rss_bytes())}")
     parts.append(f"first token {answer.ttft_seconds:.2f} s")
     if telemetry.decode_tokens_per_second:

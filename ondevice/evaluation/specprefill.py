@@ -26,6 +26,7 @@ from ondevice.session import Session
 from ondevice.skimming import Skimmer
 
 FULL, TRUNCATION = "full KV", "truncation"
+LOOK_AHEAD = 8  # of the paper's variant "full LAH"
 _NEW_TOKENS = 10  # of an answer to the passkey question
 
 
@@ -43,11 +44,11 @@ class Point:
 
 
 def variants(spec: SpecConfig) -> tuple[SpecConfig, ...]:
-    """Raw scores, full without look-ahead, full with the look-ahead of `spec` (section 4.3)."""
+    """Raw scores, full without look-ahead, full with it: that of `spec`, or the paper's (section 4.3)."""
     return (
         replace(spec, num_lookahead=0, pool_size=1, chunk_size=1),
         replace(spec, num_lookahead=0),
-        spec,
+        replace(spec, num_lookahead=spec.num_lookahead or LOOK_AHEAD),
     )
 
 
@@ -106,18 +107,19 @@ def rows_of(points: Sequence[Point]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def summary_of(rows: Sequence[Row], contender: str) -> dict[str, float]:
-    """Accuracy of the full variant and of truncation at every share, and the loss likewise."""
+def summary_of(rows: Sequence[Row]) -> dict[str, float]:
+    """Accuracy and loss at every share: `accuracy_keep_30` of the full variant, `accuracy_lah_keep_30` with look-ahead,
+    `accuracy_raw_keep_30`, `accuracy_truncation_keep_30`, and `accuracy_full_kv`; losses likewise."""
     names = {"accuracy": "accuracy", "loss": "recall_loss"}
     summary = {}
     for one in rows:
         name, keep = names[one.metric], one.case["keep %"]
-        if one.contender == contender:
-            summary[f"{name}_keep_{keep}"] = one.p50
-        elif one.contender == TRUNCATION:
-            summary[f"{name}_truncation_{keep}"] = one.p50
-        elif one.contender == FULL:
+        variant = one.contender.removeprefix("SpecPrefill ")
+        if one.contender == FULL:
             summary[f"{name}_full_kv"] = one.p50
+        else:
+            kind = "" if variant == "full" else "lah_" if variant.startswith("full LAH") else f"{variant}_"
+            summary[f"{name}_{kind}keep_{keep}"] = one.p50
     return summary
 
 
@@ -156,7 +158,7 @@ def _readings(
     """Sessions with a speculator that knows the question, as in `_plain`."""
     spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None)
     config = specprefill_config(replace(engine.config, spec=spec), question)
-    stretch = _score(engine, config, document)
+    stretch = _score(engine, replace(config, spec=variants(spec)[-1]), document)
     for keep in keeps:
         for variant in variants(spec):
             session = engine.session(replace(config, spec=replace(variant, keep=keep / 100)))

@@ -88,6 +88,9 @@ class Speculator:
         self._policy = make_policy(pot_config, seed)
         self._novelty = Novelty(decoder.token_loss)
         self._words = WordCounts(decoder.parts.vocab_size)
+        num_layers = len(decoder.parts.layers)
+        usual = num_layers if config.model else -(-num_layers // 2)
+        self._num_scoring = min(config.score_layers or usual, num_layers)
         self._mass: list[Tensor] = []  # of the prompt, as the pot is now; empty: not asked since something came
 
     # -- reading ---------------------------------------------------------------------------------
@@ -259,6 +262,8 @@ class Speculator:
         pot, parts, count = self.opened_pot(), self.decoder.parts, queries[0].shape[2]
         maxima = torch.zeros(count, pot.num_cached[0], device=self.decoder.device)
         for index, (query, layer) in enumerate(zip(queries, parts.layers, strict=True)):
+            if index < len(parts.layers) - self._num_scoring:
+                continue
             used, end = pot.num_cached[index], pot.next_position[index]
             at = torch.arange(end - count, end, dtype=torch.int32, device=query.device)
             slots = pot.positions[index, :, :, :used]
