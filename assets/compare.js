@@ -1,5 +1,83 @@
-// The tab compare.
+// The comparison: one column for each way of reading, and its export. Answers are written with textContent only.
 (() => {
   "use strict";
-  window.ondevice.compare = () => {};
+  const od = window.ondevice;
+
+  od.compare_head = () => {}; // a heading; nothing in it changes
+
+  /** Hand a text to the browser as a file; nothing is sent anywhere. */
+  const download = (name, type, text) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+
+  const newColumn = () => {
+    const column = od.textElement("article", "", "od-column");
+    const bar = od.textElement("div", "", "od-track");
+    bar.setAttribute("role", "progressbar");
+    bar.setAttribute("aria-valuemin", "0");
+    bar.append(od.textElement("div", "", "od-thumb"));
+    column.append(od.textElement("h3", ""), od.textElement("p", "", "od-differs"),
+      od.textElement("p", "", "od-column-stage"), bar, od.textElement("p", "", "od-reason"),
+      od.textElement("p", "", "od-problem"), od.textElement("p", "", "od-answer"), od.textElement("dl", ""),
+      od.textElement("p", "", "od-column-ledger"));
+    return column;
+  };
+
+  const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+
+  const fill = (column, value) => {
+    const find = (selector) => column.querySelector(selector);
+    column.dataset.stage = value.stage;
+    set(find("h3"), value.label);
+    set(find(".od-differs"), [value.differs, value.settings].filter(Boolean).join(" "));
+    set(find(".od-column-stage"), value.stage_text);
+    const bar = find(".od-track");
+    bar.setAttribute("aria-label", `${value.label}: tokens read`);
+    bar.setAttribute("aria-valuemax", value.total);
+    bar.setAttribute("aria-valuenow", Math.min(value.done, value.total));
+    bar.firstChild.style.width = `${Math.min((100 * value.done) / value.total, 100)}%`;
+    for (const [selector, text] of [[".od-reason", value.warning], [".od-problem", value.problem],
+      [".od-answer", value.answer], [".od-column-ledger", value.ledger]]) {
+      set(find(selector), text);
+      find(selector).hidden = !text;
+    }
+    const facts = find("dl");
+    while (facts.children.length > 2 * value.facts.length) facts.lastChild.remove();
+    value.facts.forEach(([name, text, varies], i) => {
+      if (!facts.children[2 * i]) facts.append(od.textElement("dt", ""), od.textElement("dd", ""));
+      set(facts.children[2 * i], name);
+      set(facts.children[2 * i + 1], text);
+      facts.children[2 * i + 1].toggleAttribute("data-varies", varies);
+    });
+  };
+
+  od.compare = (element, props, watch) => {
+    const list = element.querySelector(".od-columns"), exports = element.querySelector(".od-exports");
+    let files = null;
+    const save = (button, name, type, key) => element.querySelector(button)
+      .addEventListener("click", () => files && download(name, type, files[key]));
+    save(".od-save-markdown", "comparison.md", "text/markdown", "markdown");
+    save(".od-save-json", "comparison.json", "application/json", "json");
+    od.follow(props, watch, (value) => {
+      files = value?.export ?? null;
+      exports.hidden = !files;
+      set(element.querySelector(".od-subject"), value?.subject ?? "");
+      set(element.querySelector(".od-same"), value?.same ?? "");
+      set(element.querySelector(".od-compare-status"), value?.status ?? "");
+      const problem = element.querySelector(".od-compare-problem");
+      problem.hidden = !value?.problem;
+      set(problem, value?.problem ?? "");
+      const columns = value?.columns ?? [];
+      while (list.children.length > columns.length) list.lastChild.remove();
+      columns.forEach((column, i) => {
+        if (!list.children[i]) list.append(newColumn());
+        fill(list.children[i], column);
+      });
+      list.setAttribute("aria-busy", String(Boolean(value?.is_busy)));
+    });
+  };
 })();

@@ -103,9 +103,18 @@ TEMPLATES = {
         '<div class="od-answers"></div><p class="od-told" role="status" aria-live="polite"></p></section>'
     ),
     "download": "<div hidden></div>",
+    "compare_head": (
+        '<section class="od-compare"><h2>Compare</h2><p class="od-explain">One document and one question, read and '
+        "answered in several ways, side by side. Each way has a pot of its own, which is freed before the next one "
+        "begins.</p></section>"
+    ),
     "compare": (
-        '<section class="od-panel"><h2>Compare</h2>'
-        '<p class="od-explain">One document and one question under several settings, side by side.</p></section>'
+        '<section class="od-compare"><p class="od-subject"></p>'
+        '<p class="od-problem od-compare-problem" role="alert" hidden></p>'
+        '<p class="od-compare-status" role="status" aria-live="polite"></p><div class="od-columns"></div>'
+        '<p class="od-same"></p><div class="od-exports" hidden>'
+        '<button type="button" class="od-button od-save-markdown">Save as Markdown</button>'
+        '<button type="button" class="od-button od-save-json">Save as JSON</button></div></section>'
     ),
     "library": (
         '<section class="od-library"><h2 tabindex="-1">Library</h2>'

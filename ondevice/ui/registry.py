@@ -39,8 +39,8 @@ class Registry:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def promised_bytes(self, beside: Workspace) -> int:
-        """Memory that the pots of all other open documents have been promised and not used yet."""
+    def promised_bytes(self, beside: Workspace | None) -> int:
+        """Memory that the pots of all open documents, `beside` this one, have been promised and not used yet."""
         with self._lock:
             workspaces = [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
         return sum(workspace.untouched_bytes for workspace in workspaces if workspace is not beside)

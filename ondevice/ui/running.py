@@ -15,6 +15,7 @@ import torch
 from ondevice.engine import Engine
 from ondevice.errors import OndeviceError
 from ondevice.ui import render, words
+from ondevice.ui.compare_render import compare_controls, comparison_payload
 from ondevice.ui.documents_list import documents_list
 from ondevice.ui.registry import Registry
 from ondevice.ui.render import Patch
@@ -52,6 +53,8 @@ class Runner:
         return {
             **render.everything(visitor.current),
             **self.documents(visitor),
+            **compare_controls(visitor),
+            "compare": comparison_payload(visitor),
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.
             "follow": render.following(not visitor.is_idle),

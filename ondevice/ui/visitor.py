@@ -9,6 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from ondevice.errors import DocumentError
+from ondevice.ui.comparison import Comparison
 from ondevice.ui.workspace import Workspace
 
 MAX_DOCUMENTS = 8
@@ -22,12 +23,14 @@ class Visitor:
         id: random; whoever knows it may use all of this.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is looked at.
+        comparison: the last comparison that was made, or the one that runs.
         last_used: for the registry, seconds.
     """
 
     id: str
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
+    comparison: Comparison = field(default_factory=Comparison)
     last_used: float = 0.0
 
     def __post_init__(self) -> None:
@@ -36,7 +39,7 @@ class Visitor:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, and nothing is in line."""
-        return all(workspace.idle.is_set() for workspace in self.workspaces)
+        return self.comparison.idle.is_set() and all(workspace.idle.is_set() for workspace in self.workspaces)
 
     @property
     def documents(self) -> list[Workspace]:
@@ -76,6 +79,7 @@ class Visitor:
         """Stop everything, and wait until it has ended."""
         for workspace in self.workspaces:
             workspace.request_stop()
+        self.comparison.halt()
         for workspace in self.workspaces:
             workspace.halt()
 

@@ -16,6 +16,7 @@ import gradio as gr
 
 from ondevice.ui import settings
 from ondevice.ui.actions import Actions
+from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.detached import detached
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
@@ -27,7 +28,7 @@ DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
 QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
 
 
-def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActions) -> None:
+def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActions, compare: CompareActions) -> None:
     """Connect the components of the screen with the actions."""
     parts = screen.parts
     session_id, question, password = parts["session_id"], parts["question"], parts["password"]
@@ -68,6 +69,25 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
     parts["chat"].example_select(_example_text, None, question, **_small())
     _wire_settings(screen)
     _wire_library(demo, parts, library)
+    _wire_compare(screen, compare)
+
+
+def _wire_compare(screen: Screen, compare: CompareActions) -> None:
+    parts, session_id = screen.parts, screen.parts["session_id"]
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+
+    def run(visitor_id: str, question: str, keys: list[str], *values: Any) -> Iterator[Patch]:
+        return compare.run(visitor_id, question, keys, Form(*values))
+
+    chosen = [session_id, parts["compare_question"], parts["compare_choices"], *screen.form]
+    gr.on(
+        [parts["compare_run"].click, parts["compare_question"].submit],
+        _streaming(parts)(run),
+        chosen,
+        **common,
+        **ENGINE_LANE,
+    )
+    parts["compare_stop"].click(_single(parts)(compare.stop), session_id, **common, **QUICK_LANE)
 
 
 def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryActions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,3 +162,35 @@ def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     assert page.locator(".od-nothing").is_visible()
     page.get_by_role("tab", name="Read & ask").click()
     visit.until(lambda: "Save to library" in visit.text("#od-save"), "what is open is not saved any more")
+
+
+def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.get_by_role("tab", name="Compare").click()
+    page.fill("#od-compare-question textarea", "How many steps?")
+    page.click("#od-compare-run")
+    columns = page.locator(".od-column")
+    visit.until(lambda: columns.count() == 2, "there is a column for each")
+    bar = columns.first.get_by_role("progressbar")
+    visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "its progress is shown")
+    reload(visit)
+    page.get_by_role("tab", name="Compare").click()
+    visit.until(lambda: page.locator(".od-column[data-stage=done]").count() == 2, "it goes on after a reload")
+    assert "11,178 of 11,178 tokens" in columns.first.inner_text()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as JSON").click()
+    assert saved.value.suggested_filename == "comparison.json"
+    record = json.loads(Path(saved.value.path()).read_text(encoding="utf-8"))
+    assert [column["name"] for column in record["columns"]] == ["InfiniPot", "Truncation"]
+
+
+def test_a_comparison_is_stopped(visit: Visit, slow: None) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.get_by_role("tab", name="Compare").click()
+    page.click("#od-compare-run")
+    page.locator(".od-column[data-stage=reading]").wait_for()
+    page.click("#od-compare-stop")
+    visit.until(lambda: page.locator(".od-column[data-stage=stopped]").count() == 2, "both have ended")
+    assert page.is_visible("#od-compare-run")

@@ -1,0 +1,137 @@
+"""What the buttons of the comparison do: one way of reading after the other, each in line for the model by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from ondevice.config import EngineConfig
+from ondevice.documents import Document
+from ondevice.engine import Engine
+from ondevice.events import AnswerFinished, Event
+from ondevice.ui.compare_render import compare_controls, comparison_payload
+from ondevice.ui.comparison import Column, Stage
+from ondevice.ui.contenders import contender
+from ondevice.ui.render import Patch
+from ondevice.ui.room import free_device_memory, require_room
+from ondevice.ui.running import Runner, problem_text
+from ondevice.ui.settings import Form
+from ondevice.ui.throttle import Throttle
+from ondevice.ui.visitor import Visitor
+
+_POLL_SECONDS = 0.1
+
+
+class CompareActions:
+    """The actions of the comparison.
+
+    Args:
+        runner: who knows the visitors and the engine.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._engine: Engine = runner.engine
+
+    def run(self, visitor_id: object, question: str, keys: list[str], form: Form) -> Iterator[Patch]:
+        """Read the document that is looked at in each of the chosen ways, and ask each the question."""
+        visitor = self._runner.visitor(visitor_id)
+        comparison, document, layout = visitor.comparison, visitor.current.document, visitor.current.layout
+        chosen = [one for one in map(contender, keys or []) if one is not None]
+        if not comparison.claim():
+            return
+        try:
+            comparison.columns = [Column(one) for one in chosen]
+            comparison.problem = ""
+            if document is None or layout is None:
+                comparison.problem = "There is no document. Choose one under “Read & ask” first."
+            elif not question.strip():
+                comparison.problem = "The question is empty. Type one."
+            elif not chosen:
+                comparison.problem = "Nothing is chosen. Tick at least one way of reading."
+            else:
+                comparison.document, comparison.unit = document.name, document.unit
+                comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
+                yield self._shown(visitor)
+                base = form.engine_config(self._engine.config)
+                for column in comparison.columns:
+                    yield from self._in_turn(visitor, column, document, base)
+        except Exception as error:  # of the settings that all columns share
+            comparison.problem = problem_text(error, "compare")
+        finally:
+            comparison.release()
+            for column in comparison.columns:
+                if column.stage in (Stage.WAITING, Stage.READING, Stage.ANSWERING):
+                    column.stage = Stage.STOPPED
+        yield self._runner.page(visitor)
+
+    def stop(self, visitor_id: object) -> Patch:
+        """End the comparison; what is complete stays."""
+        visitor = self._runner.visitor(visitor_id)
+        visitor.comparison.halt()
+        return self._runner.page(visitor)
+
+    def _shown(self, visitor: Visitor) -> Patch:
+        return {"compare": comparison_payload(visitor), **compare_controls(visitor)}
+
+    def _in_turn(self, visitor: Visitor, column: Column, document: Document, base: EngineConfig) -> Iterator[Patch]:
+        comparison = visitor.comparison
+        with self._engine.lane.ticket() as ticket:
+            while not ticket.wait(_POLL_SECONDS):
+                if comparison.stop.is_set():
+                    return
+            if comparison.stop.is_set():
+                return
+            try:
+                yield from self._read_and_ask(visitor, column, document, base)
+                column.stage = Stage.DONE if not comparison.stop.is_set() else Stage.STOPPED
+            except Exception as error:
+                column.stage, column.problem = Stage.FAILED, problem_text(error, "compare")
+            finally:
+                comparison.session = None  # its pot goes before the next one comes
+                free_device_memory()
+        yield {"compare": comparison_payload(visitor)}
+
+    def _read_and_ask(
+        self, visitor: Visitor, column: Column, document: Document, base: EngineConfig
+    ) -> Iterator[Patch]:
+        comparison = visitor.comparison
+        column.config = config = column.contender.change(base)
+        column.warning = _warning(config, comparison.num_tokens, self._engine.loaded.max_positions)
+        promised = self._runner.registry.promised_bytes(None)
+        require_room(self._engine, config, comparison.num_tokens, promised_bytes=promised)
+        comparison.session = session = self._engine.session(config)
+        column.stage = Stage.READING
+        yield from self._follow(visitor, column, session.read(document))
+        column.pot_bytes = _memory(session)
+        if not comparison.stop.is_set():
+            column.stage = Stage.ANSWERING
+            yield from self._follow(visitor, column, session.ask(comparison.question, config.generation))
+
+    def _follow(self, visitor: Visitor, column: Column, events: Iterator[Event]) -> Iterator[Patch]:
+        throttle = Throttle()
+        with closing(events):  # type: ignore[type-var]
+            for event in events:
+                column.telemetry.apply(event)
+                if isinstance(event, AnswerFinished):
+                    column.finished = event
+                if throttle.allows():
+                    yield {"compare": comparison_payload(visitor)}
+                if visitor.comparison.stop.is_set():
+                    return
+
+
+def _memory(session: Any) -> int:
+    outside = session.outside.nbytes if session.outside is not None else 0
+    return session.used_pot().nbytes + outside
+
+
+def _warning(config: EngineConfig, num_tokens: int, max_positions: int) -> str:
+    needed = num_tokens + config.pot.reserve
+    if config.pot.policy != "full" or needed <= max_positions:
+        return ""
+    return (
+        f"The model was trained for {max_positions:,} tokens at once and gets {needed:,}: "
+        "answers beyond its window are not reliable."
+    )

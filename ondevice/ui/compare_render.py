@@ -1,0 +1,173 @@
+"""A comparison as the screen shows it, and as it leaves the program: as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gradio as gr
+
+from ondevice.ui import settings, words
+from ondevice.ui.comparison import Column, Comparison, Stage
+from ondevice.ui.visitor import Visitor
+
+_STAGES = {
+    Stage.WAITING: "In line",
+    Stage.READING: "Reading",
+    Stage.ANSWERING: "Answering",
+    Stage.DONE: "Done",
+    Stage.FAILED: "Could not be done",
+    Stage.STOPPED: "Stopped",
+}
+_SAME = "The same document, question, longest answer, temperature and seed for all; one after the other."
+_NO_TEXT = "(The model ended its answer without a word.)"
+
+
+def compare_controls(visitor: Visitor) -> dict[str, Any]:
+    """Which buttons and fields of the comparison can be used."""
+    is_busy = not visitor.comparison.idle.is_set()
+    return {
+        "compare_choices": gr.update(interactive=not is_busy),
+        "compare_question": gr.update(interactive=not is_busy),
+        "compare_run": gr.update(visible=not is_busy, interactive=visitor.current.document is not None),
+        "compare_stop": gr.update(visible=is_busy),
+    }
+
+
+def comparison_payload(visitor: Visitor) -> dict[str, Any]:
+    """What the panel draws."""
+    comparison, document = visitor.comparison, visitor.current.document
+    is_busy = not comparison.idle.is_set()
+    subject = "Choose a document under “Read & ask” first."
+    if comparison.columns and comparison.document:
+        tokens = words.count(comparison.num_tokens)
+        subject = f"{comparison.document}, {tokens} tokens. Question: {comparison.question}"
+    elif document is not None:
+        subject = f"Document: {document.name}"
+    is_complete = bool(comparison.columns) and not is_busy and any(column.finished for column in comparison.columns)
+    return {
+        "subject": subject,
+        "same": _SAME if comparison.columns else "",
+        "problem": comparison.problem,
+        "status": _status(comparison) if comparison.columns and not comparison.problem else "",
+        "is_busy": is_busy,
+        "columns": [_column(column, comparison) for column in comparison.columns] if not comparison.problem else [],
+        "export": {"json": to_json(comparison), "markdown": to_markdown(comparison)} if is_complete else None,
+    }
+
+
+def _status(comparison: Comparison) -> str:
+    """Changes seldom: it is read out loud."""
+    done = sum(column.stage in (Stage.DONE, Stage.FAILED) for column in comparison.columns)
+    at_work = [c.contender.label for c in comparison.columns if c.stage in (Stage.READING, Stage.ANSWERING)]
+    text = f"{done} of {words.plural(len(comparison.columns), 'way')} done."
+    if at_work:
+        return f"{text} Now: {at_work[0]}."
+    return text if not comparison.idle.is_set() or done == len(comparison.columns) else f"{text} Stopped."
+
+
+def _column(column: Column, comparison: Comparison) -> dict[str, Any]:
+    telemetry = column.telemetry
+    return {
+        "key": column.contender.key,
+        "label": column.contender.label,
+        "differs": column.contender.differs,
+        "settings": settings.in_words(column.config) if column.config is not None else "",
+        "stage": column.stage.value,
+        "stage_text": _STAGES[column.stage],
+        "done": telemetry.num_read + _skipped(column),
+        "total": max(comparison.num_tokens, 1),
+        "answer": telemetry.answer or (_NO_TEXT if column.finished is not None else ""),
+        "warning": column.warning,
+        "problem": column.problem,
+        "facts": _facts(column),
+        "ledger": _ledger(column),
+    }
+
+
+def _skipped(column: Column) -> int:
+    ledger = column.telemetry.ledger
+    return ledger.tokens_skipped if ledger is not None else 0
+
+
+def _facts(column: Column) -> list[list[Any]]:
+    """Name, text, and whether it differs from run to run."""
+    telemetry, finished = column.telemetry, column.finished
+    facts: list[list[Any]] = []
+    if telemetry.num_read:
+        facts.append(["Time to read", words.duration(telemetry.ingest_seconds), True])
+        facts.append(["Reading", words.rate(telemetry.num_read / max(telemetry.ingest_seconds, 1e-9)), True])
+    if finished is not None:
+        facts.append(["First word after", words.duration(finished.ttft_seconds), True])
+        speed = telemetry.decode_tokens_per_second
+        facts.append(["Answering", words.rate(speed) if speed else "one token", True])
+    if column.pot_bytes:
+        facts.append(["Memory of the pot", words.size(column.pot_bytes), False])
+    if finished is not None:
+        facts.append(["Blocks of the pot read", words.share(finished.share_read, 1.0), False])
+    return facts
+
+
+def _ledger(column: Column) -> str:
+    if column.finished is None:
+        return ""
+    return words.ledger_line(column.finished.ledger, column.pot_bytes, ttft_seconds=0, tokens_per_second=0)
+
+
+def to_json(comparison: Comparison) -> str:
+    """The whole comparison as a JSON document."""
+    return json.dumps(
+        {
+            "document": comparison.document,
+            "tokens": comparison.num_tokens,
+            "question": comparison.question,
+            "columns": [_record(column) for column in comparison.columns],
+        },
+        ensure_ascii=False,
+        indent=1,
+    )
+
+
+def _record(column: Column) -> dict[str, Any]:
+    telemetry, finished = column.telemetry, column.finished
+    return {
+        "name": column.contender.label,
+        "stage": column.stage.value,
+        "problem": column.problem,
+        "warning": column.warning,
+        "config": column.config.to_dict() if column.config is not None else None,
+        "answer": finished.text if finished is not None else telemetry.answer,
+        "stop_reason": finished.stop_reason if finished is not None else "",
+        "ledger": finished.ledger.to_dict() if finished is not None else None,
+        "read_seconds": round(telemetry.ingest_seconds, 4),
+        "ttft_seconds": round(finished.ttft_seconds, 4) if finished is not None else None,
+        "decode_tokens_per_second": round(telemetry.decode_tokens_per_second, 2),
+        "pot_bytes": column.pot_bytes,
+        "share_read": finished.share_read if finished is not None else None,
+    }
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """The whole comparison as a text to keep or to send."""
+    lines = [f"# {_line(comparison.document)}", "", f"Question: {_line(comparison.question)}", "", _SAME, ""]
+    names = list(dict.fromkeys(fact[0] for column in comparison.columns for fact in _facts(column)))
+    rows = [["", *names]]
+    for column in comparison.columns:
+        facts = {fact[0]: fact[1] for fact in _facts(column)}
+        rows.append([column.contender.label, *(facts.get(name, "") for name in names)])
+    rule = ["---"] * len(rows[0])
+    lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
+    for column in comparison.columns:
+        lines += ["", f"## {column.contender.label}", "", column.contender.differs, ""]
+        if column.config is not None:
+            lines += [f"Settings: {settings.in_words(column.config)}", ""]
+        lines += [f"**{text}**\n" for text in (column.warning, column.problem) if text]
+        answer = column.telemetry.answer or _STAGES[column.stage]
+        lines += [f"> {line}" for line in answer.splitlines() or [""]]
+        if _ledger(column):
+            lines += ["", _ledger(column)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,116 @@
+"""Comparisons: fair and one at a time, complete in their numbers, and a column that fails stops no other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondevice.ui.compare_actions import CompareActions
+from ondevice.ui.compare_render import to_markdown
+from ondevice.ui.comparison import Stage
+from ondevice.ui.contenders import CONTENDERS, DEFAULT_KEYS
+from ondevice.ui.running import Runner
+from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, ENGINE)
+
+
+def compare(desk: Desk, keys: list[str], question: str = "When?") -> dict[str, Any]:
+    steps = CompareActions(Runner(ENGINE, desk.registry)).run(desk.id, question, keys, desk.form)
+    return screen_after(steps)["compare"]
+
+
+def test_two_ways_side_by_side(desk: Desk) -> None:
+    shown = compare(desk, list(DEFAULT_KEYS))
+    pot, cut = shown["columns"]
+    assert (pot["label"], cut["label"]) == ("InfiniPot", "Truncation")
+    assert (pot["stage"], cut["stage"]) == ("done", "done")
+    assert pot["answer"]
+    assert f"Read {len(TEXT):,} of {len(TEXT):,} tokens" in pot["ledger"]
+    assert "skipped" in cut["ledger"]
+    assert (cut["done"], cut["total"]) == (len(TEXT), len(TEXT)), "what is skipped counts as done"
+    names = [name for name, _, _ in pot["facts"]]
+    assert names == [
+        "Time to read", "Reading", "First word after", "Answering", "Memory of the pot", "Blocks of the pot read"
+    ]  # fmt: skip
+    record = json.loads(shown["export"]["json"])
+    assert [column["config"]["pot"]["policy"] for column in record["columns"]] == ["infinipot", "truncate"]
+    assert len({json.dumps(column["config"]["generation"]) for column in record["columns"]}) == 1
+    assert len({column["config"]["seed"] for column in record["columns"]}) == 1
+    assert "## Truncation" in shown["export"]["markdown"]
+    assert desk.visitor.comparison.session is None, "no pot stays"
+    assert desk.workspace.session is None, "the open document is left as it was"
+
+
+def test_every_way_of_reading_works(desk: Desk) -> None:
+    shown = compare(desk, [one.key for one in CONTENDERS])
+    assert {column["label"]: column["problem"] for column in shown["columns"] if column["problem"]} == {}
+    assert {column["stage"] for column in shown["columns"]} == {"done"}
+    by_key = {column["key"]: column for column in shown["columns"]}
+    assert "not reliable" in by_key["full"]["warning"], "the tiny model has a window of 512"
+    assert not by_key["infinipot"]["warning"]
+    [blocks] = [text for name, text, _ in by_key["infinipot"]["facts"] if name.startswith("Blocks")]
+    assert blocks == "100 %"
+
+
+def test_what_does_not_fit_says_so_and_the_others_go_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = ENGINE.decoder.new_pot(desk.engine.config.pot.capacity).nbytes
+    monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device: int(needed / 0.9) + 1000)
+    full, pot = compare(desk, ["full", "infinipot"])["columns"]
+    assert full["stage"] == "failed"
+    assert "are free" in full["problem"]
+    assert pot["stage"] == "done"
+
+
+def test_stop_ends_it_and_keeps_what_is_complete(desk: Desk) -> None:
+    actions = CompareActions(Runner(ENGINE, desk.registry))
+    steps = actions.run(desk.id, "When?", ["infinipot", "truncate", "random"], desk.form)
+    comparison = desk.visitor.comparison
+    for _ in steps:
+        if comparison.columns[0].stage is Stage.DONE:
+            comparison.request_stop()
+    assert [column.stage for column in comparison.columns] == [Stage.DONE, Stage.STOPPED, Stage.STOPPED]
+    assert comparison.idle.is_set()
+    assert "Stopped" in to_markdown(comparison)
+    assert actions.stop(desk.id)["compare_stop"]["visible"] is False
+
+
+def test_it_stands_in_line_like_everybody(desk: Desk) -> None:
+    with desk.engine.lane.ticket():
+        steps = CompareActions(Runner(ENGINE, desk.registry)).run(desk.id, "When?", ["infinipot"], desk.form)
+        assert next(steps)["compare"]["columns"][0]["stage_text"] == "In line"
+        assert not desk.visitor.is_idle
+        desk.visitor.comparison.request_stop()
+        list(steps)
+    assert desk.visitor.comparison.columns[0].stage is Stage.STOPPED
+
+
+@pytest.mark.parametrize(("keys", "question"), [([], "When?"), (["infinipot"], " "), (["unknown"], "When?")])
+def test_nothing_to_compare_is_told(desk: Desk, keys: list[str], question: str) -> None:
+    shown = compare(desk, keys, question)
+    assert shown["problem"]
+    assert shown["columns"] == []
+    assert shown["export"] is None
+
+
+def test_settings_that_cannot_work_are_told_once(desk: Desk) -> None:
+    desk.form = replace(desk.form, num_kept=500)
+    shown = compare(desk, ["infinipot"])
+    assert "“Kept when full”" in shown["problem"]
+    assert desk.visitor.comparison.idle.is_set()
+
+
+def test_without_a_document_there_is_nothing_to_read(desk: Desk) -> None:
+    desk.actions.forget(desk.id)
+    assert "no document" in compare(desk, ["infinipot"])["problem"]
