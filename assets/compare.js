@@ -20,7 +20,7 @@
     bar.setAttribute("role", "progressbar");
     bar.setAttribute("aria-valuemin", "0");
     bar.append(od.textElement("div", "", "od-thumb"));
-    column.append(od.textElement("h3", ""), od.textElement("p", "", "od-differs"),
+    column.append(od.textElement("h3", ""), od.textElement("p", "", "od-differs"), od.textElement("p", "", "od-settings"),
       od.textElement("p", "", "od-column-stage"), bar, od.textElement("p", "", "od-reason"),
       od.textElement("p", "", "od-problem"), od.textElement("p", "", "od-answer"), od.textElement("dl", ""),
       od.textElement("p", "", "od-column-ledger"));
@@ -33,14 +33,14 @@
     const find = (selector) => column.querySelector(selector);
     column.dataset.stage = value.stage;
     set(find("h3"), value.label);
-    set(find(".od-differs"), [value.differs, value.settings].filter(Boolean).join(" "));
+    set(find(".od-differs"), value.differs);
     set(find(".od-column-stage"), value.stage_text);
     const bar = find(".od-track");
     bar.setAttribute("aria-label", `${value.label}: tokens read`);
     bar.setAttribute("aria-valuemax", value.total);
     bar.setAttribute("aria-valuenow", Math.min(value.done, value.total));
     bar.firstChild.style.width = `${Math.min((100 * value.done) / value.total, 100)}%`;
-    for (const [selector, text] of [[".od-reason", value.warning], [".od-problem", value.problem],
+    for (const [selector, text] of [[".od-settings", value.settings], [".od-reason", value.warning], [".od-problem", value.problem],
       [".od-answer", value.answer], [".od-column-ledger", value.ledger]]) {
       set(find(selector), text);
       find(selector).hidden = !text;

@@ -42,7 +42,7 @@ def test_two_ways_side_by_side(desk: Desk) -> None:
     assert (cut["done"], cut["total"]) == (len(TEXT), len(TEXT)), "what is skipped counts as done"
     names = [name for name, _, _ in pot["facts"]]
     assert names == [
-        "Time to read", "Reading", "First word after", "Answering", "Memory of the pot", "Blocks of the pot read"
+        "Time to read", "Reading speed", "First word after", "Answering speed", "Memory of the pot", "Blocks of the pot read"
     ]  # fmt: skip
     record = json.loads(shown["export"]["json"])
     assert [column["config"]["pot"]["policy"] for column in record["columns"]] == ["infinipot", "truncate"]

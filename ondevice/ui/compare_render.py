@@ -96,11 +96,11 @@ def _facts(column: Column) -> list[list[Any]]:
     facts: list[list[Any]] = []
     if telemetry.num_read:
         facts.append(["Time to read", words.duration(telemetry.ingest_seconds), True])
-        facts.append(["Reading", words.rate(telemetry.num_read / max(telemetry.ingest_seconds, 1e-9)), True])
+        facts.append(["Reading speed", words.rate(telemetry.num_read / max(telemetry.ingest_seconds, 1e-9)), True])
     if finished is not None:
         facts.append(["First word after", words.duration(finished.ttft_seconds), True])
         speed = telemetry.decode_tokens_per_second
-        facts.append(["Answering", words.rate(speed) if speed else "one token", True])
+        facts.append(["Answering speed", words.rate(speed) if speed else "one token", True])
     if column.pot_bytes:
         facts.append(["Memory of the pot", words.size(column.pot_bytes), False])
     if finished is not None:
