@@ -41,9 +41,8 @@ def test_two_ways_side_by_side(desk: Desk) -> None:
     assert "skipped" in cut["ledger"]
     assert (cut["done"], cut["total"]) == (len(TEXT), len(TEXT)), "what is skipped counts as done"
     names = [name for name, _, _ in pot["facts"]]
-    assert names == [
-        "Time to read", "Reading speed", "First word after", "Answering speed", "Memory of the pot", "Blocks of the pot read"
-    ]  # fmt: skip
+    assert names[:4] == ["Time to read", "Reading speed", "First word after", "Answering speed"]
+    assert names[4:] == ["Memory of the pot", "Blocks of the pot read"]
     record = json.loads(shown["export"]["json"])
     assert [column["config"]["pot"]["policy"] for column in record["columns"]] == ["infinipot", "truncate"]
     assert len({json.dumps(column["config"]["generation"]) for column in record["columns"]}) == 1
