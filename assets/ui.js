@@ -50,6 +50,13 @@ window.ondevice = (() => {
     return paint;
   };
 
+  /** Calls `draw` now and whenever light and dark change places. */
+  const onTheme = (draw) => {
+    redraws.add(draw);
+    new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    draw();
+  };
+
   /** A new element that holds text. */
   const textElement = (tag, text, className) => {
     const element = document.createElement(tag);
@@ -74,5 +81,5 @@ window.ondevice = (() => {
   const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const number = (value) => value.toLocaleString("en-US");
 
-  return { colour, follow, canvasOf, textElement, hatch, bytesOf, number };
+  return { colour, follow, canvasOf, onTheme, textElement, hatch, bytesOf, number };
 })();

@@ -218,6 +218,7 @@ class Reader:
             retention=session.retention,
             novelty_tokens=result.novelty_tokens.cpu().numpy(),
         )
+        session.last_distilled = distilled
         return [distilled, *offloaded]
 
     def score_novelty(self, session: Session) -> None:

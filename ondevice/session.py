@@ -20,7 +20,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.drafting import Drafter
 from ondevice.errors import ConfigError, EmptyDocument, PotError
-from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, TextTokenized
+from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDistilled, TextTokenized
 from ondevice.history import Prompt, Turn, with_history
 from ondevice.model.calibration import calibrated
 from ondevice.model.decoder import Decoder, PassStopped
@@ -46,6 +46,7 @@ class Session:
         num_cycles: distillations so far.
         num_protected: slots at logical positions below this are never evicted (prompt and sinks).
         spans: document tokens still to be read, [start, stop).
+        last_distilled: what the last distillation told, also where reading was stopped before it could be told.
         slim_steps: where hidden states are pruned; none: nowhere.
         depths: how far each document token got.
         skimmer: the speculator and what it has chosen; None where there is none.
@@ -58,6 +59,7 @@ class Session:
         self.tokens: DocumentTokens | None = None
         self.num_read = self.num_skipped = self.num_cycles = 0
         self.spans: list[tuple[int, int]] = []
+        self.last_distilled: PotDistilled | None = None
         self.parts = loaded.tokenizer.chat_parts(use_template=config.generation.chat)
         self.num_protected = max(len(self.parts.prefix), config.pot.num_sink_tokens)
         self.pot: MemoryPot | None = (
@@ -282,6 +284,12 @@ class Session:
     def has_more_outside(self) -> bool:
         """Whether the host tier holds tokens that the pot has evicted."""
         return self.outside is not None and self.num_cycles > 0
+
+    @property
+    def skipped(self) -> tuple[int, int]:
+        """The tokens [start, stop) that are left out: the middle, as many are read before it as behind it."""
+        half = (self.opened_tokens().num_tokens - self.num_skipped) // 2 if self.num_skipped else 0
+        return half, half + self.num_skipped
 
     @property
     def num_positions(self) -> int:

@@ -1,104 +1,181 @@
-"""The token map: true shares, and a payload that stays small whatever the document's length."""
+"""The token map's cells against counting token by token, and what a cell is said to be."""
 
 from __future__ import annotations
 
-import base64
-import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ondevice.ui.token_map import FULL, MAX_CELLS, NOVEL, SKIPPED, UNREAD, make_layout, map_payload
+from ondevice.config import SlimConfig, TierConfig
+from ondevice.events import PotDistilled
+from ondevice.retention_history import RetentionHistory
+from ondevice.provenance import Provenance
+from ondevice.ui.token_map import MAX_CELLS, Cells, Look, State, make_cells, make_layout
+from ondevice.ui.token_view import TokenView
+from tests.ui_tools import CONFIG, TEXT, Desk, tiny_engine
 
-NO_TOKENS = np.zeros(0, np.int32)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
-
-def array(payload: dict, name: str, dtype: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(payload[name]), dtype)
-
-
-def cells(payload: dict) -> tuple[np.ndarray, np.ndarray]:
-    return array(payload, "shares", "<u2"), array(payload, "flags", "u1")
-
-
-@pytest.mark.parametrize("num_tokens", [1, 1599, 1600, 1601, 50_000, 1_000_000, 3_333_333])
-def test_payload_stays_below_64_kB(num_tokens: int) -> None:
-    chance = np.random.default_rng(0)
-    num_pages = min(num_tokens, 5000)
-    sizes = [num_tokens // num_pages + (page < num_tokens % num_pages) for page in range(num_pages)]
-    layout = make_layout([(page + 1, size) for page, size in enumerate(sizes)], "page")
-    payload = map_payload(
-        layout,
-        retention=chance.integers(0, 91, num_tokens).astype(np.uint16),
-        num_heads_total=90,
-        novelty_tokens=chance.integers(0, num_tokens, 2048).astype(np.int32),
-    )
-    assert len(json.dumps(payload)) < 64_000
-    assert layout.num_cells <= MAX_CELLS
-    assert layout.num_cells == -(-num_tokens // layout.tokens_per_cell)
-    assert len(cells(payload)[0]) == len(cells(payload)[1]) == layout.num_cells
+ENGINE = tiny_engine()
+SIZE = 97
 
 
-def test_a_cell_is_the_mean_over_its_tokens_and_heads() -> None:
-    layout = make_layout([(1, 2 * MAX_CELLS)], "page")
-    retention = np.zeros(2 * MAX_CELLS, np.uint16)
-    retention[:6] = [10, 10, 5, 0, 0, 0]
-    shares, flags = cells(map_payload(layout, retention=retention, num_heads_total=10, novelty_tokens=NO_TOKENS))
-    assert shares[0] == FULL
-    assert shares[1] == pytest.approx(FULL / 4, abs=1)
-    assert shares[2] == 0
-    assert not flags.any()
+def seen_of(chance: np.random.Generator, **fields: Any) -> Provenance:
+    """A pot of 2 layers with 3 heads that holds some of the first 60 of 80 tokens read."""
+    origin = np.stack([chance.permutation(60)[:12] for _ in range(6)]).reshape(2, 3, 12).astype(np.int32)
+    tokens, counts = np.unique(origin, return_counts=True)
+    return Provenance(
+        num_layers=2, num_heads=3, num_positions=80, num_settled=60, num_cycles=1, num_sinks=4, origin=origin,
+        importance=chance.random(origin.shape, np.float32), is_novel=chance.random(origin.shape) < 0.3,
+        tokens=tokens.astype(np.int64), counts=counts, **fields,
+    )  # fmt: skip
 
 
-def test_what_one_head_keeps_never_looks_evicted() -> None:
-    num_tokens = 1_000_000
-    layout = make_layout([(1, num_tokens)], "page")
-    retention = np.zeros(num_tokens, np.uint16)
-    retention[500_000] = 1
-    shares, _ = cells(map_payload(layout, retention=retention, num_heads_total=1000, novelty_tokens=NO_TOKENS))
-    assert (shares > 0).sum() == 1
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(0, SIZE - 1), st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_cells_count_every_token_once(seed: int, size: int, start: int, pruned: bool, hosted: bool) -> None:
+    chance = np.random.default_rng(seed)
+    depths = chance.integers(1, 3, 80).astype(np.uint16) if pruned else np.empty(0, np.uint16)
+    seen = seen_of(chance, depths=depths, in_host=(30, 80) if hosted else (0, 0))
+    layout = make_layout([(1, SIZE)], "page")
+    fine = make_cells(layout, seen, RetentionHistory(), 0, SIZE, 1)
+    for token in range(SIZE):
+        assert fine.states[token] == expected(seen, token), token
+        assert fine.counts[token].sum() == 1
+        assert fine.counts[token].argmax() == fine.states[token]
+        assert fine.shares[token] == pytest.approx((seen.holders(token) > 0).mean())
+    coarse = make_cells(layout, seen, RetentionHistory(), start, SIZE, size)
+    for i, first in enumerate(range(start, SIZE, size)):
+        part = slice(first, min(first + size, SIZE))
+        assert coarse.counts[i].tolist() == fine.counts[part].sum(axis=0).tolist()
+        assert coarse.shares[i] == pytest.approx(fine.shares[part].mean())
+        is_kept = fine.counts[part, State.KEPT :].any()
+        assert (coarse.states[i] >= State.KEPT) == is_kept == (coarse.steps[i] > 0), "what anyone keeps is never evicted"
 
 
-def test_unread_is_told_apart_from_evicted() -> None:
-    layout = make_layout([(1, 100)], "page")
-    payload = map_payload(layout, retention=np.zeros(40, np.uint16), num_heads_total=4, novelty_tokens=NO_TOKENS)
-    shares, flags = cells(payload)
-    assert not shares.any()
-    assert (flags == UNREAD).tolist() == [False] * 40 + [True] * 60
+def expected(seen: Provenance, token: int) -> State:
+    """By the book, one token at a time."""
+    holders = seen.holders(token)
+    if token >= seen.num_positions:
+        return State.UNREAD
+    if holders.any():
+        if token < seen.num_sinks:
+            return State.SINK
+        if token >= seen.num_settled:
+            return State.RECENT
+        return State.NOVEL if (holders == 2).any() else State.KEPT
+    if seen.depths.size and seen.depths[token] < seen.num_layers:
+        return State.PRUNED
+    return State.IN_HOST if seen.in_host[0] <= token < seen.in_host[1] else State.EVICTED
 
 
-def test_a_cell_that_is_read_in_part_counts_as_read() -> None:
-    layout = make_layout([(1, 3 * MAX_CELLS)], "page")
-    _, flags = cells(map_payload(layout, retention=np.ones(4, np.uint16), num_heads_total=1, novelty_tokens=NO_TOKENS))
-    assert (flags[:2] == 0).all()
-    assert (flags[2:] == UNREAD).all()
+def test_one_head_is_all_or_nothing() -> None:
+    seen = seen_of(np.random.default_rng(0))
+    layout = make_layout([(1, SIZE)], "page")
+    cells = make_cells(layout, seen, RetentionHistory(), 0, 60, 1, Look(layer=1, head=2))
+    assert np.flatnonzero(cells.shares).tolist() == sorted(seen.origin[1, 2].tolist())
+    assert set(cells.shares.tolist()) == {0.0, 1.0}
+    layer = make_cells(layout, seen, RetentionHistory(), 0, 60, 1, Look(layer=1))
+    assert set(np.round(layer.shares * 3).astype(int).tolist()) <= {0, 1, 2, 3}
 
 
-def test_novelty_marks_only_what_is_still_kept() -> None:
-    layout = make_layout([(1, 5)], "page")
-    payload = map_payload(
-        layout,
-        retention=np.array([1, 1, 0, 1], np.uint16),
-        num_heads_total=1,
-        novelty_tokens=np.array([1, 2, 4], np.int32),  # 2 was evicted later, 4 lies behind the cursor
-    )
-    assert [bool(flag & NOVEL) for flag in cells(payload)[1]] == [False, True, False, False, False]
+def test_the_past_is_as_the_distillation_left_it() -> None:
+    chance, history, layout = np.random.default_rng(1), RetentionHistory(), make_layout([(1, SIZE)], "page")
+    first = chance.integers(0, 7, 50).astype(np.uint16)
+    second = np.concatenate((np.minimum(first, chance.integers(0, 7, 50)), chance.integers(0, 7, 10))).astype(np.uint16)
+    for cycle, retention in ((1, first), (2, second)):
+        novel = np.flatnonzero(retention > 5).astype(np.int32)
+        history.apply(PotDistilled(cycle, len(retention), 9, 9, (9,), 0.0, 0.0, 6, retention, novel))
+    seen = seen_of(chance, host_capacity=20, in_host=(60, 80))
+    then = make_cells(layout, seen, history, 0, SIZE, 1, Look(cycle=1))
+    assert (then.shares[:50] > 0).tolist() == (first > 0).tolist()
+    assert then.shares.sum() * 6 == pytest.approx(first.sum(), rel=1e-5), "the mean over a level is the true one"
+    assert (then.states[50:] == State.UNREAD).all()
+    assert (then.states[:50] == State.IN_HOST).tolist() == [not kept and i >= 30 for i, kept in enumerate(first)]
+    assert not (then.states == State.RECENT).any()
+    assert then.states[4:50][first[4:] > 5].tolist() == [State.NOVEL] * int((first[4:] > 5).sum())
 
 
-def test_skipped_tokens_are_neither_evicted_nor_unread() -> None:
-    layout = make_layout([(1, 10)], "page")
-    payload = map_payload(
-        layout, retention=np.ones(3, np.uint16), num_heads_total=1, novelty_tokens=NO_TOKENS, skipped=(3, 7)
-    )
-    assert cells(payload)[1].tolist() == [0] * 3 + [SKIPPED] * 4 + [UNREAD] * 3
+def test_two_bytes_say_state_step_and_strength() -> None:
+    cells = Cells(np.array([2, 5, 8], np.uint8), np.array([0, 2, 4], np.uint8), np.array([0.0, 0.05, 1.0]),
+                  np.zeros((3, 9), np.int64))  # fmt: skip
+    low, high = np.frombuffer(cells.to_bytes(), np.uint8).reshape(-1, 2).T
+    assert low.tolist() == [2, 5 | 2 << 4, 8 | 4 << 4]
+    assert high[0] == 0
+    assert high[1] == pytest.approx(255 * (1 + np.log10(0.05) / 4), abs=1)
+    assert high[2] == 255
 
 
-def test_cells_know_their_pages_and_empty_pages_take_none() -> None:
+def test_a_million_tokens_make_no_larger_answer() -> None:
+    layout = make_layout([(1, 1_000_000)], "page")
+    seen = replace(seen_of(np.random.default_rng(0)), num_positions=900_000, num_settled=900_000)
+    cells = make_cells(layout, seen, RetentionHistory(), 0, 1_000_000, 256)
+    assert len(cells.to_bytes()) == 2 * 3907
+    assert 2 * MAX_CELLS < 64_000
+    assert cells.counts.sum() == 1_000_000
+    assert cells.steps[0] > 0, "what one head keeps of 256 tokens is seen"
+
+
+def test_pages_are_found_and_empty_ones_hold_nothing() -> None:
     layout = make_layout([(1, 2), (2, 0), (3, 3)], "chapter")
-    assert layout.first_pages.tolist() == [1, 1, 3, 3, 3]
-    layout = make_layout([(1, MAX_CELLS), (2, 0), (3, MAX_CELLS + 1)], "chapter")
-    pages = set(zip(layout.first_pages.tolist(), layout.last_pages.tolist(), strict=True))
-    assert layout.tokens_per_cell == 3
-    assert pages == {(1, 1), (1, 3), (3, 3)}
-    payload = map_payload(layout, retention=np.zeros(0, np.uint16), num_heads_total=0, novelty_tokens=NO_TOKENS)
-    assert array(payload, "last_pages", "<u4").tolist() == layout.last_pages.tolist()
+    assert [layout.page_of(token) for token in range(5)] == [1, 1, 3, 3, 3]
+    assert [layout.page_span(index) for index in range(3)] == [(0, 2), (2, 2), (2, 5)]
+    assert make_layout([], "page").num_tokens == 0
+
+
+@pytest.mark.parametrize("stop_at", [None, 3])
+def test_a_reading_leaves_the_view_as_the_pot_is(tmp_path: Path, stop_at: int | None) -> None:
+    desk = Desk(tmp_path, tiny_engine(replace(CONFIG, tier=TierConfig(budget_bytes=40_000))))
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        session = desk.workspace.session
+        if stop_at is not None and session is not None and session.num_cycles:
+            desk.workspace.stop.set()
+    session, view = desk.workspace.session, desk.workspace.view
+    assert session is not None
+    assert view is not None
+    cells = view.cells(0, len(TEXT), 1, Look())
+    read = session.num_positions
+    assert np.round(cells.shares[:read] * 6).astype(int).tolist() == session.retention.tolist()
+    assert (cells.states == State.UNREAD).sum() == session.ledger.tokens_unread
+    assert view.history.last_cycle == session.num_cycles > 0, "no distillation is missed, wherever reading is stopped"
+    assert view.summary()["last_cycle"] == session.num_cycles
+    assert view.summary()["replay"] == ""
+
+
+def test_pruned_tokens_are_told_apart(tmp_path: Path) -> None:
+    slim = SlimConfig(schedule="1:50%,2:25%", block_size=16, unit_size=4, window=8)
+    desk = Desk(tmp_path, tiny_engine(replace(CONFIG, slim=slim)))
+    desk.read()
+    session, view = desk.workspace.session, desk.workspace.view
+    assert session is not None
+    assert view is not None
+    counts = view.cells(0, len(TEXT), len(TEXT), Look()).counts[0]
+    assert counts[State.PRUNED] == session.ledger.tokens_pruned > 0
+    assert counts[State.EVICTED] == session.ledger.tokens_evicted
+    assert counts[State.KEPT :].sum() == session.ledger.tokens_kept
+
+
+def test_what_is_not_known_becomes_the_present(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    view = desk.workspace.view
+    assert view is not None
+    assert view.known(Look(cycle=3, layer=1)) == Look()
+    assert "not been full" in view.summary()["replay"]
+    desk.read()
+    view = desk.workspace.view
+    assert view is not None
+    assert view.known(Look(cycle=1, layer=1)) == Look(cycle=1)
+    assert view.known(Look(cycle=99, layer=1, head=9)) == Look(layer=1)
+    reopened = TokenView(view.layout)
+    session = desk.workspace.session
+    assert session is not None
+    session.last_distilled = None  # as of a pot from disk
+    reopened.settle(session)
+    assert "library" in reopened.summary()["replay"]
+    assert reopened.cells(0, 99, 1, Look()).shares.tolist() == view.cells(0, 99, 1, Look()).shares.tolist()

@@ -241,7 +241,7 @@ class Actions:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     workspace.telemetry.apply(event)
-                    workspace.note_fill(event)
+                    workspace.note(event)
                     if throttle.allows(urgent=isinstance(event, PotDistilled | DocumentRead)):
                         yield render.reading(workspace)
                     if session is not None and session.num_read:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console
+from starlette.routing import Route
 
 from ondevice.config import EngineConfig
 from ondevice.documents import Limits
@@ -96,6 +97,7 @@ def serving(
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
         from ondevice.ui.app import build_app
+        from ondevice.ui.map_routes import map_routes
         from ondevice.ui.panels import scripts, stylesheet
         from ondevice.ui.registry import Registry
         from ondevice.ui.theme import make_theme
@@ -119,13 +121,13 @@ def serving(
             css=stylesheet(),
             head=scripts(),
             max_file_size=limits.file_bytes,
-            **_closed_settings(host, allowed_hosts),
+            **_closed_settings(host, allowed_hosts, map_routes(registry, engine.loaded.tokenizer.encode)),
         )
         yield f"http://{'[::1]' if host == '::1' else host}:{port}"
 
 
-def _closed_settings(host: str, allowed_hosts: tuple[str, ...]) -> dict[str, Any]:
-    """Everything of Gradio that would open the app further than it must be."""
+def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route]) -> dict[str, Any]:
+    """Everything of Gradio that would open the app further than it must be, and our own routes behind the guards."""
     hosts = [*LOOPBACK_NAMES, *allowed_hosts]
     if not is_loopback(host):
         hosts += [host, socket.gethostname(), f"{socket.gethostname()}.local"]
@@ -144,6 +146,7 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...]) -> dict[str, Any
         "max_threads": 16,
         "root_path": os.environ.get("GRADIO_ROOT_PATH", ""),
         "app_kwargs": {
+            "routes": routes,
             "middleware": middlewares(hosts, allow_addresses=not is_loopback(host)),
             "docs_url": None,
             "redoc_url": None,

@@ -43,17 +43,21 @@ def build_screen(engine: Engine) -> Screen:
     parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session")}
     panel("header", _header(engine))
     with gr.Tabs(elem_id="od-tabs") as parts["tabs"]:
-        with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"), gr.Row(elem_id="od-workbench"):
-            with gr.Column(elem_id="od-left"):
-                parts |= _document_parts()
-                parts |= _reading_parts()
-                form, preset = settings_parts(engine)
-            with gr.Column(elem_id="od-middle"):
-                chat, remembers = _chat_parts()
-                parts |= chat
-                form.append(remembers)  # stands beside the question, and goes with it
-            with gr.Column(elem_id="od-right"):
-                parts |= {name: panel(name) for name in ("map", "fill", "latency", "chunks", "blocks")}
+        with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"):
+            with gr.Row(elem_id="od-workbench"):
+                with gr.Column(elem_id="od-left"):
+                    parts |= _document_parts()
+                    parts |= _reading_parts()
+                    form, preset = settings_parts(engine)
+                with gr.Column(elem_id="od-middle"):
+                    chat, remembers = _chat_parts()
+                    parts |= chat
+                    form.append(remembers)  # stands beside the question, and goes with it
+                with gr.Column(elem_id="od-right"):
+                    parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
+                with gr.Column(elem_id="od-wide"):
+                    parts["map"] = panel("map")
+            panel("text")  # it learns all it needs from the map
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:

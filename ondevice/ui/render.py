@@ -14,7 +14,6 @@ from ondevice.session import Session
 from ondevice.ui import words
 from ondevice.ui.exchanges import sources_panel
 from ondevice.ui.times import blocks_read, chunk_times, stage_times
-from ondevice.ui.token_map import map_payload
 from ondevice.ui.workspace import Phase, Workspace
 
 Patch = dict[str, Any]
@@ -215,23 +214,11 @@ def status(workspace: Workspace) -> dict[str, str]:
 
 
 def token_map(workspace: Workspace) -> dict[str, Any] | None:
-    """The document in cells, each with the share of (layer, head) pairs that still keep its tokens."""
-    layout, session, telemetry = workspace.layout, workspace.session, workspace.telemetry
-    if layout is None:
+    """What the map and the reading view need to know before they ask for what they show."""
+    view = workspace.view
+    if view is None:
         return None
-    if session is None or session.tokens is None or session.pot is None:
-        nothing = telemetry.retention[:0]
-        return map_payload(layout, retention=nothing, num_heads_total=0, novelty_tokens=telemetry.novelty_tokens[:0])
-    # Policy `truncate` leaves out the middle: as many tokens are read at the beginning as at the end.
-    half = (layout.num_tokens - session.num_skipped) // 2
-    skipped = (half, half + session.num_skipped) if session.num_skipped else (0, 0)
-    return map_payload(
-        layout,
-        retention=session.retention,
-        num_heads_total=session.num_heads_total,
-        novelty_tokens=telemetry.novelty_tokens,
-        skipped=skipped,
-    )
+    return {"workspace": workspace.id, **view.summary()}
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:

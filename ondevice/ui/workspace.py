@@ -16,6 +16,7 @@ from ondevice.telemetry import Telemetry
 from ondevice.ui.exchanges import Exchange
 from ondevice.ui.question_box import QuestionBox
 from ondevice.ui.token_map import MapLayout
+from ondevice.ui.token_view import TokenView
 from ondevice.ui.uploads import Upload
 
 _HISTORY = 240  # points of the fill curve that are kept for the chart
@@ -48,7 +49,8 @@ class Workspace:
 
     Attributes:
         id: random; nobody can guess it.
-        document: the open document, with its `layout` for the token map.
+        document: the open document, with its `layout` in pages.
+        view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
         session: the engine's session, with the pot; None until reading begins.
         telemetry: the numbers of that session.
@@ -66,6 +68,7 @@ class Workspace:
     id: str
     document: Document | None = None
     layout: MapLayout | None = None
+    view: TokenView | None = None
     locked: Upload | None = None
     opening_name: str = ""
     pages: PagesExtracted | None = None
@@ -170,11 +173,12 @@ class Workspace:
     def accept(self, document: Document, layout: MapLayout) -> None:
         """Take a new document in place of the old one, whose pot is freed."""
         self.forget()
-        self.document, self.layout = document, layout
+        self.document, self.layout, self.view = document, layout, TokenView(layout)
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
+        self.view = TokenView(self.layout) if self.layout is not None else None
         self.fill.clear()
         self.clear_conversation()
 
@@ -187,7 +191,7 @@ class Workspace:
         """Drop the document, the pot and the conversation."""
         self.drop_pot()
         self.keep_locked(None)
-        self.document = self.layout = self.pages = self.problem = None
+        self.document = self.layout = self.view = self.pages = self.problem = None
         self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:
@@ -196,8 +200,10 @@ class Workspace:
             self.locked.discard()
         self.locked = upload
 
-    def note_fill(self, event: Event) -> None:
-        """Remember how full the pot was after a step."""
+    def note(self, event: Event) -> None:
+        """Remember how full the pot was after a step of reading, and what it held."""
+        if self.view is not None and self.session is not None:
+            self.view.apply(event, self.session)
         match event:
             case TokensRead():
                 self._add_fill(event.num_read, max(event.num_cached))
@@ -205,9 +211,13 @@ class Workspace:
                 self._add_fill(event.num_read, event.num_kept)
 
     def note_rest(self) -> None:
-        """Reading has ended. Whoever stops it may miss the distillation that its last step has led to."""
-        if self.session is not None and self.session.pot is not None and self.fill:
+        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        if self.session is None or self.session.pot is None:
+            return
+        if self.fill:
             self._add_fill(self.session.num_read, max(self.session.pot.num_cached))
+        if self.view is not None and self.session.tokens is not None:
+            self.view.settle(self.session)
 
     def _add_fill(self, num_read: int, num_cached: int) -> None:
         if not self.fill or self.fill[-1] != (num_read, num_cached):

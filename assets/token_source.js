@@ -1,0 +1,135 @@
+// What the token map and the reading view have in common: what is known of the document's tokens, which moment and
+// which part of the model is looked at, and the requests for what is not here yet. Only what is visible is asked for.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+  const TILE = 8192; // cells of one request: 16 kB
+  const KEPT_TILES = 48, PAUSE_MS = 110; // between two requests for the same tile: below ten a second
+
+  // The numbers of ondevice/ui/token_map.py.
+  od.STATE = { UNREAD: 0, SKIPPED: 1, EVICTED: 2, PRUNED: 3, IN_HOST: 4, KEPT: 5, NOVEL: 6, RECENT: 7, SINK: 8 };
+
+  const listeners = new Set();
+  const tell = (what) => listeners.forEach((listener) => listener(what));
+  const nothing = () => ({ cycle: null, layer: null, head: null });
+  const tiles = new Map();
+
+  const tokens = {
+    summary: null, // see TokenView.summary
+    look: nothing(),
+    pages: null, // { numbers, starts }: typed arrays, once they are here
+    TILE,
+  };
+
+  /** Calls `listener(what)` when "document", "reading", "cells", "look", "pages" or "tile" changed. */
+  tokens.listen = (listener) => listeners.add(listener);
+
+  /** A text that stays the same as long as what is shown does: while the past is looked at, news change nothing. */
+  tokens.stamp = () => {
+    const { summary, look } = tokens;
+    return look.cycle === null ? `${summary.revision}/${look.layer}/${look.head}` : `${summary.reading}@${look.cycle}`;
+  };
+
+  /** Asks this program for something about the document; gives the response, or null where there is none. */
+  tokens.ask = async (name, values) => {
+    const { summary, look } = tokens;
+    if (!summary) return null;
+    const query = new URLSearchParams(values);
+    for (const part of ["cycle", "layer", "head"]) if (look[part] !== null) query.set(part, look[part]);
+    const root = location.pathname.replace(/\/?$/, "/");
+    try {
+      const response = await fetch(`${root}ondevice/${name}?${query}`, {
+        headers: { "x-ondevice-workspace": summary.workspace },
+      });
+      return response.ok && tokens.summary?.document === summary.document ? response : null;
+    } catch {
+      return null; // the program was stopped: the page keeps what it has
+    }
+  };
+
+  /** The newest bytes that are here of a tile of cells of `size` tokens, or null; asks for newer ones if there are. */
+  tokens.tile = (size, index) => {
+    const key = `${size}:${index}`, stamp = tokens.stamp();
+    const tile = tiles.get(key) ?? { bytes: null, stamp: "", isAsked: false, asked: -PAUSE_MS };
+    tiles.delete(key);
+    tiles.set(key, tile); // the last used come last
+    if (tiles.size > KEPT_TILES) tiles.delete(tiles.keys().next().value);
+    if (tile.stamp !== stamp && !tile.isAsked) {
+      tile.isAsked = true;
+      setTimeout(() => load(tile, size, index), Math.max(tile.asked + PAUSE_MS - performance.now(), 0));
+    }
+    return tile.bytes;
+  };
+
+  const load = async (tile, size, index) => {
+    const stamp = tokens.summary ? tokens.stamp() : "";
+    tile.asked = performance.now();
+    const start = index * TILE * size, total = tokens.summary?.num_tokens ?? 0;
+    const response = start < total && await tokens.ask("cells", { start, stop: Math.min(start + TILE * size, total), size });
+    if (response) {
+      tile.bytes = new Uint8Array(await response.arrayBuffer());
+      tile.stamp = stamp;
+    }
+    tile.isAsked = false;
+    if (response) tell("tile");
+  };
+
+  const loadPages = async () => {
+    const { document, num_pages } = tokens.summary;
+    const numbers = new Uint32Array(num_pages), starts = new Uint32Array(num_pages);
+    for (let first = 0; first < num_pages;) {
+      const response = await tokens.ask("pages", { first });
+      if (!response || tokens.summary?.document !== document) return;
+      const pairs = new Uint32Array(await response.arrayBuffer());
+      if (!pairs.length) return;
+      for (let i = 0; i < pairs.length / 2; i++) [numbers[first + i], starts[first + i]] = [pairs[2 * i], pairs[2 * i + 1]];
+      first += pairs.length / 2;
+    }
+    tokens.pages = { numbers, starts };
+    tell("pages");
+  };
+
+  /** Index of the page that a token is on. */
+  tokens.pageIndex = (token) => {
+    const { starts } = tokens.pages;
+    let low = 0, high = starts.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (starts[middle] <= token) low = middle + 1; else high = middle;
+    }
+    return Math.max(low - 1, 0);
+  };
+
+  /** Looks at another moment or another part of the model; `change` has some of cycle, layer, head. */
+  tokens.lookAt = (change) => {
+    const before = JSON.stringify(tokens.look);
+    Object.assign(tokens.look, change);
+    if (JSON.stringify(tokens.look) !== before) tell("look");
+  };
+
+  /** Takes in what the server says of the document; null: there is none. */
+  tokens.update = (summary) => {
+    const old = tokens.summary;
+    tokens.summary = summary?.num_tokens ? summary : null;
+    if (!tokens.summary) {
+      tiles.clear();
+      tokens.pages = null;
+      tokens.look = nothing();
+      if (old) tell("document");
+      return;
+    }
+    if (old?.document !== summary.document || old?.workspace !== summary.workspace) {
+      tiles.clear();
+      tokens.pages = null;
+      tokens.look = nothing();
+      tell("document");
+      loadPages();
+    } else if (old.reading !== summary.reading) {
+      tokens.look = nothing();
+      tell("look");
+    }
+    if (old?.revision !== summary.revision) tell("cells");
+  };
+
+  od.tokens = tokens;
+})();

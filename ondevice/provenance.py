@@ -1,0 +1,206 @@
+"""Which tokens of a document the pot holds, where, and why: a picture of one moment that any thread may look at.
+
+A pot changes while the model works. The thread that drives the engine takes a picture between two events, when nothing
+moves; it holds copies of a few numbers for each slot and never a key or a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ondevice.session import Session
+
+Span = tuple[int, int]
+NOWHERE: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The pot at one moment. Spans are [start, stop) of document tokens.
+
+    Attributes:
+        num_layers, num_heads: KV heads are meant.
+        num_positions: tokens up to the cursor.
+        num_settled: tokens below this went through a distillation; those behind it are all held as far as they got.
+        num_cycles: distillations so far.
+        num_sinks: tokens below this are never evicted.
+        skipped: tokens that are never read.
+        in_host: tokens that host memory holds a copy of.
+        host_capacity: tokens that host memory has room for; 0: there is none.
+        origin: (num_layers, num_heads, num_kept) int32, settled token of each slot, negative where there is none.
+        importance: as `origin`, float32, attention received at the last distillation; infinite where protected.
+        is_novel: as `origin`, bool: chosen for its novelty.
+        depths: (num_positions,) uint16, layers that each token got to; empty where all of them got through.
+        tokens, counts: settled tokens that some head holds, rising, and how many (layer, head) pairs do.
+    """
+
+    num_layers: int
+    num_heads: int
+    num_positions: int = 0
+    num_settled: int = 0
+    num_cycles: int = 0
+    num_sinks: int = 0
+    skipped: Span = NOWHERE
+    in_host: Span = NOWHERE
+    host_capacity: int = 0
+    origin: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0, 0), np.int32))
+    importance: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
+    is_novel: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0, 0), bool))
+    depths: npt.NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
+    tokens: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def num_pairs(self) -> int:
+        """(layer, head) pairs."""
+        return self.num_layers * self.num_heads
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(a.nbytes for a in (self.origin, self.importance, self.is_novel, self.tokens, self.counts))
+
+    def moved_to(self, session: Session) -> Provenance:
+        """The same settled tokens, with what was read since the last distillation."""
+        return replace(
+            self,
+            num_positions=session.num_positions,
+            depths=session.depths.state,
+            in_host=_host_span(session),
+        )
+
+    def held(
+        self, start: int, stop: int, layer: int | None = None, head: int | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The tokens of [start, stop) that are held, rising, and the share of the heads looked at that hold each.
+
+        Args:
+            layer: look at this layer alone.
+            head: look at this head of the layer, or of every layer, alone.
+        """
+        settled, shares = self.tokens, self.counts / max(self.num_pairs, 1)
+        if (layer is not None or head is not None) and self.origin.size:
+            layers = slice(None) if layer is None else slice(layer, layer + 1)
+            heads = slice(None) if head is None else slice(head, head + 1)
+            part = self.origin[layers, heads]
+            settled, counts = np.unique(part[part >= 0], return_counts=True)
+            shares = counts / (part.shape[0] * part.shape[1])
+        first, last = np.searchsorted(settled, (start, stop))
+        recent = np.arange(max(start, self.num_settled), max(min(stop, self.num_positions), start, self.num_settled))
+        recent = recent[(recent < self.skipped[0]) | (recent >= self.skipped[1])]
+        got = np.ones(len(recent))
+        if self.depths.size:
+            depths = self._depths_of(recent)
+            got = depths / self.num_layers if layer is None else (depths > layer).astype(float)
+        tokens = np.concatenate((settled[first:last].astype(np.int64), recent[got > 0]))
+        return tokens, np.concatenate((shares[first:last], got[got > 0]))
+
+    def novel_tokens(self, layer: int | None = None, head: int | None = None) -> npt.NDArray[np.int32]:
+        """Settled tokens that novelty chose in the heads looked at, as in `held`."""
+        layers = slice(None) if layer is None else slice(layer, layer + 1)
+        heads = slice(None) if head is None else slice(head, head + 1)
+        return np.unique(self.origin[layers, heads][self.is_novel[layers, heads]])
+
+    def is_pruned(self, start: int, stop: int, layer: int | None = None) -> npt.NDArray[np.bool_]:
+        """Whether each token of [start, stop) was left behind before a layer; None: before the last one."""
+        if not self.depths.size:
+            return np.zeros(stop - start, bool)
+        depths = self._depths_of(np.arange(start, stop))
+        return depths <= (self.num_layers - 1 if layer is None else layer)
+
+    def holders(self, token: int) -> npt.NDArray[np.uint8]:
+        """Who holds a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
+        grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
+        if self.num_settled <= token < self.num_positions:
+            is_skipped = self.skipped[0] <= token < self.skipped[1]
+            grid[: 0 if is_skipped else int(self._depths_of(np.array([token]))[0])] = 1
+        elif self.origin.size:
+            is_here = self.origin == token
+            grid[is_here.any(axis=-1)] = 1
+            grid[(is_here & self.is_novel).any(axis=-1)] = 2
+        return grid
+
+    def score(self, token: int) -> float | None:
+        """The most attention that any head holding a token gave it at the last distillation; None where unknown."""
+        given = self.importance[self.origin == token] if self.origin.size else np.empty(0, np.float32)
+        given = given[np.isfinite(given)]
+        return float(given.max()) if given.size and self.num_cycles else None
+
+    def _depths_of(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+        # Nothing was noted while nothing was pruned: those tokens got through.
+        depths = np.zeros(len(tokens), np.uint16)
+        is_noted = tokens < len(self.depths)
+        depths[is_noted] = self.depths[tokens[is_noted]]
+        return np.where(depths == 0, np.uint16(self.num_layers), depths)
+
+
+def take_provenance(session: Session) -> Provenance:
+    """The pot as it is now. Only between two events of the session, in the thread that drives it."""
+    parts, pot = session.decoder.parts, session.pot
+    empty = Provenance(num_layers=len(parts.layers), num_heads=parts.num_kv_heads)
+    if pot is None or session.tokens is None:
+        return empty
+    # What a distillation laid out comes first; behind it lies what was read since.
+    ranked = max(pot.num_ranked)
+    origin, importance, novelty = (
+        buffer[:, 0, :, :ranked].cpu().numpy().copy() for buffer in (pot.origin, pot.importance, pot.novelty)
+    )
+    for layer, num_ranked in enumerate(pot.num_ranked):
+        origin[layer, :, num_ranked:] = -1
+    tokens, counts = np.unique(origin[origin >= 0], return_counts=True)
+    num_sinks = max(session.num_protected - len(session.parts.prefix), 0)
+    return replace(
+        empty,
+        num_positions=session.num_positions,
+        num_settled=_num_settled(session, ranked),
+        num_cycles=session.num_cycles,
+        num_sinks=num_sinks,
+        skipped=session.skipped,
+        in_host=_host_span(session),
+        host_capacity=0 if session.outside is None else session.outside.tier.capacity,
+        origin=origin,
+        importance=importance,
+        is_novel=_novel_slots(session, novelty, pot.num_ranked),
+        depths=session.depths.state,
+        tokens=tokens.astype(np.int64),
+        counts=counts.astype(np.int64),
+    )
+
+
+def _num_settled(session: Session, ranked: int) -> int:
+    """The first token that no distillation has seen, or the cursor."""
+    if not session.num_cycles:
+        return 0
+    later = session.used_pot().origin[..., ranked:].cpu().numpy()
+    later = later[later >= 0]
+    return int(later.min()) if later.size else session.num_positions
+
+
+def _novel_slots(
+    session: Session, novelty: npt.NDArray[np.float32], num_ranked: list[int]
+) -> npt.NDArray[np.bool_]:
+    """Which slots novelty chose. It chose the most novel ones of all, and those are still here."""
+    config, is_novel = session.config.pot, np.zeros(novelty.shape, bool)
+    if config.policy != "infinipot" or not config.novelty:
+        return is_novel
+    for layer, num_kept in enumerate(num_ranked):
+        num_novel = round(config.novelty * num_kept)
+        if not num_novel:
+            continue
+        known = novelty[layer, :, :num_kept]
+        least = np.partition(known, num_kept - num_novel, axis=-1)[:, num_kept - num_novel, None]
+        is_novel[layer, :, :num_kept] = (known >= least) & (known > 0)
+    return is_novel
+
+
+def _host_span(session: Session) -> Span:
+    """The tokens in the host tier: the ring of the first layer has had all of them, and holds the last."""
+    if session.outside is None:
+        return NOWHERE
+    stop = session.num_positions
+    return max(stop - session.outside.tier.num_held(0), 0), stop

@@ -1,0 +1,122 @@
+"""How long each token of a document stayed in the pot: every distillation of a reading, to be looked at again later.
+
+While a document is read, evictions are final, so the number of heads that hold a token only falls. It is therefore
+enough to note, for each token, at which distillation it fell to each step of strength: the same few bytes for every
+token, whatever the number of distillations, and nothing is rounded. It is fed with events and knows neither pot nor
+screen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.events import PotDistilled
+
+STEPS_PERCENT = (0, 1, 10, 50)  # a token is at level n while more than the n-th of these per cent of all heads hold it
+NUM_LEVELS = len(STEPS_PERCENT) + 1  # level 0: no head holds it
+MAX_TOKENS = 8_000_000
+_MAX_CYCLES = 65_535  # what a uint16 counts to
+
+
+class RetentionHistory:
+    """The distillations of one reading, in the order in which they happened.
+
+    Args:
+        max_tokens: tokens of the document it is kept for; it ends at the distillation that passes them.
+
+    Attributes:
+        first_cycle: number of the distillation that is the first one here; 0 before there is one.
+        is_complete: whether every distillation told of so far is here.
+    """
+
+    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
+        self._max_tokens = max_tokens
+        self._begin(0)
+
+    def _begin(self, first_cycle: int) -> None:
+        self.first_cycle, self.is_complete = first_cycle, True
+        # For each step, and last for novelty: the distillation (counted from 1) at which it ended; 0 = not yet.
+        self._ended = np.zeros((NUM_LEVELS, 0), np.uint16)
+        self._num_positions: list[int] = []
+        self._shares: list[npt.NDArray[np.float32]] = []
+        self._alive = np.empty(0, np.int64)
+
+    @property
+    def num_cycles(self) -> int:
+        """Distillations that are here."""
+        return len(self._num_positions)
+
+    @property
+    def last_cycle(self) -> int:
+        """Number of the last distillation that is here; 0 before there is one."""
+        return self.first_cycle + self.num_cycles - 1 if self.num_cycles else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes: `2 * NUM_LEVELS` for each token that it has room for, and a few for each distillation."""
+        per_cycle = sum(share.nbytes + 8 for share in self._shares)
+        return self._ended.nbytes + self._alive.nbytes + per_cycle
+
+    def apply(self, event: PotDistilled) -> None:
+        """Take in one distillation. One that does not follow the last begins a new history."""
+        if event.cycle <= self.last_cycle and self.num_cycles:
+            return  # known already
+        if not self.num_cycles or (self.is_complete and event.cycle != self.last_cycle + 1):
+            self._begin(event.cycle)
+        num_tokens, cycle = len(event.retention), self.num_cycles + 1
+        if not self.is_complete or num_tokens > self._max_tokens or cycle > _MAX_CYCLES:
+            self.is_complete = False
+            return
+        known = self._num_positions[-1] if self._num_positions else 0
+        self._make_room(num_tokens)
+        tokens = np.concatenate((self._alive, np.arange(known, num_tokens)))
+        counts = event.retention[tokens]
+        levels = np.zeros(len(tokens), np.uint8)
+        for ended, percent in zip(self._ended, STEPS_PERCENT, strict=False):
+            is_below = counts <= event.num_heads_total * percent // 100
+            fallen = tokens[is_below]
+            ended[fallen] = np.where(ended[fallen] == 0, cycle, ended[fallen])
+            levels += ~is_below
+        novelty = self._ended[-1]
+        is_old = tokens[np.isin(tokens, event.novelty_tokens, invert=True)]
+        novelty[is_old] = np.where(novelty[is_old] == 0, cycle, novelty[is_old])
+        sums = np.bincount(levels, counts, NUM_LEVELS)
+        sizes = np.maximum(np.bincount(levels, minlength=NUM_LEVELS), 1)
+        self._shares.append((sums / sizes / max(event.num_heads_total, 1)).astype(np.float32))
+        self._alive = tokens[counts > 0]
+        self._num_positions.append(num_tokens)
+
+    def num_positions(self, cycle: int) -> int:
+        """Tokens of the document up to the cursor at a distillation, by its number."""
+        return self._num_positions[cycle - self.first_cycle]
+
+    def levels(self, start: int, stop: int, cycle: int) -> npt.NDArray[np.uint8]:
+        """Level (n,) of the tokens [start, stop) right after a distillation, 0..`NUM_LEVELS` - 1.
+
+        Tokens that were not read by then have none: n is smaller for those.
+        """
+        ended = self._part(start, stop, cycle)[:-1]
+        return self._is_later(ended, cycle).sum(axis=0, dtype=np.uint8)
+
+    def is_novel(self, start: int, stop: int, cycle: int) -> npt.NDArray[np.bool_]:
+        """Whether novelty kept each of the tokens [start, stop) at a distillation: (n,) as `levels`."""
+        return self._is_later(self._part(start, stop, cycle)[-1], cycle)
+
+    def shares(self, cycle: int) -> npt.NDArray[np.float32]:
+        """Share of all heads that held a token of each level at a distillation, in the mean: (`NUM_LEVELS`,)."""
+        return self._shares[cycle - self.first_cycle]
+
+    def _part(self, start: int, stop: int, cycle: int) -> npt.NDArray[np.uint16]:
+        return self._ended[:, start : max(min(stop, self.num_positions(cycle)), start)]
+
+    def _is_later(self, ended: npt.NDArray[np.uint16], cycle: int) -> npt.NDArray[np.bool_]:
+        return (ended == 0) | (ended > cycle - self.first_cycle + 1)
+
+    def _make_room(self, num_tokens: int) -> None:
+        """Buffers double when they are full, up to `max_tokens`."""
+        room = self._ended.shape[1]
+        if num_tokens > room:
+            grown = np.zeros((NUM_LEVELS, min(max(num_tokens, 2 * room), self._max_tokens)), np.uint16)
+            grown[:, :room] = self._ended
+            self._ended = grown

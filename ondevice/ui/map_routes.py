@@ -1,0 +1,117 @@
+"""The requests by which the page fills its token map and its reading view: a few kilobytes each, when they are needed.
+
+They are for this program's own page and no public interface. Whoever asks names the workspace in a header; its id
+cannot be guessed, and in a header it ends up in no log. A page of another origin cannot send that header: the browser
+asks this server first, and is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ondevice.documents.tokens import Encode
+from ondevice.ui.reading_view import PageSource, num_pieces, page_source, piece
+from ondevice.ui.registry import Registry
+from ondevice.ui.token_account import account
+from ondevice.ui.token_map import MAX_CELLS, Look
+from ondevice.ui.token_view import TokenView
+
+PREFIX = "/ondevice"
+HEADER = "x-ondevice-workspace"
+_MAX_PAGES = 4096  # of one answer: 32 kB
+_NO_STORE = {"Cache-Control": "no-store"}
+
+_Answer = Callable[[TokenView, PageSource, Request], Response]
+
+
+def map_routes(registry: Registry, encode: Encode) -> list[Route]:
+    """The routes, for the app's own server.
+
+    Args:
+        registry: where workspaces are found.
+        encode: the model's tokenizer, for documents that are not read yet.
+    """
+
+    def route(name: str, answer: _Answer) -> Route:
+        def endpoint(request: Request) -> Response:
+            workspace = registry.workspace(request.headers.get(HEADER))
+            if workspace is None or workspace.view is None or workspace.document is None:
+                return JSONResponse({"error": "There is no document here."}, 404, _NO_STORE)
+            tokens = workspace.session.tokens if workspace.session is not None else None
+            try:
+                return answer(workspace.view, page_source(workspace.document, tokens, encode), request)
+            except (KeyError, ValueError, IndexError):
+                return JSONResponse({"error": "That is not in this document."}, 400, _NO_STORE)
+
+        return Route(f"{PREFIX}/{name}", endpoint, methods=["GET"])
+
+    return [route("cells", _cells), route("pages", _pages), route("token", _token), route("text", _text)]
+
+
+def _cells(view: TokenView, source: PageSource, request: Request) -> Response:
+    """Cells of `size` tokens over [start, stop), two bytes each."""
+    start, stop, size = _span(view, request)
+    if -(-(stop - start) // size) > MAX_CELLS:
+        raise ValueError
+    return _binary(view.cells(start, stop, size, _look(request)).to_bytes())
+
+
+def _pages(view: TokenView, source: PageSource, request: Request) -> Response:
+    """Number and first token of each page from `first` on, as pairs of uint32."""
+    at = slice(_number(request, "first"), _number(request, "first") + _MAX_PAGES)
+    layout = view.layout
+    pairs = np.stack((layout.page_numbers[at].astype(np.int64), layout.page_starts[at]), axis=1)
+    return _binary(pairs.astype("<u4").tobytes())
+
+
+def _token(view: TokenView, source: PageSource, request: Request) -> Response:
+    """All there is to say about the tokens [start, stop)."""
+    start, stop, _ = _span(view, request)
+    return _json(account(view, source, start, max(stop, start + 1), _look(request)))
+
+
+def _text(view: TokenView, source: PageSource, request: Request) -> Response:
+    """A piece of a page, by the page's index and the number of the part; runs also end at the tokens `from` and `to`."""
+    index, part = _number(request, "index"), _number(request, "part")
+    first, last = view.layout.page_span(index)
+    if part >= num_pieces(last - first):
+        raise ValueError
+    names = ("from", "to")
+    cuts = [_number(request, name) for name in names if name in request.query_params]
+    return _json(piece(view, source, index, part, _look(request), cuts))
+
+
+def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
+    start, stop = _number(request, "start"), _number(request, "stop")
+    size = _number(request, "size") if "size" in request.query_params else 1
+    if not start < view.layout.num_tokens or stop < start or size < 1:
+        raise ValueError
+    return start, min(stop, view.layout.num_tokens), size
+
+
+def _look(request: Request) -> Look:
+    names = ("cycle", "layer", "head")
+    return Look(*(_number(request, name) if name in request.query_params else None for name in names))
+
+
+def _number(request: Request, name: str) -> int:
+    number = int(request.query_params[name])
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _binary(content: bytes) -> Response:
+    return Response(content, media_type="application/octet-stream", headers=_NO_STORE)
+
+
+def _json(value: Any) -> Response:
+    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return Response(content, media_type="application/json", headers=_NO_STORE)

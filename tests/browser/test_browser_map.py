@@ -1,0 +1,325 @@
+"""The token map, its replay and the reading view in a real browser: what they show, and that they stay smooth."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.ui.launch import serving
+from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
+from tests.ui_tools import tiny_engine
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
+ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+FINGERPRINT = "c => { let sum = 0; for (const v of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) " \
+    "sum = (sum * 31 + v) | 0; return sum; }"  # fmt: skip
+SLOWEST_FRAME_MS = 1000 / 30
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(ENGINE, port=0) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def profile(program: Any) -> Any:
+    return new_context(program)
+
+
+@pytest.fixture
+def visit(profile: Any, url: str) -> Iterator[Visit]:
+    """A page that must have been silent and local when the test ends."""
+    with visiting(profile, url) as page:
+        yield page
+        assert page.foreign == []
+        assert page.errors == []
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward pass takes 50 ms longer, so that a test can watch the reading."""
+    forward = ENGINE.decoder.forward
+
+    def slower(*args: Any, **options: Any) -> Any:
+        time.sleep(0.05)
+        return forward(*args, **options)
+
+    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+
+
+def settle(visit: Visit) -> None:
+    """Wait until the map shows what there is."""
+    visit.page.wait_for_timeout(150)
+    visit.page.wait_for_selector(".od-map[data-settled=true]")
+
+
+def data(visit: Visit, name: str) -> str:
+    return str(visit.page.get_attribute(".od-map", f"data-{name}"))
+
+
+def readout(visit: Visit, what: str) -> str:
+    visit.until(lambda: what in visit.text(".od-readout"), f"the readout says {what}")
+    return visit.text(".od-readout")
+
+
+def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    settle(visit)
+    before = page.locator(".od-map").evaluate(FINGERPRINT)
+    assert page.is_disabled("[data-zoom=out]")
+    page.click("#od-read")
+    visit.state("read")
+    settle(visit)
+    assert page.locator(".od-map").evaluate(FINGERPRINT) != before, "the map follows the reading"
+    total = int(page.get_by_role("progressbar", name="Tokens read").get_attribute("aria-valuemax") or 0)
+    assert (data(visit, "first"), data(visit, "last")) == ("0", str(total)), "all of it is in view"
+    page.hover(".od-map", position={"x": 60, "y": 5})
+    assert "section 1" in readout(visit, "Tokens 1")
+    while page.is_enabled("[data-zoom=in]"):
+        page.click("[data-zoom=in]")
+        page.wait_for_timeout(60)
+    assert data(visit, "size") == "1"
+    settle(visit)
+    page.hover(".od-map", position={"x": 60, "y": 5})
+    assert "Token " in readout(visit, "section")
+    last = int(data(visit, "last"))
+    page.mouse.wheel(0, 200)
+    visit.until(lambda: int(data(visit, "last")) > last, "the wheel moves the map")
+    last = int(data(visit, "last"))
+    box = page.locator(".od-map").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
+    page.mouse.up()
+    visit.until(lambda: int(data(visit, "last")) > last, "dragging moves it")
+    page.click("[data-zoom=whole]")
+    visit.until(lambda: data(visit, "level") == "0", "and back")
+    page.hover(".od-map", position={"x": 300, "y": 100})
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -60)
+    page.keyboard.up("Control")
+    visit.until(lambda: data(visit, "level") == "1", "control and the wheel zoom")
+
+
+def test_the_map_by_keyboard_alone(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("read")
+    settle(visit)
+    page.focus(".od-map")
+    page.keyboard.press("Home")
+    first = readout(visit, "Tokens 1")
+    page.keyboard.press("ArrowRight")
+    visit.until(lambda: visit.text(".od-readout") != first, "the next cell is told")
+    page.keyboard.press("End")
+    while data(visit, "size") != "1":
+        page.keyboard.press("+")
+        page.wait_for_timeout(60)
+    page.keyboard.press("End")
+    total = int(page.get_by_role("progressbar", name="Tokens read").get_attribute("aria-valuemax") or 0)
+    told = readout(visit, f"Token {total:,}")
+    assert "Recent" in told
+    assert "Held by 6 of 6 heads" in told
+    assert page.locator(".od-heads").is_visible()
+    assert "layers 1, 2, 3 of 3" in str(page.locator(".od-heads").get_attribute("aria-label"))
+    page.keyboard.press("Enter")
+    visit.until(lambda: page.locator(".od-text .od-flash").count() > 0, "Enter shows it in the text")
+    page.focus(".od-map")
+    page.keyboard.press("0")
+    visit.until(lambda: data(visit, "level") == "0", "0 shows the whole document")
+
+
+def test_one_head_alone(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    assert page.is_disabled("[data-look=layer]")
+    page.click("#od-read")
+    visit.state("read")
+    settle(visit)
+    everything = page.locator(".od-map").evaluate(FINGERPRINT)
+    page.select_option("[data-look=layer]", "1")
+    page.select_option("[data-look=head]", "0")
+    settle(visit)
+    assert page.locator(".od-map").evaluate(FINGERPRINT) != everything
+    page.select_option("[data-look=layer]", "")
+    page.select_option("[data-look=head]", "")
+    settle(visit)
+    page.mouse.move(0, 0)
+    visit.until(lambda: page.locator(".od-map").evaluate(FINGERPRINT) == everything, "as it was")
+
+
+def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, slow: None) -> None:
+    page = visit.page
+    visit.open_sample()
+    assert page.is_disabled("[data-replay=play]")
+    assert "has not been full" in visit.text(".od-replay-note")
+    page.click("#od-read")
+    slider = page.locator(".od-replay input")
+    visit.until(lambda: int(slider.get_attribute("max") or 0) > 3, "some selections have been made")
+    page.click("[data-replay=back]")
+    settle(visit)
+    cycle, picture = data(visit, "cycle"), page.locator(".od-map").evaluate(FINGERPRINT)
+    said = visit.text(".od-replay output")
+    most = int(slider.get_attribute("max") or 0)
+    visit.until(lambda: int(slider.get_attribute("max") or 0) > most + 3, "reading goes on")
+    page.wait_for_timeout(300)
+    assert data(visit, "cycle") == cycle
+    assert page.locator(".od-map").evaluate(FINGERPRINT) == picture, "a paused view must not jump"
+    assert visit.text(".od-replay output").split(" of ")[0] == said.split(" of ")[0]
+    assert page.is_disabled("[data-look=layer]")
+    visit.state("read")
+    assert data(visit, "cycle") == cycle
+    slider.focus()
+    page.keyboard.press("Home")
+    visit.until(lambda: data(visit, "cycle") == "1", "the keys of a slider work")
+    settle(visit)
+    assert page.locator(".od-map").evaluate(FINGERPRINT) != picture
+    page.click("[data-replay=play]")
+    visit.until(lambda: data(visit, "cycle") not in ("1", "now"), "it plays")
+    page.click("[data-replay=play]")
+    stopped = data(visit, "cycle")
+    page.wait_for_timeout(700)
+    assert data(visit, "cycle") == stopped
+    page.click("[data-replay=now]")
+    visit.until(lambda: data(visit, "cycle") == "now", "back to the present")
+
+
+def test_the_text_with_what_became_of_it(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.wait_for_selector(".od-text .od-t-0")
+    assert "Station log" in visit.text(".od-text")
+    assert page.locator(".od-text :is(.od-t-5, .od-t-6)").count() == 0, "nothing is kept before it is read"
+    page.click("#od-read")
+    visit.state("read")
+    page.wait_for_selector(".od-text .od-t-5")
+    page.wait_for_selector(".od-text .od-t-2")
+    assert page.locator(".od-text .od-t-0").count() == 0
+    page.fill(".od-page input", "5")
+    page.keyboard.press("Enter")
+    visit.until(lambda: page.get_attribute(".od-text", "data-page") == "5", "it goes to the page")
+    visit.until(lambda: "Section 5" in visit.text(".od-text"), "which is there")
+    page.click("[data-page=back]")
+    visit.until(lambda: page.get_attribute(".od-text", "data-page") == "4", "and one back")
+    page.evaluate("window.ondevice.showSpan(9000, 9040)")
+    visit.until(lambda: page.locator(".od-text .od-flash").count() > 0, "a span is shown where it stands")
+    shown = page.evaluate("[...document.querySelectorAll('.od-flash')].map((run) => run.textContent).join('')")
+    assert len(shown.encode()) == 40, "exactly these tokens; one is a byte here"
+    is_in_view = """() => { const box = document.querySelector(".od-text").getBoundingClientRect();
+        const run = document.querySelector(".od-flash").getBoundingClientRect();
+        return run.top >= box.top && run.bottom <= box.bottom; }"""
+    visit.until(lambda: page.evaluate(is_in_view), "scrolled into view")
+    assert "9,001" in readout(visit, "Tokens 9,001"), "the map goes there too"
+    page.locator(".od-text .od-t").nth(3).click()
+    visit.until(lambda: "9,001" not in visit.text(".od-readout"), "a click on the text goes to the map")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_can_be_read(program: Any, url: str, scheme: str) -> None:
+    context = new_context(program, color_scheme=scheme)
+    with visiting(context, url) as visit:
+        visit.open_sample()
+        visit.page.wait_for_selector(".od-text .od-t-0")
+        low = visit.page.evaluate(
+            """() => {
+            const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+            const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => v / 255)
+                .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return .2126*r+.7152*g+.0722*b; };
+            const panel = rgb(getComputedStyle(document.querySelector(".od-reader")).backgroundColor), bad = [];
+            const run = document.querySelector(".od-t");
+            for (let state = 0; state <= 8; state++) for (let step = state < 5 ? 0 : 1; step <= (state < 5 ? 0 : 4); step++) {
+                run.className = `od-t od-t-${state} od-k-${step}`;
+                const style = getComputedStyle(run), own = rgb(style.backgroundColor);
+                const [a, b] = [light(rgb(style.color)), light(own[3] === 0 ? panel : own)].sort((x, y) => y - x);
+                if ((a + 0.05) / (b + 0.05) < 4.5) bad.push([state, step, (a + 0.05) / (b + 0.05)]);
+            }
+            return bad; }"""
+        )
+        assert low == []
+    context.close()
+
+
+def test_a_million_tokens_stay_smooth(visit: Visit, tmp_path: Path) -> None:
+    """Panning and zooming over 1,000,000 tokens, all states mixed, and scrolling their text."""
+    page = visit.page
+    chance, sizes = np.random.default_rng(0), []
+
+    def synthetic(route: Any) -> None:
+        query = {name: int(values[0]) for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+        count = -(-(query["stop"] - query["start"]) // query["size"])
+        states = chance.integers(0, 9, count, np.uint8)
+        strengths = np.where(states >= 5, chance.integers(1, 256, count), 0).astype(np.uint8)
+        body = np.stack((states | np.where(states >= 5, 1 << 4, 0).astype(np.uint8), strengths), axis=1).tobytes()
+        sizes.append(len(body))
+        route.fulfill(body=body, content_type="application/octet-stream")
+
+    page.route("**/ondevice/cells?*", synthetic)
+    page.on("response", lambda response: "/ondevice/" in response.url and sizes.append(len(response.body())))
+    file = tmp_path / "long.txt"
+    file.write_text(("A line of a long book, as long as lines are. " * 22 + "\n") * 1010)
+    visit.upload(str(file))
+    visit.state("ready")
+    settle(visit)
+    assert int(page.evaluate("window.ondevice.tokens.summary.num_tokens")) >= 1_000_000
+    frames = page.evaluate(
+        """async () => {
+        const canvas = document.querySelector(".od-map"), box = canvas.getBoundingClientRect();
+        const frame = () => new Promise(requestAnimationFrame), times = [];
+        const wheel = (deltaY, ctrlKey) => canvas.dispatchEvent(new WheelEvent("wheel", {
+            deltaY, ctrlKey, clientX: box.left + 300, clientY: box.top + 120, bubbles: true, cancelable: true }));
+        let last = await frame();
+        for (let i = 0; i < 240; i++) {
+            if (i % 20 === 0) wheel(i % 160 < 80 ? -45 : 45, true); else wheel(i % 40 < 30 ? 23 : -37, false);
+            const now = await frame();
+            times.push(now - last);
+            last = now;
+        }
+        return times; }"""
+    )
+    median, slowest = statistics.median(frames), sorted(frames)[int(0.95 * len(frames))]
+    print(f"map of 1,000,000 tokens: median frame {median:.1f} ms, 95 % below {slowest:.1f} ms")
+    assert median <= SLOWEST_FRAME_MS
+    scrolled = page.evaluate(
+        """async () => {
+        const box = document.querySelector(".od-text"), frame = () => new Promise(requestAnimationFrame), times = [];
+        let last = await frame(), most = 0;
+        for (let i = 0; i < 120; i++) {
+            box.scrollTop += i % 30 === 0 ? box.scrollHeight / 5 : 90;
+            const now = await frame();
+            times.push(now - last);
+            last = now;
+            most = Math.max(most, document.querySelectorAll(".od-piece").length);
+        }
+        return { times, most }; }"""
+    )
+    print(f"text of 1,000,000 tokens: median frame {statistics.median(scrolled['times']):.1f} ms")
+    assert statistics.median(scrolled["times"]) <= SLOWEST_FRAME_MS
+    assert scrolled["most"] < 40, "only what is in view is in the page"
+    page.wait_for_selector(".od-text .od-t")
+    assert len(sizes) > 10
+    assert max(sizes) <= 64_000

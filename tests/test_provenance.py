@@ -1,0 +1,138 @@
+"""The picture of a pot against the pot itself, at every event of readings of all kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ondevice.config import EngineConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.documents import Document, Page
+from ondevice.events import Event, PotDistilled, TokensRead
+from ondevice.provenance import Provenance, take_provenance
+from ondevice.session import Session
+from ondevice.session_file import load_session, save_session
+from tests.ui_tools import tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXT = "The lamp was lit at dusk and burned until the morning. " * 20
+POT = PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="text", catalyst_text="lamp")
+SLIM = SlimConfig(schedule="1:50%,2:25%", block_size=16, unit_size=4, window=8)
+CONFIGS = {
+    "plain": EngineConfig(pot=POT),
+    "host tier": EngineConfig(pot=POT, tier=TierConfig(budget_bytes=100_000)),
+    "pruned": EngineConfig(pot=POT, slim=SLIM),
+    "full": EngineConfig(pot=PotConfig(policy="full", capacity=256, num_kept=64, reserve=96, step_size=64)),
+    "skipped": EngineConfig(pot=PotConfig(policy="truncate", capacity=256, num_kept=64, reserve=96, step_size=64)),
+    "recent only": EngineConfig(pot=PotConfig(policy="streaming-llm", capacity=256, num_kept=64, reserve=96,
+                                              step_size=64)),
+}  # fmt: skip
+
+
+def document() -> Document:
+    return Document("lamp.txt", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))
+
+
+def follow(session: Session, event: Event, seen: Provenance | None) -> Provenance:
+    """As the screen does: a new picture after a distillation, and only the cursor otherwise."""
+    if seen is None or isinstance(event, PotDistilled):
+        return take_provenance(session)
+    return seen.moved_to(session)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_picture_is_the_pot_at_every_event(name: str) -> None:
+    session = tiny_engine(CONFIGS[name]).session()
+    seen, num_compared = None, 0
+    for event in session.read(document()):
+        if session.tokens is None:
+            continue
+        # A pass that led to a distillation is told after it: the cursor alone has moved when it is.
+        if isinstance(event, TokensRead) and seen is not None and session.num_cycles > seen.num_cycles:
+            continue
+        seen = follow(session, event, seen)
+        compare(seen, session)
+        num_compared += 1
+    assert num_compared > 4
+    compare(take_provenance(session), session)
+
+
+def compare(seen: Provenance, session: Session) -> None:
+    pot = session.used_pot()
+    origin = pot.origin[:, 0].numpy()
+    num_tokens = session.num_positions
+    expected = session.retention
+    tokens, shares = seen.held(0, len(TEXT))
+    counts = np.zeros(num_tokens)
+    counts[tokens] = shares * seen.num_pairs
+    assert np.round(counts).astype(int).tolist() == expected.tolist()
+    for layer, head in ((0, 0), (1, 1), (2, None), (None, 0)):
+        tokens, shares = seen.held(3, num_tokens - 2, layer, head)
+        part = origin[slice(None) if layer is None else layer, slice(None) if head is None else head]
+        held = np.array([t for t in range(3, num_tokens - 2) if (part == t).any()])
+        assert tokens.tolist() == held.tolist()
+        pairs = {(None, 0): 3, (2, None): 2}.get((layer, head), 1)  # type: ignore[call-overload]
+        assert shares * pairs == pytest.approx([(part == t).sum() for t in held])
+    for token in (0, num_tokens // 2, num_tokens - 1):
+        assert (seen.holders(token) > 0).tolist() == (origin == token).any(axis=-1).tolist()
+    pruned = np.flatnonzero(seen.is_pruned(0, num_tokens) & (expected == 0))
+    assert len(pruned) == session.ledger.tokens_pruned
+    assert seen.skipped == session.skipped
+    assert seen.skipped[1] - seen.skipped[0] == session.ledger.tokens_skipped
+
+
+def test_novelty_is_found_again_in_the_slots() -> None:
+    session = tiny_engine(CONFIGS["plain"]).session()
+    num_seen = 0
+    for event in session.read(document()):
+        if isinstance(event, PotDistilled):
+            seen = take_provenance(session)
+            novel = np.unique(seen.origin[seen.is_novel])
+            assert novel.tolist() == np.sort(event.novelty_tokens).tolist()
+            token = int(novel[0])
+            assert seen.holders(token).max() == 2
+            num_seen += 1
+    assert num_seen > 3
+
+
+def test_scores_are_those_of_the_last_distillation() -> None:
+    session = tiny_engine(CONFIGS["plain"]).session()
+    list(session.read(document()))
+    seen, pot = take_provenance(session), session.used_pot()
+    token = int(seen.tokens[len(seen.tokens) // 2])
+    given = pot.importance[pot.origin == token]
+    assert seen.score(token) == pytest.approx(float(given.max()))
+    assert seen.score(session.num_positions - 1) is None, "it has not been scored yet"
+    assert seen.nbytes < 20 * seen.num_pairs * POT.capacity
+
+
+def test_host_memory_holds_what_was_read_last() -> None:
+    session = tiny_engine(CONFIGS["host tier"]).session()
+    list(session.read(document()))
+    assert session.outside is not None
+    origin = session.outside.tier.origin[0]
+    start, stop = take_provenance(session).in_host
+    assert sorted(origin[origin >= 0].tolist()) == list(range(start, stop))
+    assert 0 < start
+
+
+def test_a_pot_from_disk_gives_the_same_picture(tmp_path: Path) -> None:
+    engine = tiny_engine(CONFIGS["plain"])
+    session = engine.session()
+    list(session.read(document()))
+    save_session(session, tmp_path / "pot")
+    before, after = take_provenance(session), take_provenance(load_session(engine, tmp_path / "pot"))
+    for name in Provenance.__dataclass_fields__:
+        mine: Any = getattr(before, name)
+        theirs: Any = getattr(after, name)
+        assert np.array_equal(mine, theirs), name
+
+
+def test_nothing_is_shown_of_an_empty_pot() -> None:
+    session = tiny_engine(CONFIGS["plain"]).session()
+    seen = take_provenance(session)
+    assert seen.held(0, 10)[0].size == 0
+    assert not seen.holders(0).any()
