@@ -46,7 +46,11 @@
       }
     };
 
-    slider.addEventListener("input", () => { stop(); goTo(Number(slider.value)); });
+    slider.addEventListener("input", () => {
+      const wanted = Number(slider.value); // `stop` puts the slider back to where the map is
+      stop();
+      goTo(wanted);
+    });
     now.addEventListener("click", () => { stop(); goTo(Infinity); });
     const step = (by) => goTo((tokens.look.cycle ?? cycles().last + 1) + by);
     back.addEventListener("click", () => { stop(); step(-1); });

@@ -78,6 +78,7 @@
       timer = setTimeout(fill, WAIT_MS);
       const here = pages[pieceAt(box.scrollTop + 8)];
       if (document.activeElement !== field) field.value = tokens.pages.numbers[here];
+      tellSettled();
       box.dataset.pieces = shown.size;
       box.dataset.page = tokens.pages.numbers[here];
     };
@@ -113,6 +114,11 @@
         if (cache.size > KEPT) cache.delete(cache.keys().next().value);
         if (shown.get(number) === piece) write(number, piece, value);
       }
+      tellSettled();
+    };
+    /** Tells whoever waits for it that all that is in view is here and up to date. */
+    const tellSettled = () => {
+      box.dataset.settled = [...shown].every(([number, piece]) => tokens.summary && piece.stamp === stampNow(number));
     };
     const stampNow = (number) => {
       const isCut = flash && [pieceOf(flash.start), pieceOf(flash.stop - 1)].some((at) => Math.abs(at - number) <= 1);

@@ -71,6 +71,12 @@
       paintPages(context, across, pitch, total);
       paintPlace(context);
       if (chosen) paintChosen(context, across, pitch);
+      const end = Math.min((last + 1) * BAND * across, total) - 1, { TILE } = tokens;
+      let isSettled = Boolean(tokens.pages);
+      for (let tile = Math.floor((first * BAND * across) / TILE); tile * TILE <= end; tile++) {
+        isSettled &&= tokens.isCurrent(size, tile);
+      }
+      canvas.dataset.settled = isSettled; // all that is in view is here and up to date
       tell();
     };
 
@@ -331,7 +337,7 @@
     };
     od.follow(props, watch, (value) => {
       tokens.update(value);
-      if (!tokens.summary) { place.textContent = ""; canvas.dataset.cells = 0; canvas.setAttribute("aria-label", "No document yet"); }
+      if (!tokens.summary) { place.textContent = ""; canvas.dataset.cells = 0; canvas.dataset.settled = true; canvas.setAttribute("aria-label", "No document yet"); }
     });
     layOut(true);
   };

@@ -61,6 +61,9 @@
     return tile.bytes;
   };
 
+  /** Whether the bytes that are here of a tile are the newest. */
+  tokens.isCurrent = (size, index) => tiles.get(`${size}:${index}`)?.stamp === tokens.stamp();
+
   const load = async (tile, size, index) => {
     const stamp = tokens.summary ? tokens.stamp() : "";
     tile.asked = performance.now();

@@ -29,7 +29,8 @@ class Provenance:
         num_settled: tokens below this went through a distillation; those behind it are all held as far as they got.
         num_cycles: distillations so far.
         num_sinks: tokens below this are never evicted.
-        skipped: tokens that are never read.
+        left_out: tokens that are never read.
+        skims: whether a speculator leaves out tokens; `depths` has those at 0.
         in_host: tokens that host memory holds a copy of.
         host_capacity: tokens that host memory has room for; 0: there is none.
         origin: (num_layers, num_heads, num_kept) int32, settled token of each slot, negative where there is none.
@@ -45,7 +46,8 @@ class Provenance:
     num_settled: int = 0
     num_cycles: int = 0
     num_sinks: int = 0
-    skipped: Span = NOWHERE
+    left_out: Span = NOWHERE
+    skims: bool = False
     in_host: Span = NOWHERE
     host_capacity: int = 0
     origin: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0, 0), np.int32))
@@ -92,11 +94,9 @@ class Provenance:
             shares = counts / (part.shape[0] * part.shape[1])
         first, last = np.searchsorted(settled, (start, stop))
         recent = np.arange(max(start, self.num_settled), max(min(stop, self.num_positions), start, self.num_settled))
-        recent = recent[(recent < self.skipped[0]) | (recent >= self.skipped[1])]
-        got = np.ones(len(recent))
-        if self.depths.size:
-            depths = self._depths_of(recent)
-            got = depths / self.num_layers if layer is None else (depths > layer).astype(float)
+        recent = recent[(recent < self.left_out[0]) | (recent >= self.left_out[1])]
+        depths = self._depths_of(recent)
+        got = depths / self.num_layers if layer is None else (depths > layer).astype(float)
         tokens = np.concatenate((settled[first:last].astype(np.int64), recent[got > 0]))
         return tokens, np.concatenate((shares[first:last], got[got > 0]))
 
@@ -111,14 +111,29 @@ class Provenance:
         if not self.depths.size:
             return np.zeros(stop - start, bool)
         depths = self._depths_of(np.arange(start, stop))
-        return depths <= (self.num_layers - 1 if layer is None else layer)
+        return (depths > 0) & (depths <= (self.num_layers - 1 if layer is None else layer))
+
+    def is_skipped(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Whether each token of [start, stop) was passed over or never will be read."""
+        tokens = np.arange(start, stop)
+        is_left_out = (tokens >= self.left_out[0]) & (tokens < self.left_out[1])
+        return is_left_out | (self._depths_of(tokens) == 0) if self.skims else is_left_out
+
+    def host_span_at(self, cursor: int) -> Span:
+        """What host memory held when the cursor was there: the last tokens read before it."""
+        if not self.host_capacity:
+            return NOWHERE
+        if not self.skims:
+            return max(cursor - self.host_capacity, 0), cursor
+        read = np.flatnonzero(~self.is_skipped(0, cursor))
+        return int(read[max(len(read) - self.host_capacity, 0)]) if len(read) else cursor, cursor
 
     def holders(self, token: int) -> npt.NDArray[np.uint8]:
         """Who holds a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
         grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
         if self.num_settled <= token < self.num_positions:
-            is_skipped = self.skipped[0] <= token < self.skipped[1]
-            grid[: 0 if is_skipped else int(self._depths_of(np.array([token]))[0])] = 1
+            is_left_out = self.left_out[0] <= token < self.left_out[1]
+            grid[: 0 if is_left_out else int(self._depths_of(np.array([token]))[0])] = 1
         elif self.origin.size:
             is_here = self.origin == token
             grid[is_here.any(axis=-1)] = 1
@@ -132,11 +147,11 @@ class Provenance:
         return float(given.max()) if given.size and self.num_cycles else None
 
     def _depths_of(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
-        # Nothing was noted while nothing was pruned: those tokens got through.
-        depths = np.zeros(len(tokens), np.uint16)
+        depths = np.full(len(tokens), self.num_layers, np.uint16)
         is_noted = tokens < len(self.depths)
         depths[is_noted] = self.depths[tokens[is_noted]]
-        return np.where(depths == 0, np.uint16(self.num_layers), depths)
+        # Nothing was noted while nothing was pruned: those tokens got through.
+        return depths if self.skims else np.where(depths == 0, np.uint16(self.num_layers), depths)
 
 
 def take_provenance(session: Session) -> Provenance:
@@ -160,7 +175,8 @@ def take_provenance(session: Session) -> Provenance:
         num_settled=_num_settled(session, ranked),
         num_cycles=session.num_cycles,
         num_sinks=num_sinks,
-        skipped=session.skipped,
+        left_out=session.left_out,
+        skims=session.skimmer is not None,
         in_host=_host_span(session),
         host_capacity=0 if session.outside is None else session.outside.tier.capacity,
         origin=origin,
@@ -181,9 +197,7 @@ def _num_settled(session: Session, ranked: int) -> int:
     return int(later.min()) if later.size else session.num_positions
 
 
-def _novel_slots(
-    session: Session, novelty: npt.NDArray[np.float32], num_ranked: list[int]
-) -> npt.NDArray[np.bool_]:
+def _novel_slots(session: Session, novelty: npt.NDArray[np.float32], num_ranked: list[int]) -> npt.NDArray[np.bool_]:
     """Which slots novelty chose. It chose the most novel ones of all, and those are still here."""
     config, is_novel = session.config.pot, np.zeros(novelty.shape, bool)
     if config.policy != "infinipot" or not config.novelty:
@@ -199,8 +213,9 @@ def _novel_slots(
 
 
 def _host_span(session: Session) -> Span:
-    """The tokens in the host tier: the ring of the first layer has had all of them, and holds the last."""
+    """The tokens in the host tier: the ring of the first layer has had all that were read, and holds the last."""
     if session.outside is None:
         return NOWHERE
-    stop = session.num_positions
-    return max(stop - session.outside.tier.num_held(0), 0), stop
+    origin = session.outside.tier.origin[0].numpy()
+    held = origin[origin >= 0]
+    return (int(held.min()), session.num_positions) if held.size else NOWHERE

@@ -165,7 +165,6 @@ class Session:
             self.spans = [(0, UNTIL_END)]
         else:
             self.spans = [(0, total)]
-            half = (pot_config.capacity - pot_config.reserve - num_prefix) // 2
             if pot_config.policy == "full":
                 beside, layers = num_prefix + pot_config.reserve, len(self.decoder.parts.layers)
                 stored = stored_tokens(self.slim_steps, self.config.slim, total, layers)
@@ -174,9 +173,11 @@ class Session:
                     key_rotation=pot_config.key_rotation,
                     capacities=tuple(beside + tokens for tokens in stored) if self.reads_whole_prompt else None,
                 )
-            elif pot_config.policy == "truncate" and 2 * half < total:
-                self.spans = [(0, half), (total - half, total)]
-                self.num_skipped = total - 2 * half
+            else:
+                start, stop = self._left_out(total)
+                if start < stop:
+                    self.spans = [(0, start), (stop, total)]
+                    self.num_skipped = stop - start
         if num_prefix:
             out = self.decoder.forward(self.decoder.ids(self.parts.prefix), self.used_pot())
             self._reader.begin(out.hidden_states[:, -1:])
@@ -286,10 +287,14 @@ class Session:
         return self.outside is not None and self.num_cycles > 0
 
     @property
-    def skipped(self) -> tuple[int, int]:
-        """The tokens [start, stop) that are left out: the middle, as many are read before it as behind it."""
-        half = (self.opened_tokens().num_tokens - self.num_skipped) // 2 if self.num_skipped else 0
-        return half, half + self.num_skipped
+    def left_out(self) -> tuple[int, int]:
+        """The tokens [start, stop) that policy `truncate` does not read: the middle of what does not fit."""
+        return self._left_out(self.opened_tokens().num_tokens)
+
+    def _left_out(self, total: int) -> tuple[int, int]:
+        config = self.config.pot
+        half = (config.capacity - config.reserve - len(self.parts.prefix)) // 2
+        return (half, total - half) if config.policy == "truncate" and 2 * half < total else (0, 0)
 
     @property
     def num_positions(self) -> int:

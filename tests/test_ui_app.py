@@ -142,8 +142,10 @@ def test_the_drawing_code_builds_no_html() -> None:
 
     code = scripts()
     assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|fetch\(|XMLHttp", code
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|XMLHttp|sendBeacon|WebSocket", code
     )
+    assert re.findall(r"fetch\(.*", code) == ["fetch(`${root}ondevice/${name}?${query}`, {"], "only our own server"
+    assert "const root = location.pathname" in code
     assert not re.search(r"https?://", code)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,13 +41,13 @@ def client(desk: Desk) -> Iterator[TestClient]:
 
 
 def get(client: TestClient, desk: Desk, name: str, **params: Any) -> Any:
-    return client.get(f"/ondevice/{name}", params=params, headers={HEADER: desk.id})
+    return client.get(f"/ondevice/{name}", params=params, headers={HEADER: desk.workspace.id})
 
 
 @pytest.mark.parametrize("name", ["cells", "pages", "token", "text"])
-def test_strangers_get_nothing(client: TestClient, name: str) -> None:
+def test_strangers_get_nothing(client: TestClient, desk: Desk, name: str) -> None:
     params = {"start": 0, "stop": 5, "first": 0, "index": 0, "part": 0}
-    for headers in ({}, {HEADER: "0" * 32}, {HEADER: ""}):
+    for headers in ({}, {HEADER: "0" * 32}, {HEADER: ""}, {HEADER: desk.id}):
         response = client.get(f"/ondevice/{name}", params=params, headers=headers)
         assert response.status_code == 404
         assert "lamp" not in response.text
@@ -72,7 +71,8 @@ def test_cells_are_those_of_the_view(client: TestClient, desk: Desk) -> None:
     ("name", "params"),
     [
         ("cells", {"start": 0, "stop": 10, "size": 0}), ("cells", {"start": -1, "stop": 10}), ("cells", {"start": 0}),
-        ("cells", {"start": 9, "stop": 3}), ("cells", {"start": "x", "stop": 3}), ("cells", {"start": 10**9, "stop": 10**9}),
+        ("cells", {"start": 9, "stop": 3}), ("cells", {"start": "x", "stop": 3}),
+        ("cells", {"start": 10**9, "stop": 10**9}),
         ("text", {"index": 2, "part": 0}), ("text", {"index": 0, "part": 99}), ("pages", {"first": -1}),
         ("token", {"start": len(TEXT), "stop": len(TEXT) + 1}),
     ],
@@ -130,7 +130,9 @@ def long_view(text: str) -> tuple[TokenView, Any]:
     return TokenView(make_layout([(1, len(ids))], "part")), page_source(document, None, ENCODE)
 
 
-@pytest.mark.parametrize("text", ["x" * 5000, "a b\n" * 1500, "\u6f22\u5b57\U0001f600" * 400, "\n" * 3000, " lead" * 900])
+@pytest.mark.parametrize(
+    "text", ["x" * 5000, "a b\n" * 1500, "\u6f22\u5b57\U0001f600" * 400, "\n" * 3000, " lead" * 900]
+)
 def test_pieces_meet_at_words_and_lose_nothing(text: str) -> None:
     view, source = long_view(text)
     pieces = [piece(view, source, 0, part, Look()) for part in range(num_pieces(view.layout.num_tokens))]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ondevice.config import SlimConfig, TierConfig
 from ondevice.events import PotDistilled
-from ondevice.retention_history import RetentionHistory
 from ondevice.provenance import Provenance
+from ondevice.retention_history import RetentionHistory
 from ondevice.ui.token_map import MAX_CELLS, Cells, Look, State, make_cells, make_layout
 from ondevice.ui.token_view import TokenView
 from tests.ui_tools import CONFIG, TEXT, Desk, tiny_engine
@@ -55,7 +55,9 @@ def test_cells_count_every_token_once(seed: int, size: int, start: int, pruned: 
         assert coarse.counts[i].tolist() == fine.counts[part].sum(axis=0).tolist()
         assert coarse.shares[i] == pytest.approx(fine.shares[part].mean())
         is_kept = fine.counts[part, State.KEPT :].any()
-        assert (coarse.states[i] >= State.KEPT) == is_kept == (coarse.steps[i] > 0), "what anyone keeps is never evicted"
+        assert (coarse.states[i] >= State.KEPT) == is_kept == (coarse.steps[i] > 0), (
+            "what anyone keeps is never evicted"
+        )
 
 
 def expected(seen: Provenance, token: int) -> State:

@@ -78,7 +78,7 @@ def _token(view: TokenView, source: PageSource, request: Request) -> Response:
 
 
 def _text(view: TokenView, source: PageSource, request: Request) -> Response:
-    """A piece of a page, by the page's index and the number of the part; runs also end at the tokens `from` and `to`."""
+    """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
     index, part = _number(request, "index"), _number(request, "part")
     first, last = view.layout.page_span(index)
     if part >= num_pieces(last - first):

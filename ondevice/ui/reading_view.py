@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def piece(
     within = [cut - start for cut in cuts if start < cut < stop]
     edges = sorted({0, *(np.flatnonzero(np.diff(marks)) + 1).tolist(), *within, len(marks)})
     runs, room = [], _MAX_CHARS
-    for run, after in zip(edges, edges[1:], strict=False):
+    for run, after in pairwise(edges):
         shown = _text_of(text, spans, begin + run, begin + after)
         if len(shown) > room:
             shown = shown[:room] + f"… ({len(shown) - room:,} characters are not shown)"

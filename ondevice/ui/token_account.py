@@ -1,4 +1,4 @@
-"""What is said about a token, or about a cell of several, in words: where it is, what became of it, why, and by whom."""
+"""What is said about a token, or about a cell of several: where it is, what became of it, why, and who holds it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,11 @@ def _one(view: TokenView, token: int, state: State, share: float, look: Look) ->
         lines.append(f"Held by {round(share * seen.num_heads)} of {seen.num_heads} heads of this layer")
     score = seen.score(token)
     if score is not None:
-        what = "most attention that the guiding prompt paid it in any head" if _is_guided(view) else "the highest of any head"
+        what = (
+            "most attention that the guiding prompt paid it in any head"
+            if _is_guided(view)
+            else "the highest of any head"
+        )
         lines.append(f"Score {score:.4g}: {what}")
     return lines
 

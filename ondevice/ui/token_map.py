@@ -13,8 +13,8 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
+from ondevice.provenance import Provenance, Span
 from ondevice.retention_history import STEPS_PERCENT, RetentionHistory
-from ondevice.provenance import NOWHERE, Provenance, Span
 
 MAX_CELLS = 16_384  # of one answer to the browser: 32 kB
 _DECADES = 4  # that the second byte of a cell spans
@@ -131,7 +131,7 @@ def make_cells(
     start: int,
     stop: int,
     size: int,
-    look: Look = Look(),  # noqa: B008
+    look: Look = Look(),
 ) -> Cells:
     """The tokens [start, stop) in cells of `size` tokens, the last of which may be smaller.
 
@@ -194,11 +194,12 @@ def _count_lost(
     cursor, in_host = seen.num_positions, seen.in_host
     if look.cycle is not None:
         cursor = history.num_positions(look.cycle)
-        in_host = (max(cursor - seen.host_capacity, 0), cursor) if seen.host_capacity else NOWHERE
+        in_host = seen.host_span_at(cursor)
     start, size = int(firsts[0]), max(int(lasts[0] - firsts[0]), 1)
     gone = np.ones(max(min(int(lasts[-1]), cursor) - start, 0), bool)
     gone[kept[kept < start + len(gone)] - start] = False
-    gone[slice(*(max(edge - start, 0) for edge in seen.skipped))] = False
+    is_skipped = gone & seen.is_skipped(start, start + len(gone))
+    gone &= ~is_skipped
     is_pruned = gone & seen.is_pruned(start, start + len(gone), look.layer)
     is_inside = np.zeros(len(gone), bool)
     is_inside[slice(*(max(edge - start, 0) for edge in in_host))] = True
@@ -214,7 +215,9 @@ def _count_lost(
     counts[:, State.PRUNED] = count(is_pruned)
     counts[:, State.IN_HOST] = count(gone & ~is_pruned & is_inside)
     counts[:, State.EVICTED] = count(gone & ~is_pruned & ~is_inside)
-    counts[:, State.SKIPPED] = _overlap(firsts, lasts, seen.skipped)
+    # What is left out on purpose is known before the reading gets there.
+    ahead = np.maximum(firsts, start + len(gone)), np.maximum(lasts, start + len(gone))
+    counts[:, State.SKIPPED] = count(is_skipped) + _overlap(*ahead, seen.left_out)
     counts[:, State.UNREAD] = (lasts - firsts) - counts[:, 1:].sum(axis=1)
 
 

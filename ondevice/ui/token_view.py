@@ -10,8 +10,8 @@ from itertools import count
 from typing import Any
 
 from ondevice.events import Event, PotDistilled, TokensRead
-from ondevice.retention_history import RetentionHistory
 from ondevice.provenance import Provenance, take_provenance
+from ondevice.retention_history import RetentionHistory
 from ondevice.session import Session
 from ondevice.ui import words
 from ondevice.ui.token_map import Cells, Look, MapLayout, make_cells
