@@ -109,6 +109,7 @@ def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
     page.mouse.wheel(0, 200)
     visit.until(lambda: int(data(visit, "last")) > last, "the wheel moves the map")
     last = int(data(visit, "last"))
+    page.locator(".od-map").scroll_into_view_if_needed()
     box = page.locator(".od-map").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 200, box["y"] + 200)
