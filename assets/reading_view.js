@@ -109,6 +109,7 @@
         const response = await tokens.ask("text", { index: pages[number], part: parts[number], ...cut });
         if (!response) return;
         const value = { stamp, ...await response.json() };
+        if (!tokens.summary) return; // closed meanwhile
         cache.delete(number);
         cache.set(number, value);
         if (cache.size > KEPT) cache.delete(cache.keys().next().value);

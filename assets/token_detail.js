@@ -55,7 +55,7 @@
       const response = wanted && await od.tokens.ask("token", wanted);
       if (wanted !== span || !response) return;
       const account = await response.json();
-      if (wanted === span) show(account);
+      if (wanted === span && od.tokens.summary) show(account);
     };
 
     tell = (next) => {

@@ -41,7 +41,7 @@
       const response = await fetch(`${root}ondevice/${name}?${query}`, {
         headers: { "x-ondevice-workspace": summary.workspace },
       });
-      return response.ok && tokens.summary?.document === summary.document ? response : null;
+      return response.status === 200 && tokens.summary?.document === summary.document ? response : null;
     } catch {
       return null; // the program was stopped: the page keeps what it has
     }
@@ -82,9 +82,8 @@
     const numbers = new Uint32Array(num_pages), starts = new Uint32Array(num_pages);
     for (let first = 0; first < num_pages;) {
       const response = await tokens.ask("pages", { first });
-      if (!response || tokens.summary?.document !== document) return;
-      const pairs = new Uint32Array(await response.arrayBuffer());
-      if (!pairs.length) return;
+      const pairs = new Uint32Array(response ? await response.arrayBuffer() : 0);
+      if (!pairs.length || tokens.summary?.document !== document) return; // closed meanwhile
       for (let i = 0; i < pairs.length / 2; i++) [numbers[first + i], starts[first + i]] = [pairs[2 * i], pairs[2 * i + 1]];
       first += pairs.length / 2;
     }

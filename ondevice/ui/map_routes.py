@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ondevice.documents.tokens import Encode
@@ -27,6 +27,12 @@ PREFIX = "/ondevice"
 HEADER = "x-ondevice-workspace"
 _MAX_PAGES = 4096  # of one answer: 32 kB
 _NO_STORE = {"Cache-Control": "no-store"}
+_MISSING = 204  # a document may be closed while the page asks for it: that is no failure to be told in its console
+
+
+class _NotThere(Exception):
+    """What is asked for is not in this document."""
+
 
 _Answer = Callable[[TokenView, PageSource, Request], Response]
 
@@ -43,12 +49,14 @@ def map_routes(registry: Registry, encode: Encode) -> list[Route]:
         def endpoint(request: Request) -> Response:
             workspace = registry.workspace(request.headers.get(HEADER))
             if workspace is None or workspace.view is None or workspace.document is None:
-                return JSONResponse({"error": "There is no document here."}, 404, _NO_STORE)
+                return Response(status_code=_MISSING, headers=_NO_STORE)
             tokens = workspace.session.tokens if workspace.session is not None else None
             try:
                 return answer(workspace.view, page_source(workspace.document, tokens, encode), request)
-            except (KeyError, ValueError, IndexError):
-                return JSONResponse({"error": "That is not in this document."}, 400, _NO_STORE)
+            except _NotThere:
+                return Response(status_code=_MISSING, headers=_NO_STORE)
+            except (KeyError, ValueError):
+                return PlainTextResponse("That is no question about a document.", 400, _NO_STORE)
 
         return Route(f"{PREFIX}/{name}", endpoint, methods=["GET"])
 
@@ -80,9 +88,11 @@ def _token(view: TokenView, source: PageSource, request: Request) -> Response:
 def _text(view: TokenView, source: PageSource, request: Request) -> Response:
     """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
     index, part = _number(request, "index"), _number(request, "part")
+    if index >= view.layout.num_pages:
+        raise _NotThere
     first, last = view.layout.page_span(index)
     if part >= num_pieces(last - first):
-        raise ValueError
+        raise _NotThere
     names = ("from", "to")
     cuts = [_number(request, name) for name in names if name in request.query_params]
     return _json(piece(view, source, index, part, _look(request), cuts))
@@ -91,8 +101,10 @@ def _text(view: TokenView, source: PageSource, request: Request) -> Response:
 def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
     start, stop = _number(request, "start"), _number(request, "stop")
     size = _number(request, "size") if "size" in request.query_params else 1
-    if not start < view.layout.num_tokens or stop < start or size < 1:
+    if stop < start or size < 1:
         raise ValueError
+    if start >= view.layout.num_tokens:
+        raise _NotThere
     return start, min(stop, view.layout.num_tokens), size
 
 

@@ -44,7 +44,7 @@ class TokenView:
         if isinstance(event, PotDistilled):
             self.history.apply(event)
             self._show(take_provenance(session), session)
-        elif isinstance(event, TokensRead):
+        elif isinstance(event, TokensRead) and session.tokens is not None:
             if session.last_distilled is not None and session.last_distilled.num_read == event.num_read:
                 return  # the distillation that this step led to is told next
             self._show(take_provenance(session) if self.seen is None else self.seen.moved_to(session), session)
