@@ -80,8 +80,8 @@ def data(visit: Visit, name: str) -> str:
 
 
 def readout(visit: Visit, what: str) -> str:
-    visit.until(lambda: what in visit.text(".od-readout"), f"the readout says {what}")
-    return visit.text(".od-readout")
+    visit.until(lambda: what in visit.text(".od-detail .od-readout"), f"the readout says {what}")
+    return visit.text(".od-detail .od-readout")
 
 
 def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
@@ -136,7 +136,7 @@ def test_the_map_by_keyboard_alone(visit: Visit) -> None:
     page.keyboard.press("Home")
     first = readout(visit, "Tokens 1")
     page.keyboard.press("ArrowRight")
-    visit.until(lambda: visit.text(".od-readout") != first, "the next cell is told")
+    visit.until(lambda: visit.text(".od-detail .od-readout") != first, "the next cell is told")
     page.keyboard.press("End")
     while data(visit, "size") != "1":
         page.keyboard.press("+")
@@ -237,7 +237,7 @@ def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     visit.until(lambda: page.evaluate(is_in_view), "scrolled into view")
     assert "9,001" in readout(visit, "Tokens 9,001"), "the map goes there too"
     page.locator(".od-text .od-t").nth(3).click()
-    visit.until(lambda: "9,001" not in visit.text(".od-readout"), "a click on the text goes to the map")
+    visit.until(lambda: "9,001" not in visit.text(".od-detail .od-readout"), "a click on the text goes to the map")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

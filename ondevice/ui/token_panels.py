@@ -1,0 +1,56 @@
+"""The skeletons of the token map and of the reading view, and the scripts that fill them; see `panels`."""
+
+from __future__ import annotations
+
+# In the order in which they need each other.
+SCRIPTS = ("token_source.js", "token_paint.js", "token_detail.js", "map_controls.js", "token_map.js", "reading_view.js")
+
+_BUTTON = '<button type="button" {0}>{1}</button>'
+_ZOOM = (
+    '<div class="od-tools" role="group" aria-label="Zoom">'
+    + _BUTTON.format('data-zoom="out" aria-label="Zoom out" disabled', "−")  # noqa: RUF001
+    + _BUTTON.format('data-zoom="in" aria-label="Zoom in" disabled', "+")
+    + _BUTTON.format('data-zoom="whole" disabled', "Whole document")
+    + "</div>"
+)
+_LOOK = (
+    '<div class="od-tools"><select data-look="layer" aria-label="Layer of the model" disabled></select>'
+    '<select data-look="head" aria-label="Head of the layer" disabled></select></div>'
+)
+_REPLAY = (
+    '<div class="od-replay"><span class="od-replay-label" id="od-replay-label">Replay</span><div class="od-tools">'
+    + _BUTTON.format('data-replay="back" aria-label="One selection back" disabled', "◀")
+    + _BUTTON.format('data-replay="play" aria-pressed="false" disabled', "Play")
+    + _BUTTON.format('data-replay="on" aria-label="One selection on" disabled', "▶")
+    + '</div><input type="range" min="0" max="1" value="1" step="1" disabled aria-labelledby="od-replay-label">'
+    '<output aria-live="off">Now</output>'
+    + _BUTTON.format('data-replay="now" disabled', "Now")
+    + '</div><p class="od-replay-note"></p>'
+)
+MAP = (
+    '<section class="od-panel"><div class="od-map-head"><h2>What is kept of the document</h2>'
+    f"{_LOOK}{_ZOOM}</div>"
+    '<p class="od-explain">Every cell is a piece of the document, in order; the numbers count its pages. The stronger '
+    "the colour, the more attention heads of the model still hold it. Zoom with the buttons, a double click, a pinch, "
+    "or Ctrl and the wheel; drag to move.</p>"
+    '<canvas class="od-map" tabindex="0" role="img" aria-label="No document yet"></canvas>'
+    '<p class="od-map-place"></p>'
+    f"{_REPLAY}"
+    '<div class="od-detail"><div><output class="od-readout"></output><p class="od-quote"></p></div>'
+    '<figure class="od-heads-box" hidden><canvas class="od-heads" role="img"></canvas>'
+    "<figcaption>Layers from left to right, heads from top to bottom: filled where it is held, in the other colour "
+    "where it was chosen for being new.</figcaption></figure></div>"
+    '<ul class="od-key" aria-label="Legend"></ul></section>'
+)
+TEXT = (
+    '<section class="od-panel od-reader"><details open><summary><h2>The text, as it is remembered</h2></summary>'
+    '<div class="od-reader-head"><p class="od-explain">What is kept stands on colour, the stronger the more heads hold '
+    "it; what was evicted is pale. Click a word to find it on the map.</p>"
+    '<div class="od-tools od-page">'
+    + _BUTTON.format('data-page="back" aria-label="Previous page"', "◀")
+    + '<label>Page <input type="number" min="1" value="1" inputmode="numeric"></label><span class="od-page-of"></span>'
+    + _BUTTON.format('data-page="on" aria-label="Next page"', "▶")
+    + '</div></div><p class="od-text-empty">Choose a document to see its text.</p>'
+    '<div class="od-text" tabindex="0" role="region" aria-label="Text of the document"><div class="od-text-inner">'
+    "</div></div></details></section>"
+)
