@@ -78,6 +78,7 @@ bench: setup
 	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out bench/results/equip_$$part.json; done
 	$(BIN)/ondevice bench slim --out bench/results/slim.json
 	$(BIN)/ondevice bench art --out bench/results/art.json
+	$(BIN)/ondevice bench specprefill --out bench/results/specprefill.json
 	$(BIN)/ondevice results
 
 # With the torch that is there, and what came with it: such a machine often has no network to set anything up from.

@@ -11,6 +11,7 @@ import typer
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.bench import art, decode, equip, ingest, slim
+from ondevice.cli.bench import specprefill as bench_specprefill
 from ondevice.cli.doctor import doctor
 from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, specprefill
 from ondevice.cli.fetch import fetch
@@ -41,6 +42,7 @@ benchmarks.command("decode")(takes_options(decode))
 benchmarks.command("equip")(takes_options(equip))
 benchmarks.command("slim")(takes_options(slim))
 benchmarks.command("art")(takes_options(art))
+benchmarks.command("specprefill")(takes_options(bench_specprefill))
 app.command("calibrate")(takes_options(calibrate))
 app.command("results")(results)
 app.command("fetch")(fetch)

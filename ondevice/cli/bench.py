@@ -1,4 +1,4 @@
-"""`ondevice bench ingest`, `decode`, `equip`, `slim` and `art`: ours and the others side by side in one run."""
+"""`ondevice bench ingest`, `decode`, `equip`, `slim`, `art`, `specprefill`: ours and the others in one run."""
 
 from __future__ import annotations
 
@@ -193,6 +193,55 @@ def art(
             rows += part
         display.clear()
         finish(replace(result, rows=tuple(rows), summary=summary_of(rows)), out_file, as_json)
+
+
+def specprefill(
+    options: PotOptions,
+    text: Text = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens of the prompt.", show_default="2048")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of prompts; each measures all shares.", min=1)] = 3,
+    prompts: Annotated[int | None, typer.Option(help="Prompts of speculative decoding.", show_default="50")] = None,
+    new_tokens: Annotated[int | None, typer.Option(help="Tokens of each answer.", show_default="128")] = None,
+    quick: Quick = False,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time to the first token with SpecPrefill, beside its bound, and answers written with drafts.
+
+    The bound is measured with random weights of the proportions of a 1B and an 8B model, and with the model named;
+    drafts are those of the speculator of --speculator and --speculator-layers. About 25 minutes on two cores.
+    """
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.bench import specprefill as ttft
+        from ondevice.bench import speculative
+
+        engine = load_engine(options.config(), display)
+        size = tokens or (256 if quick else 2048)
+        num_prompts, num_new = prompts or (2 if quick else 50), new_tokens or (16 if quick else 128)
+        result, rows = begin(engine), []
+        device, dtype = engine.decoder.device, engine.decoder.dtype
+        speculator = engine.speculator(replace(engine.config.spec, keep=0.5))
+        assert speculator is not None
+        width, depth = engine.loaded.model.config.intermediate_size, len(speculator.parts.layers)
+        own = ttft.own_pair(engine.decoder, width, engine.loaded.name, depth)
+        pairs = [ttft.random_pair("llama-3.1-8b-small", "llama-3.2-1b-small", device=device, dtype=dtype)]
+        pairs += [] if engine.config.spec.model else [own]
+        for pair in pairs:
+            for num_lookahead in (0,) if quick else (0, 8):
+                display.stage(f"Reading prompts with {pair.name}", None)
+                for part in ttft.run_ttft(
+                    pair, size, num_lookahead=num_lookahead, step_size=options.step, rounds=1 if quick else rounds
+                ):
+                    rows += part
+        document = _document(text, 512 if quick else 1024, engine, display)
+        answers: list[list[speculative.Answer]] = []
+        for one in speculative.run_speculative(engine, document, num_prompts, num_new):
+            answers.append(one)
+            display.stage("Answering with and without drafts", len(answers) / num_prompts)
+        display.clear()
+        decoding = speculative.rows_of(answers, num_new)
+        summary = ttft.summary_of(rows) | speculative.summary_of(decoding)
+        finish(replace(result, rows=(*rows, *decoding), summary=summary), out_file, as_json)
 
 
 def _contenders(config: EngineConfig, display: ProgressDisplay) -> tuple[Engine, Reference]:

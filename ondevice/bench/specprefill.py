@@ -1,0 +1,179 @@
+"""SpecPrefill: the time to the first token of a prompt, beside the same prompt read whole, and beside its bound.
+
+Both go through the decoder and the speculator as a session uses them, into pots that are there before the clock runs.
+Weights are random where a pair of models is named by its shapes: what they say does not matter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ondevice.bench.flops import prompt_flops, ttft_bound
+from ondevice.bench.turns import Seconds, take_turns
+from ondevice.config import PotConfig, SpecConfig
+from ondevice.model.decoder import Decoder
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.prefill.choose import choose, importance
+from ondevice.prefill.speculate import Speculator
+from ondevice.results import Row, row
+
+KEEPS = (10, 30, 50)
+_WHOLE = "whole prompt"
+_QUESTION_TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A main model and its speculator, and how wide their MLPs are."""
+
+    name: str
+    main: Decoder
+    main_intermediate: int
+    speculator: Decoder
+    speculator_intermediate: int
+
+    def bound(self, num_tokens: int, keep: float, *, num_logits: int | None) -> float:
+        """At most so many times sooner; `num_logits` as for `prompt_flops`."""
+        base = prompt_flops(self.main.parts, self.main_intermediate, num_tokens, num_logits=num_logits)
+        none = None if num_logits is None else 0  # the speculator's attention is wanted, not what it predicts
+        small = prompt_flops(self.speculator.parts, self.speculator_intermediate, num_tokens, num_logits=none)
+        return ttft_bound(base, small, keep)
+
+
+def run_ttft(
+    pair: Pair, num_tokens: int, *, num_lookahead: int, step_size: int, rounds: int, keeps: Sequence[int] = KEEPS
+) -> Iterator[list[Row]]:
+    """Rows of one prompt length; contenders take turns, each round gives one ratio for every share."""
+    contenders: dict[str, Callable[[], object]] = {_WHOLE: _Whole(pair.main, num_tokens, step_size)}
+    for keep in keeps:
+        spec = SpecConfig(keep=keep / 100, model=pair.name, num_lookahead=num_lookahead)
+        contenders[_name(keep)] = _Skimmed(pair, num_tokens, step_size, spec)
+    seconds = take_turns(
+        contenders, pair.main.device, min_rounds=rounds, max_rounds=rounds, budget_seconds=float("inf")
+    )
+    yield _rows(pair, num_tokens, num_lookahead, seconds, keeps)
+
+
+def summary_of(rows: Sequence[Row]) -> dict[str, float]:
+    """The measured share of the bound: the geometric mean over the shares kept, and the worst of them.
+
+    Of the first pair among the rows; the bound is that of the work really done, whose head sees one token. Against
+    the paper's own formula, in which it sees all, stands `ttft_share_of_paper_bound`.
+    """
+    first = next((one.case["models"] for one in rows if "models" in one.case), None)
+    summary = {}
+    for name, metric in (
+        ("ttft_share_of_bound", "share of the bound"),
+        ("ttft_share_of_paper_bound", "share of the bound with all logits"),
+    ):
+        shares = [one.p50 for one in rows if one.metric == metric and one.case["models"] == first]
+        if shares:
+            summary[name] = float(np.exp(np.mean(np.log(shares))))
+            summary[f"{name}_worst"] = min(shares)
+    return summary
+
+
+class _Whole:
+    """A prompt through the main model alone, up to its first token."""
+
+    def __init__(self, decoder: Decoder, num_tokens: int, step_size: int) -> None:
+        self._decoder, self._step_size = decoder, step_size
+        self._ids, self._question = _prompt(decoder, num_tokens)
+        self._pot = decoder.new_pot(num_tokens + _QUESTION_TOKENS)
+
+    def __call__(self) -> None:
+        for part in self._ids.split(self._step_size, dim=1):
+            self._decoder.forward(part, self._pot)
+        _first_token(self._decoder, self._question, self._pot)
+        layers = self._pot.shape.num_layers
+        self._pot.truncate([0] * layers, [0] * layers)
+
+
+class _Skimmed:
+    """The same prompt, read by the speculator and then, as far as it lets it through, by the main model."""
+
+    def __init__(self, pair: Pair, num_tokens: int, step_size: int, spec: SpecConfig) -> None:
+        self._main, self._spec, self._step_size = pair.main, spec, step_size
+        self._ids, self._question = _prompt(pair.main, num_tokens)
+        reserve = _QUESTION_TOKENS + spec.num_lookahead
+        pot = PotConfig(
+            policy="streaming-llm",  # nothing is evicted, and nothing is to be observed for it
+            capacity=num_tokens + reserve,
+            num_kept=num_tokens // 2,
+            reserve=reserve,
+            step_size=step_size,
+        )
+        self._speculator = Speculator(
+            pair.speculator, pot, spec, prompt=self._question, prefix=(), eos_ids=frozenset(), seed=0
+        )
+        self._speculator.begin(None)
+        self._pot = pair.main.new_pot(num_tokens + _QUESTION_TOKENS)
+
+    def __call__(self) -> None:
+        speculator, num_tokens = self._speculator, self._ids.shape[1]
+        chosen = choose(importance(speculator.read(self._ids).maxima), self._spec, is_first=True)
+        parts, start = list(chosen.split(self._step_size)), 0
+        for i, part in enumerate(parts):
+            stop = int(parts[i + 1][0]) if i + 1 < len(parts) else num_tokens
+            origin = torch.arange(start, stop, dtype=torch.int32, device=self._main.device)
+            self._main.forward(self._ids[:, part], self._pot, origin=origin, offsets=part - start, span=stop - start)
+            start = stop
+        _first_token(self._main, self._question, self._pot)
+        for pot in (self._pot, speculator.opened_pot()):
+            pot.truncate([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
+        speculator.num_seen = 0
+
+
+def _prompt(decoder: Decoder, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """Ids of a prompt and of the question behind it."""
+    generator = torch.Generator().manual_seed(num_tokens)
+    ids = torch.randint(0, 256, (1, num_tokens + _QUESTION_TOKENS), generator=generator).to(decoder.device)
+    return ids[:, :num_tokens], ids[:, num_tokens:]
+
+
+def _first_token(decoder: Decoder, question: Tensor, pot: MemoryPot) -> None:
+    out = decoder.forward(question, pot)
+    int(decoder.logits(out.hidden_states[:, -1]).argmax())
+
+
+def _rows(pair: Pair, num_tokens: int, num_lookahead: int, seconds: Seconds, keeps: Sequence[int]) -> list[Row]:
+    case = {"models": pair.name, "prompt tokens": num_tokens, "look-ahead": num_lookahead}
+    rows = [row(_WHOLE, case, "time to first token", "s", seconds[_WHOLE])]
+    for keep in keeps:
+        name, contender = _name(keep), f"SpecPrefill {keep} %"
+        ratios = [whole / ours for whole, ours in zip(seconds[_WHOLE], seconds[name], strict=True)]
+        bound = pair.bound(num_tokens, keep / 100, num_logits=1)
+        paper = pair.bound(num_tokens, keep / 100, num_logits=None)
+        rows += [
+            row(contender, case, "time to first token", "s", seconds[name]),
+            row(contender, case, "time to first token, speedup", "x", ratios),
+            row(contender, case, "bound of the speedup", "x", [bound]),
+            row(contender, case, "bound with all logits", "x", [paper]),
+            row(contender, case, "share of the bound", "share", [float(np.median(ratios)) / bound]),
+            row(contender, case, "share of the bound with all logits", "share", [float(np.median(ratios)) / paper]),
+        ]
+    return rows
+
+
+def _name(keep: int) -> str:
+    return f"keep {keep}"
+
+
+def random_pair(main: str, speculator: str, *, device: torch.device | str, dtype: torch.dtype) -> Pair:
+    """Models with random weights of two shapes of `SHAPES`."""
+    from ondevice.model.random_model import SHAPES, random_model
+
+    big, small = (Decoder(random_model(name, device=device, dtype=dtype).model) for name in (main, speculator))
+    sizes = [SHAPES[name].intermediate_size for name in (main, speculator)]
+    return Pair(f"{main} / {speculator}", big, sizes[0], small, sizes[1])
+
+
+def own_pair(decoder: Decoder, intermediate_size: int, name: str, num_layers: int) -> Pair:
+    """A model and its own first layers."""
+    cut = decoder.first_layers(num_layers)
+    return Pair(f"{name} / its first {num_layers} layers", decoder, intermediate_size, cut, intermediate_size)
