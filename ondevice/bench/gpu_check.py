@@ -21,9 +21,10 @@ from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
 from ondevice.results import Result, Row, new_result, row, write_result
 
-PARTS = ("kernels", "attention", "graph", "prompt")
+PARTS = ("kernels", "attention", "graph", "prompt", "specprefill")
 _SECONDS = 480.0  # for all parts; what does not fit in is left out
 _PROMPT_TOKENS = 32_768
+_PROMPT_STEP = 4096  # tokens of a pass, where a prompt is read in several
 _POT_SLOTS = (4096, 16_384)
 _NEW_TOKENS = 64
 _MISSING, _WRONG = 2, 1
@@ -164,6 +165,29 @@ def measure_prompt(run: Run) -> None:
     run.summary["slim_ttft_speedup_32k"] = min(seconds["full KV"][1:]) / min(seconds["SlimInfer"][1:])
 
 
+def measure_specprefill(run: Run) -> None:
+    """Time to the first token with SpecPrefill, a 1B speculator before an 8B model, beside the bound of its FLOPs."""
+    from ondevice.bench.specprefill import random_pair, run_ttft, summary_of
+
+    _decoders.clear()  # the pair has weights of its own
+    torch.cuda.empty_cache()
+    if torch.cuda.mem_get_info(run.device)[0] < 32e9:
+        run.leave_out("SpecPrefill", "an 8B and a 1B model with their caches take 32 GB")
+        return
+    pair = random_pair("llama-3.1-8b", "llama-3.2-1b", device=run.device, dtype=torch.bfloat16)
+    for num_tokens in (8_192, _PROMPT_TOKENS):
+        for num_lookahead in (0, 8):
+            if not run.has_time:
+                run.leave_out(f"SpecPrefill at {num_tokens} tokens, look-ahead {num_lookahead}", "no time is left")
+                continue
+            for rows in run_ttft(pair, num_tokens, num_lookahead=num_lookahead, step_size=_PROMPT_STEP, rounds=3):
+                run.add(rows)
+    # Without look-ahead, at the longest prompt that was measured: the bound does not know of look-ahead.
+    plain = [one for one in run.rows if one.case.get("look-ahead") == 0]
+    longest = max((one.case["prompt tokens"] for one in plain), default=0)
+    run.summary |= summary_of([one for one in plain if one.case["prompt tokens"] == longest])
+
+
 _decoders: dict[str, object] = {}
 
 
@@ -195,6 +219,7 @@ _MEASURES: dict[str, Callable[[Run], None]] = {
     "attention": measure_attention,
     "graph": measure_graph,
     "prompt": measure_prompt,
+    "specprefill": measure_specprefill,
 }
 
 
