@@ -13,7 +13,7 @@ from ondevice.cli.ask import ask
 from ondevice.cli.bench import art, decode, equip, ingest, slim
 from ondevice.cli.bench import specprefill as bench_specprefill
 from ondevice.cli.doctor import doctor
-from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, specprefill
+from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, sources, specprefill
 from ondevice.cli.fetch import fetch
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
@@ -33,6 +33,7 @@ app.command("ask")(takes_options(ask))
 app.add_typer(evaluations, name="eval")
 evaluations.command("passkey")(takes_options(passkey))
 evaluations.command("recall")(takes_options(recall))
+evaluations.command("sources")(takes_options(sources))
 evaluations.command("art-curve")(takes_options(art_curve))
 evaluations.command("slim-curve")(takes_options(slim_curve))
 evaluations.command("specprefill")(takes_options(specprefill))

@@ -90,6 +90,33 @@ def recall(
         finish(result, out_file, as_json)
 
 
+def sources(
+    options: PotOptions,
+    text: Annotated[Path, typer.Option(help="The text that sentences are hidden in.")],
+    trials: Annotated[int, typer.Option(help="Sentences to hide, one at a time.", min=1)] = 24,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hide a sentence in a text and ask for it: is it among the passages that the answer is said to have looked at?"""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.cli.opening import open_document
+        from ondevice.evaluation.sources import Trial, rows_of, run_sources, sources_config, summary_of
+
+        engine = load_engine(sources_config(options.config()), display)
+        whole = "\n\n".join(page.text for page in open_document(str(text), False, display).pages)
+        result, done = begin(engine), []
+        for item in run_sources(engine, whole, trials):
+            if not isinstance(item, Trial):
+                display.apply(item)
+                continue
+            display.clear()
+            done.append(item)
+            ranks = ", ".join(f"{rule} {rank or 'not'}" for rule, rank in item.ranks.items())
+            answer = "right" if item.is_right else "wrong"
+            out().print(f"depth {item.depth:.2f}, answer {answer}, found: {ranks}", soft_wrap=True)
+        finish(replace(result, rows=rows_of(done), summary=summary_of(done)), out_file, as_json)
+
+
 def slim_curve(
     options: PotOptions,
     text: Source,
