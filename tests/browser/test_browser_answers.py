@@ -1,0 +1,176 @@
+"""Answers in a real browser: their sources, files to keep, questions while the document is read, and the charts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
+from ondevice.ui.launch import serving
+from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
+from tests.ui_tools import tiny_engine
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
+ART = ArtConfig(enabled=True, tau=10.0, phi=2.0, patience=1, block_size=64)
+ENGINE = tiny_engine(EngineConfig(pot=POT, art=ART, generation=GenerationConfig(max_new_tokens=24)))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(ENGINE, port=0) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def profile(program: Any, url: str) -> Any:
+    context = new_context(program)
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    return context
+
+
+@pytest.fixture
+def visit(profile: Any, url: str) -> Iterator[Visit]:
+    """A page that must have been silent and local when the test ends."""
+    with visiting(profile, url) as page:
+        yield page
+        assert page.foreign == []
+        assert page.errors == []
+
+
+def answers(visit: Visit) -> int:
+    return visit.page.locator("#od-chat .thought-group").count()
+
+
+def ask(visit: Visit, question: str) -> None:
+    before = answers(visit)
+    visit.ask(question)
+    visit.until(lambda: answers(visit) == before + 1, "answered")
+    visit.state("read")
+
+
+def read_sample(visit: Visit) -> None:
+    visit.open_sample()
+    visit.page.click("#od-read")
+    visit.state("read")
+
+
+def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit: Visit) -> None:
+    page = visit.page
+    assert page.is_disabled("#od-export-json")
+    read_sample(visit)
+    assert not page.is_visible(".od-sources")
+    ask(visit, "Who is the keeper?")
+    ask(visit, "And before?")
+    assert page.locator(".od-answers details").count() == 2
+    assert page.locator(".od-answers details[open] summary").inner_text() == "And before?"
+    # The reading view may be there or not: what it would be told is what counts here.
+    page.evaluate("window.ondevice.showSpan = (start, stop) => { window.shown = [start, stop]; }")
+    source = page.locator(".od-answers details[open] .od-source").first
+    source.focus()
+    page.keyboard.press("Enter")
+    start, stop = page.evaluate("window.shown")
+    assert 0 <= start < stop
+    page.locator(".od-answers details[open] .od-copy").click()
+    visit.until(lambda: visit.text(".od-told") == "Copied.", "it says so")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("## And before?")
+    assert "slots" in copied
+
+    with page.expect_download() as download:
+        page.click("#od-export-json")
+    assert download.value.suggested_filename == "lighthouse-answers.json"
+    saved = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert [turn["question"] for turn in saved["conversation"]] == ["Who is the keeper?", "And before?"]
+    assert saved["conversation"][1]["num_remembered"] == 1
+    with page.expect_download() as download:
+        page.click("#od-export-markdown")
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert text.startswith("# Questions about lighthouse.md")
+    # A page that is loaded again has it all, and saves nothing by itself.
+    downloads: list[Any] = []
+    page.on("download", lambda file: downloads.append(file))
+    page.reload()
+    visit.until(lambda: page.locator(".od-answers details").count() == 2, "the sources are there again")
+    page.wait_for_timeout(500)
+    assert downloads == []
+
+
+def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = ENGINE.decoder.forward
+
+    def slower(*args: Any, **options: Any) -> Any:
+        time.sleep(0.05)
+        return forward(*args, **options)
+
+    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("reading")
+    visit.until(lambda: not page.is_disabled("#od-ask"), "Ask can be used while the document is read")
+    visit.ask("What so far?")
+    visit.state("answering")
+    assert page.is_visible("#od-stop")
+    assert "Reading goes on after that" in visit.text("#od-status")
+    visit.until(lambda: answers(visit) == 1, "answered")
+    assert "Answered after " in visit.text("#od-chat")
+    visit.state("read")
+    now, total = (
+        page.locator("[role=progressbar]").nth(1).get_attribute(f"aria-{end}") for end in ("valuenow", "valuemax")
+    )
+    assert now == total
+
+
+def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> None:
+    page = visit.page
+    read_sample(visit)
+    ask(visit, "Who is the keeper?")
+    for panel, first, second in (
+        ("#od-fill", "Layer 1 of 3:", "Layer 2 of 3:"),
+        ("#od-chunks", "Tokens 1", "tokens/s"),
+        ("#od-blocks", "Layer 1, head 1:", "Layer 1, head 2:"),
+    ):
+        canvas, readout = page.locator(f"{panel} canvas"), f"{panel} .od-readout"
+        canvas.focus()
+        page.keyboard.press("ArrowRight")
+        assert visit.text(readout).startswith(first)
+        page.keyboard.press("ArrowRight")
+        assert second in visit.text(readout)
+        page.keyboard.press("Escape")
+        assert not visit.text(readout).startswith(first)
+        canvas.hover(position={"x": 3, "y": 6})
+        assert visit.text(readout).startswith(first)
+        assert canvas.get_attribute("aria-label")
+    assert "of the blocks read" in visit.text("#od-blocks")
+
+
+def test_earlier_questions_are_forgotten_where_that_is_wished(visit: Visit) -> None:
+    page = visit.page
+    read_sample(visit)
+    ask(visit, "Who is the keeper?")
+    page.uncheck("#od-remember input")
+    ask(visit, "And before?")
+    assert "remembered" not in visit.text("#od-chat")
+    page.check("#od-remember input")
+    ask(visit, "And then?")
+    assert "2 earlier questions remembered" in visit.text("#od-chat")
