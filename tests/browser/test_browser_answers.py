@@ -29,6 +29,7 @@ ENGINE = tiny_engine(EngineConfig(pot=POT, art=ART, generation=GenerationConfig(
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
+    ENGINE.session()  # what ART compiles is compiled before anybody waits for it
     with serving(ENGINE, port=0) as address:
         yield address
 
