@@ -19,6 +19,7 @@ from ondevice.model.sampling import sample
 from ondevice.pot.eviction import Eviction, FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
+from ondevice.restoring import restore
 from ondevice.revival import RECENT_TOKENS, Revival
 from ondevice.sources import find_sources
 
@@ -58,14 +59,19 @@ def answer(
     sources: tuple[Source, ...] = ()
     num_sourced = 0
     undo, num_overwritten = UndoLog(pot), 0
+    undo_restoring, restored = undo, None
     eviction: Eviction | None = None
     revival: Revival | None = None
     reading = session.new_reading()
     drafter: Drafter | None = None
     brought: TokensRevived | None = None
-    if session.has_more_outside:
-        revival = Revival(session, max(session.config.pot.reserve, len(ids) + 1))
     try:
+        restored = restore(session, decoder.ids(ids), undo_restoring, is_stopped)
+        if restored is not None:
+            undo = UndoLog(pot)
+            yield restored
+        if session.has_more_outside:
+            revival = Revival(session, max(session.config.pot.reserve, len(ids) + 1))
         if revival is not None:
             revival.begin(decoder.ids(ids), is_stopped)
             brought = revival.bring(undo)
@@ -147,6 +153,7 @@ def answer(
     finally:
         decode_seconds = time.perf_counter() - decode_began - swap_seconds - sources_seconds
         undo.rewind()
+        undo_restoring.rewind()
         if drafter is not None:
             drafter.end()
     drafts = DraftCount() if drafter is None else drafter.count
@@ -176,6 +183,8 @@ def answer(
         num_rounds=drafts.num_rounds,
         num_read_again=drafts.num_read_again,
         fell_back=drafts.fell_back,
+        num_restored=0 if restored is None else restored.num_tokens,
+        pages_restored=() if restored is None else restored.pages,
     )
 
 

@@ -187,6 +187,20 @@ class TokensRevived:
 
 
 @dataclass(frozen=True, slots=True)
+class TokensRestored:
+    """Tokens that the speculator had skipped were read after all for this answer; after it they leave the pot again.
+
+    `tokens` (n, 2) int32 are stretches [start, stop) of the document, `num_tokens` in all, on `pages`. `seconds` are
+    those of looking for them and reading them.
+    """
+
+    tokens: npt.NDArray[np.int32]
+    pages: tuple[int, ...]
+    num_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionRead:
     """The question is in the pot; the answer begins."""
 
@@ -257,7 +271,8 @@ class AnswerFinished:
     stood before this question; `num_forgotten` more did not fit. Of the oldest only the beginning of the answer was
     there if `is_shortened`. `num_drafted` tokens were drafted by the speculator for `num_rounds` passes of the model,
     and `num_accepted` of them stand in the answer; `num_read_again` tokens were read a second time, one by one, to tell
-    near ties apart. `fell_back`: drafts did not pay, and it went on without.
+    near ties apart. `fell_back`: drafts did not pay, and it went on without. `num_restored` skipped tokens were read
+    for it after all, from `pages_restored`.
     """
 
     question: str
@@ -282,6 +297,8 @@ class AnswerFinished:
     num_rounds: int = 0
     num_read_again: int = 0
     fell_back: bool = False
+    num_restored: int = 0
+    pages_restored: tuple[int, ...] = ()
 
     @property
     def acceptance(self) -> float | None:
@@ -299,6 +316,7 @@ Event = (
     | TokensOffloaded
     | DocumentRead
     | TokensRevived
+    | TokensRestored
     | QuestionRead
     | AnswerToken
     | BlocksRead

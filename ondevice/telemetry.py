@@ -27,6 +27,7 @@ from ondevice.events import (
     TokensChosen,
     TokensOffloaded,
     TokensRead,
+    TokensRestored,
     TokensRevived,
 )
 
@@ -120,6 +121,8 @@ class Telemetry:
             case DocumentRead():
                 self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
                 self.retention, self.num_heads_total = event.retention, event.num_heads_total
+            case TokensRestored():
+                self.stage_seconds["revival"] += event.seconds
             case TokensRevived():
                 self.stage_seconds["revival"] += event.seconds
                 self.revival_bytes += event.num_bytes

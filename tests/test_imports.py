@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "engine",
         "session_file",
         "library",
+        "restoring",
         "revival",
         "telemetry",
     ),

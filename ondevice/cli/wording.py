@@ -42,6 +42,9 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
         pages = ranges(sorted(answer.pages_revived))
         unit = session.opened_tokens().document.unit
         parts.append(f"{answer.num_revived:,} tokens brought back from {unit}s {pages}")
+    if answer.num_restored:
+        unit, pages = session.opened_tokens().document.unit, ranges(sorted(answer.pages_restored))
+        parts.append(f"{answer.num_restored:,} skipped tokens read for this answer from {unit}s {pages}")
     pot_bytes = session.pot.nbytes if session.pot is not None else 0
     parts.append(f"pot {ledger.slots_used:,}/{ledger.slots_capacity:,} slots, {megabytes(pot_bytes)}")
     if session.outside is not None:

@@ -1,4 +1,4 @@
-"""Tokens that pruning dropped, read to the end of the model from the hidden states they were dropped with."""
+"""Tokens read late, at their place in the document: dropped ones from their hidden states on, skipped ones wholly."""
 
 from __future__ import annotations
 
@@ -37,6 +37,22 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
             more = waiting.pop(0)
             states = feed_forward(layer, more.states[None].to(hidden))
             hidden, tokens = torch.cat((hidden, states), dim=1), torch.cat((tokens, more.tokens.to(tokens)))
+
+
+@torch.inference_mode()
+def read_late(decoder: Decoder, ids: Tensor, tokens: Tensor, pot: MemoryPot) -> None:
+    """Run document tokens that the model was never given through all of its layers, and store them.
+
+    They attend as in `read_on`, and positions are ranks in document order afterwards.
+
+    Args:
+        ids: (1, n) int64.
+        tokens: (n,) int32, rising: which tokens of the document those are.
+        pot: batch 1, with room for them in every layer.
+    """
+    hidden = decoder.parts.embed(ids)
+    for index, layer in enumerate(decoder.parts.layers):
+        hidden = finish(layer, hidden, _attend(decoder, index, layer, hidden, tokens, pot))
 
 
 def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,6 +24,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import WINDOW_TOKENS, make_policy
+from ondevice.prefill.memory_of_keys import BLOCK_TOKENS, MemoryOfKeys
 from ondevice.prefill.novelty import Novelty, WordCounts
 
 OWN_SHARE = 4  # one in so many of the main model's layers is the speculator, rounded up, where no other is named
@@ -91,6 +94,7 @@ class Speculator:
         num_layers = len(decoder.parts.layers)
         usual = num_layers if config.model else -(-num_layers // 2)
         self._num_scoring = min(config.score_layers or usual, num_layers)
+        self._memory = MemoryOfKeys()
         self._mass: list[Tensor] = []  # of the prompt, as the pot is now; empty: not asked since something came
 
     # -- reading ---------------------------------------------------------------------------------
@@ -131,6 +135,9 @@ class Speculator:
             pot.truncate(before, positions)
             self._novelty, self._words = novelty, words
             raise
+        if self.config.num_restored:
+            new = slice(before[0], before[0] + ids.shape[1])
+            self._memory.add([keys[:, :, new] for keys in pot.keys[-self._num_scoring :]], self.num_seen)
         self.num_seen += ids.shape[1]
         scored = self._score_novelty()
         return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
@@ -174,16 +181,32 @@ class Speculator:
         assert self.pot is not None, "begin comes first"
         return self.pot
 
+    @torch.inference_mode()
+    def looks_for(self, ids: Tensor, num_tokens: int, is_stopped: IsStopped = None) -> npt.NDArray[np.int64]:
+        """Document tokens (n,), rising, of the blocks that a question (1, m) int64 looks at most, skipped or not.
+
+        As many blocks as `num_tokens` fill, at least one; none where mean keys are not kept. Raises as `read`.
+        """
+        pot, queries = self.opened_pot(), list[Tensor]()
+        if pot.num_free < ids.shape[1]:
+            return np.empty(0, np.int64)
+        before, positions = list(pot.num_cached), list(pot.next_position)
+        self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
+        pot.truncate(before, positions)
+        parts, num_blocks = self.decoder.parts, max(num_tokens // BLOCK_TOKENS, 1)
+        scoring = queries[-self._num_scoring :]
+        return self._memory.best(scoring, num_blocks, scale=parts.scale, softcap=parts.attention_softcap)
+
     def state(self) -> dict[str, Tensor]:
         """What it has read, by name; with `restore` another one answers as this one."""
-        return self.opened_pot().state() | {"num_seen": torch.tensor(self.num_seen)}
+        return self.opened_pot().state() | self._memory.state() | {"num_seen": torch.tensor(self.num_seen)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` of another one gave, its document read to the end."""
         self.num_seen = int(state["num_seen"])
         self.begin(self.num_seen)
-        pot_state = {name: tensor for name, tensor in state.items() if name != "num_seen"}
-        self.opened_pot().restore(pot_state, self.decoder.rotate_keys)
+        self._memory.restore(state)
+        self.opened_pot().restore(state, self.decoder.rotate_keys)
 
     # -- parts of a reading ----------------------------------------------------------------------
 
