@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--listen", action="store_true", help="agree to be reachable from other machines")
     parser.add_argument("--auth", metavar="USER:PASSWORD", help="what the browser must give; needed with --listen")
     parser.add_argument("--inbrowser", action="store_true", help="open the page in the default browser")
+    parser.add_argument("--no-api", action="store_true", help="serve no programming interface")
     flags = parser.parse_args()
     try:
         user, _, password = (flags.auth or "").partition(":")
@@ -30,6 +31,7 @@ def main() -> int:
             listen=flags.listen,
             auth=(user, password) if flags.auth else None,
             inbrowser=flags.inbrowser,
+            api=not flags.no_api,
         )
     except OndeviceError as error:
         print(error, file=sys.stderr)

@@ -29,6 +29,7 @@ def app(
     ] = "",
     allowed_hosts: Annotated[str, typer.Option(help="Further names of this server, with commas between them.")] = "",
     inbrowser: Annotated[bool, typer.Option("--inbrowser", help="Open the page in your browser.")] = False,
+    api: Annotated[bool, typer.Option("--api/--no-api", help="Let programs on this machine use it: docs/api.md.")] = True,
 ) -> None:
     """Start the app in the browser."""
     with told(as_json=False):
@@ -50,4 +51,5 @@ def app(
             auth=(user, password) if auth else None,
             allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
             inbrowser=inbrowser,
+            api=api,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from ondevice.config import EngineConfig
@@ -55,6 +56,7 @@ class CompareActions:
                 comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
                 yield self._shown(visitor)
                 base = form.engine_config(self._engine.config)
+                base = replace(base, generation=replace(base.generation, num_sources=0))  # looked for, it would cost time
                 for column in comparison.columns:
                     yield from self._in_turn(visitor, column, document, base)
         except Exception as error:  # of the settings that all columns share

@@ -34,6 +34,7 @@ def launch(
     auth: Auth | None = None,
     allowed_hosts: tuple[str, ...] = (),
     inbrowser: bool = False,
+    api: bool = True,
 ) -> None:
     """Serve the app until it is interrupted.
 
@@ -45,6 +46,7 @@ def launch(
         auth: user name and password that the browser must give.
         allowed_hosts: further names under which browsers may address this server.
         inbrowser: open the page in the default browser.
+        api: serve the programming interface, too.
 
     Raises:
         ConfigError: the address is reachable from other machines and `listen` or `auth` is missing; the port is
@@ -53,7 +55,9 @@ def launch(
     check_address(host, port, listen=listen, auth=auth)
     console = Console()
     engine = _load(config, console)
-    with serving(engine, host=host, port=port, auth=auth, allowed_hosts=allowed_hosts, inbrowser=inbrowser) as url:
+    with serving(
+        engine, host=host, port=port, auth=auth, allowed_hosts=allowed_hosts, inbrowser=inbrowser, api=api
+    ) as url:
         console.print(f"[bold]ondevice[/bold] is ready at [link={url}]{url}[/link]")
         console.print("Press Ctrl+C to stop it.", style="dim")
         _wait_for_the_end()
@@ -83,6 +87,7 @@ def serving(
     auth: Auth | None = None,
     allowed_hosts: tuple[str, ...] = (),
     inbrowser: bool = False,
+    api: bool = True,
     library: Library | None = None,
 ) -> Iterator[str]:
     """Serve the app of an engine while the block runs; gives its address.
@@ -91,11 +96,13 @@ def serving(
         engine: the model.
         port: 0 takes a free one.
         library: where documents are saved; default: the user's own.
-        host, auth, allowed_hosts, inbrowser: as in `launch`.
+        host, auth, allowed_hosts, inbrowser, api: as in `launch`.
     """
     with ExitStack() as stack:
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
+        from ondevice.ui.api import Api
+        from ondevice.ui.api_jobs import Jobs
         from ondevice.ui.app import build_app
         from ondevice.ui.map_routes import map_routes
         from ondevice.ui.panels import scripts, stylesheet
@@ -105,7 +112,11 @@ def serving(
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
-        demo = build_app(engine, registry, Uploads(uploads_folder, limits), library or Library())
+        library, uploads = library or Library(), Uploads(uploads_folder, limits)
+        routes = map_routes(registry, engine.loaded.tokenizer.encode)
+        if api:
+            routes += Api(Jobs(engine, registry, library), uploads, auth).routes()
+        demo = build_app(engine, registry, uploads, library)
         stack.callback(demo.close, verbose=False)
         stack.enter_context(_sweeping(registry.sweep))
         port = port or _free_port(host)
@@ -121,7 +132,7 @@ def serving(
             css=stylesheet(),
             head=scripts(),
             max_file_size=limits.file_bytes,
-            **_closed_settings(host, allowed_hosts, map_routes(registry, engine.loaded.tokenizer.encode)),
+            **_closed_settings(host, allowed_hosts, routes),
         )
         yield f"http://{'[::1]' if host == '::1' else host}:{port}"
 

@@ -9,11 +9,13 @@ import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ondevice.documents import Limits
 from ondevice.errors import DocumentError
 from ondevice.ui import words
 
+_NAME_LENGTH = 150
 _FREE_BYTES_LEFT = 500_000_000  # what must stay free on the disk beside an upload
 
 
@@ -62,6 +64,31 @@ class Uploads:
         finally:
             self._discard_received(received)
         return Upload(target)
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest file that is taken."""
+        return self._limits.file_bytes
+
+    def receive(self, content: BinaryIO, name: str) -> Upload:
+        """Take a file that came in over HTTP, under a name that somebody else has chosen.
+
+        Raises:
+            DocumentError: the disk is nearly full.
+        """
+        safe = "".join(c for c in name.replace("\\", "/").rpartition("/")[2] if c.isprintable())[-_NAME_LENGTH:]
+        safe = safe if safe.strip(". ") else "document"
+        if shutil.disk_usage(self._folder).free < _FREE_BYTES_LEFT:
+            raise DocumentError("The disk is nearly full", where=safe, fix="Make room, then try again.")
+        upload = Upload(self._folder / secrets.token_hex(16) / safe)
+        upload.path.parent.mkdir(mode=0o700)
+        try:
+            with upload.path.open("wb") as file:
+                shutil.copyfileobj(content, file)
+        except OSError as error:
+            upload.discard()
+            raise DocumentError(f"The file cannot be stored: {error.strerror}", where=safe, fix="Make room.") from error
+        return upload
 
     def copy(self, source: Path, name: str) -> Upload:
         """A private copy of a file that belongs to the program."""

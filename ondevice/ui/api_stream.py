@@ -1,0 +1,89 @@
+"""How the programming interface tells of work that takes time: one JSON object a line, and an end to it all
+when nobody listens any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+_T = TypeVar("_T")
+_POLL_SECONDS = 0.25
+
+
+def as_line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+
+
+def event_json(event: Any) -> dict[str, Any]:
+    """An event of the engine: its name in `event`, and its fields but for the large arrays."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    return {"event": name, **_fields(event)}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: _plain(item) for name, item in found.items() if not isinstance(item, np.ndarray)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _fields(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def stream(steps: Iterator[dict[str, Any]], stop: Callable[[], None]) -> StreamingResponse:
+    """A response of one line for each step. The steps run in a thread of their own from now on.
+
+    Args:
+        steps: they end soon after `stop` was called.
+        stop: called when the client has gone, or has heard everything.
+    """
+    loop, made = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
+
+    def tell(line: bytes | None) -> None:
+        try:
+            loop.call_soon_threadsafe(made.put_nowait, line)
+        except RuntimeError:  # the server has been shut down meanwhile
+            stop()
+
+    def work() -> None:
+        try:
+            with closing(steps):  # type: ignore[type-var]
+                for step in steps:
+                    tell(as_line(step))
+        finally:
+            tell(None)
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            while (line := await made.get()) is not None:
+                yield line
+        finally:
+            stop()
+
+    threading.Thread(target=work, name="api", daemon=True).start()
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+
+
+async def unless_gone(request: Request, work: Callable[[], _T], stop: Callable[[], None]) -> _T:
+    """Do something in a thread, and call `stop` when the client goes before it is done."""
+    task = asyncio.ensure_future(run_in_threadpool(work))
+    while not task.done():
+        await asyncio.wait({task}, timeout=_POLL_SECONDS)
+        if not task.done() and await request.is_disconnected():
+            stop()
+            break
+    return await task
