@@ -388,7 +388,8 @@ def test_the_app_is_started_with_what_was_asked_for(monkeypatch: pytest.MonkeyPa
     calls = []
     monkeypatch.setattr("ondevice.ui.launch.launch", lambda config, **rest: calls.append((config, rest)))
     monkeypatch.setenv("ONDEVICE_AUTH", "me:a:b")
-    assert run("app", "--port", "8000", "--capacity", "512", "--keep", "64", "--allowed-hosts", "a,b").exit_code == 0
+    options = ("--port", "8000", "--capacity", "512", "--keep", "64", "--allowed-hosts", "a,b", "--no-api")
+    assert run("app", *options).exit_code == 0
     ((config, rest),) = calls
     assert config.pot.capacity == 512
     assert rest == {

@@ -8,12 +8,15 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from ondevice.cli import app
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import LibraryError, PotError, PotMismatch
@@ -216,3 +219,20 @@ def test_the_folder_is_the_users_own_choice(monkeypatch: pytest.MonkeyPatch, tmp
     assert Library().entries() == []
     monkeypatch.delenv("ONDEVICE_DATA")
     assert data_dir().is_absolute()
+
+
+def test_the_command_line_lists_and_deletes(
+    library: Library, saved: Entry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path))
+    run = partial(CliRunner().invoke, app)
+    listed = run(["library", "list", "--json"])
+    [entry] = json.loads(listed.stdout.splitlines()[-1])["entries"]
+    assert (entry["id"], entry["num_tokens"], entry["problem"]) == (saved.id, len(TEXT), "")
+    assert saved.id[:8] in listed.stdout
+    assert run(["library", "delete", "zz"]).exit_code == 2
+    assert run(["library", "delete", saved.id[:6]], input="n\n").exit_code == 0
+    assert len(library.entries()) == 1, "it asks first"
+    assert run(["library", "delete", saved.id[:6], "--yes"]).exit_code == 0
+    assert library.entries() == []
+    assert "Nothing is saved" in run(["library", "list"]).stderr

@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, eval, bench, results, fetch, doctor`.
+"""The command line: `ondevice app, ask, library, eval, bench, results, fetch, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -15,6 +15,8 @@ from ondevice.cli.bench import specprefill as bench_specprefill
 from ondevice.cli.doctor import doctor
 from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, sources, specprefill
 from ondevice.cli.fetch import fetch
+from ondevice.cli.library import delete as delete_entry
+from ondevice.cli.library import list_entries
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
 
@@ -45,6 +47,10 @@ benchmarks.command("slim")(takes_options(slim))
 benchmarks.command("art")(takes_options(art))
 benchmarks.command("specprefill")(takes_options(bench_specprefill))
 app.command("calibrate")(takes_options(calibrate))
+saved = typer.Typer(help="Documents that the app has saved.", no_args_is_help=True)
+app.add_typer(saved, name="library")
+saved.command("list")(list_entries)
+saved.command("delete")(delete_entry)
 app.command("results")(results)
 app.command("fetch")(fetch)
 app.command("doctor")(doctor)

@@ -29,7 +29,9 @@ def app(
     ] = "",
     allowed_hosts: Annotated[str, typer.Option(help="Further names of this server, with commas between them.")] = "",
     inbrowser: Annotated[bool, typer.Option("--inbrowser", help="Open the page in your browser.")] = False,
-    api: Annotated[bool, typer.Option("--api/--no-api", help="Let programs on this machine use it: docs/api.md.")] = True,
+    api: Annotated[
+        bool, typer.Option("--api/--no-api", help="Let programs on this machine use it: docs/api.md.")
+    ] = True,
 ) -> None:
     """Start the app in the browser."""
     with told(as_json=False):

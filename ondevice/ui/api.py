@@ -138,9 +138,7 @@ class Api:
             upload.discard()
             raise
         workspace.claim()
-        await unless_gone(
-            request, lambda: self._jobs.open(workspace, upload, password), workspace.request_stop
-        )
+        await unless_gone(request, lambda: self._jobs.open(workspace, upload, password), workspace.request_stop)
         if workspace.document is None:
             raise ApiError(499, "stopped", "Opening was stopped")
         return JSONResponse(_card(workspace), 201)
@@ -277,6 +275,9 @@ async def _json(request: Request) -> dict[str, Any]:
 
 def _limited(request: Request, num_bytes: int) -> Request:
     """The same request, which fails once more than `num_bytes` have come."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > num_bytes:
+        raise _too_large(num_bytes)
     num_seen = 0
 
     async def receive() -> Message:
@@ -284,10 +285,14 @@ def _limited(request: Request, num_bytes: int) -> Request:
         message = await request.receive()
         num_seen += len(message.get("body", b""))
         if num_seen > num_bytes:
-            raise ApiError(413, "too-large", f"The request is larger than {num_bytes:,} bytes", "Send less.")
+            raise _too_large(num_bytes)
         return message
 
     return Request(request.scope, receive)
+
+
+def _too_large(num_bytes: int) -> ApiError:
+    return ApiError(413, "too-large", f"The request is larger than {num_bytes:,} bytes", "Send less.")
 
 
 def _status(error: Exception) -> int:

@@ -57,9 +57,12 @@ class Jobs:
         """Open an uploaded file in a claimed workspace; where that fails, the workspace goes. Raises as `extract`."""
         visitor = self.visitor
         try:
-            with workspace.working(Phase.OPENING), closing(
-                open_upload(workspace, upload, password or None, self.engine.loaded.tokenizer.encode)  # type: ignore[type-var]
-            ) as steps:
+            with (
+                workspace.working(Phase.OPENING),
+                closing(
+                    open_upload(workspace, upload, password or None, self.engine.loaded.tokenizer.encode)  # type: ignore[type-var]
+                ) as steps,
+            ):
                 for _ in steps:
                     pass
         finally:

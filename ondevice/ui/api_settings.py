@@ -1,4 +1,4 @@
-"""Settings in requests of the programming interface: JSON by name, checked, on top of those the app was started with."""
+"""Settings in requests of the programming interface: by name, checked, on top of those the app was started with."""
 
 from __future__ import annotations
 

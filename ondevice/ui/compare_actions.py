@@ -56,7 +56,9 @@ class CompareActions:
                 comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
                 yield self._shown(visitor)
                 base = form.engine_config(self._engine.config)
-                base = replace(base, generation=replace(base.generation, num_sources=0))  # looked for, it would cost time
+                base = replace(
+                    base, generation=replace(base.generation, num_sources=0)
+                )  # looked for, it would cost time
                 for column in comparison.columns:
                     yield from self._in_turn(visitor, column, document, base)
         except Exception as error:  # of the settings that all columns share

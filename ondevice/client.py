@@ -1,0 +1,197 @@
+"""A client of the app's programming interface, on the standard library alone; the interface is in docs/api.md.
+
+    from ondevice.client import Client
+
+    client = Client("http://127.0.0.1:7860")
+    document = client.open("report.pdf")
+    for event in client.read(document["id"], capacity=2048):
+        if event["event"] == "tokens_read":
+            print(event["num_read"], "of", event["num_total"])
+    print(client.answer(document["id"], "Who wrote it?"))
+    client.close(document["id"])
+
+Closing a generator early ends the work that it follows.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ondevice.errors import OndeviceError
+
+_TIMEOUT_SECONDS = 600.0  # without a word from the server: a forward pass of a large model takes its time
+
+
+class RequestFailed(OndeviceError):
+    """The app has refused a request, or could not do what was asked.
+
+    Attributes:
+        status: of the response; 200 where the work failed after it had begun; 0 where nothing was reached.
+    """
+
+    def __init__(self, status: int, error: dict[str, str]) -> None:
+        super().__init__(
+            error.get("what", "The request failed"), where=error.get("where", ""), fix=error.get("fix", "")
+        )
+        self.status, self.code = status, error.get("code", "error")
+
+
+class Client:
+    """Talks to an app that runs.
+
+    Args:
+        url: its address.
+        auth: user name and password, where it was started with `--auth`.
+        timeout_seconds: how long to wait for the next word of the server.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:7860",
+        auth: tuple[str, str] | None = None,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+    ) -> None:
+        self._url, self._timeout_seconds = url.rstrip("/"), timeout_seconds
+        self._headers = {"X-Ondevice": "1"}
+        if auth is not None:
+            pair = base64.b64encode(":".join(auth).encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
+        # No proxy: nothing of this is for other machines.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def health(self) -> dict[str, Any]:
+        """The model and where it runs."""
+        return self._json("GET", "/health")
+
+    # -- documents -------------------------------------------------------------------------------
+
+    def open(self, path: str | Path, password: str = "") -> dict[str, Any]:
+        """Send a file; returns its card, with its `id` and `num_tokens`."""
+        path, boundary = Path(path), secrets.token_hex(16)
+        parts = [("password", "", password.encode())] if password else []
+        parts.append(("file", f'; filename="{_quoted(path.name)}"', path.read_bytes()))
+        body = b"".join(
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + content + b"\r\n"
+            for name, more, content in parts
+        )
+        body += f"--{boundary}--\r\n".encode()
+        return self._json("POST", "/documents", body, f"multipart/form-data; boundary={boundary}")
+
+    def documents(self) -> list[dict[str, Any]]:
+        """The cards of all documents that are open here."""
+        return self._json("GET", "/documents")["documents"]
+
+    def document(self, document_id: str) -> dict[str, Any]:
+        return self._json("GET", f"/documents/{document_id}")
+
+    def close(self, document_id: str) -> None:
+        """Drop a document with its pot."""
+        self._json("DELETE", f"/documents/{document_id}")
+
+    def read(self, document_id: str, **settings: Any) -> Iterator[dict[str, Any]]:
+        """Read a document from its beginning; yields events. Closing it stops the reading."""
+        return self._lines(f"/documents/{document_id}/read", settings)
+
+    def resume(self, document_id: str) -> Iterator[dict[str, Any]]:
+        """Read on from where reading was stopped; yields events."""
+        return self._lines(f"/documents/{document_id}/resume", {})
+
+    def ask(self, document_id: str, question: str, **settings: Any) -> Iterator[dict[str, Any]]:
+        """Ask a question; yields events. Closing it stops the answer."""
+        return self._lines(f"/documents/{document_id}/ask", {"question": question, **settings})
+
+    def answer(self, document_id: str, question: str, **settings: Any) -> str:
+        """Ask a question, and wait for the whole answer."""
+        text = ""
+        for event in self.ask(document_id, question, **settings):
+            if event["event"] == "answer_finished":
+                text = event["text"]
+        return text
+
+    def stop(self, document_id: str) -> dict[str, Any]:
+        """End what runs on a document; returns its card."""
+        return self._json("POST", f"/documents/{document_id}/stop")
+
+    def ledger(self, document_id: str) -> dict[str, Any]:
+        """Where every token of the document is."""
+        return self._json("GET", f"/documents/{document_id}/ledger")
+
+    # -- the library -----------------------------------------------------------------------------
+
+    def save(self, document_id: str) -> dict[str, Any]:
+        """Keep a read document in the library; returns its entry."""
+        return self._json("POST", f"/documents/{document_id}/save")
+
+    def library(self) -> list[dict[str, Any]]:
+        """All that is saved, the newest first."""
+        return self._json("GET", "/library")["entries"]
+
+    def reopen(self, entry_id: str) -> dict[str, Any]:
+        """Open a saved document; returns its card."""
+        return self._json("POST", f"/library/{entry_id}/open")
+
+    def rename(self, entry_id: str, title: str) -> dict[str, Any]:
+        return self._json("POST", f"/library/{entry_id}/rename", *_as_json({"title": title}))
+
+    def delete(self, entry_id: str) -> None:
+        self._json("DELETE", f"/library/{entry_id}")
+
+    # -- HTTP ------------------------------------------------------------------------------------
+
+    def _json(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
+        with self._send(method, path, body, kind) as response:
+            content = response.read()
+        return json.loads(content) if content else {}
+
+    def _lines(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Events as they come. The request is sent now, not when the first event is asked for."""
+        response = self._send("POST", path, *_as_json(body))
+
+        def events() -> Iterator[dict[str, Any]]:
+            with response:
+                for line in response:
+                    event = json.loads(line)
+                    if event["event"] == "error":
+                        raise RequestFailed(response.status, event["error"])
+                    yield event
+
+        return events()
+
+    def _send(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> Any:
+        headers = self._headers | ({"Content-Type": kind} if kind else {})
+        request = urllib.request.Request(f"{self._url}/v1{path}", body, headers, method=method)
+        try:
+            return self._opener.open(request, timeout=self._timeout_seconds)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RequestFailed(error.code, _error_in(error.read())) from None
+        except urllib.error.URLError as error:
+            fix = "Start the app, or check the address."
+            raise RequestFailed(
+                0, {"what": f"No app answers: {error.reason}", "where": self._url, "fix": fix}
+            ) from None
+
+
+def _quoted(name: str) -> str:
+    """A file name as browsers write it into a form."""
+    for letter, code in (('"', "%22"), ("\r", "%0D"), ("\n", "%0A")):
+        name = name.replace(letter, code)
+    return name
+
+
+def _as_json(body: dict[str, Any]) -> tuple[bytes, str]:
+    return json.dumps(body).encode(), "application/json"
+
+
+def _error_in(content: bytes) -> dict[str, str]:
+    try:
+        return dict(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):  # not of this interface: a guard, a proxy, another program
+        return {"what": content.decode(errors="replace")[:200].strip().rstrip(".") or "The request failed"}

@@ -1,0 +1,280 @@
+"""The programming interface and its client: the whole walk, every refusal, and an end to work nobody waits for."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ondevice.client import Client, RequestFailed
+from ondevice.library import Library
+from ondevice.ui.launch import serving
+from tests.documents_factory import encrypt, make_pdf, show
+from tests.ui_tools import TEXT, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+HTTP = httpx.Client(trust_env=False)
+ENVIRONMENT = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
+OURS = {"X-Ondevice": "1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    client = Client(url)
+    yield client
+    for document in client.documents():
+        client.close(document["id"])
+    for entry in client.library():
+        client.delete(entry["id"])
+
+
+@pytest.fixture
+def lamp(client: Client, tmp_path: Path) -> str:
+    path = tmp_path / "lamp ü.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return client.open(path)["id"]
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward pass takes 50 ms longer, so that a test can leave in its middle."""
+    forward = ENGINE.decoder.forward
+
+    def slower(*args: Any, **options: Any) -> Any:
+        time.sleep(0.05)
+        return forward(*args, **options)
+
+    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+
+
+def test_the_whole_walk(client: Client, lamp: str) -> None:
+    assert client.health()["model"] == "tiny-llama"
+    [card] = client.documents()
+    assert (card["name"], card["num_tokens"], card["phase"]) == ("lamp ü.txt", len(TEXT), "ready")
+    events = list(client.read(lamp, capacity=480, num_kept=96))
+    names = [event["event"] for event in events]
+    assert names[0] == "document_opened"
+    assert "pot_distilled" in names
+    assert names[-1] == "document_read"
+    assert "retention" not in events[-1]
+    assert client.ledger(lamp)["tokens_read"] == len(TEXT)
+    assert client.ledger(lamp)["slots_capacity"] == 480
+    answered = list(client.ask(lamp, "When was it lit?", max_new_tokens=5))
+    assert "".join(e["text"] for e in answered if e["event"] == "answer_token")
+    assert answered[-1]["event"] == "answer_finished"
+    assert answered[-1]["num_tokens"] == 5
+    assert answered[-1]["ledger"] == client.ledger(lamp)
+    assert client.answer(lamp, "When was it lit?", max_new_tokens=5) == answered[-1]["text"]
+    entry = client.save(lamp)
+    client.close(lamp)
+    assert client.documents() == []
+    assert client.rename(entry["id"], "Mine")["title"] == "Mine"
+    [listed] = client.library()
+    assert (listed["title"], listed["problem"], listed["config"]["pot"]["capacity"]) == ("Mine", "", 480)
+    again = client.reopen(entry["id"])
+    assert again["phase"] == "read"
+    assert client.answer(again["id"], "When was it lit?", max_new_tokens=5) == answered[-1]["text"]
+    client.delete(entry["id"])
+    assert client.library() == []
+
+
+def test_whoever_leaves_stops_the_reading(client: Client, lamp: str, slow: None) -> None:
+    events = client.read(lamp)
+    assert next(event for event in events if event["event"] == "tokens_read")
+    events.close()  # type: ignore[attr-defined]
+    until(lambda: client.document(lamp)["phase"] == "stopped")
+    assert 0 < client.document(lamp)["num_read"] < len(TEXT)
+    until(lambda: list(client.resume(lamp))[-1]["event"] == "document_read")
+    assert client.document(lamp)["phase"] == "read"
+
+
+def test_stop_ends_it_from_another_connection(client: Client, lamp: str, slow: None) -> None:
+    events = client.read(lamp)
+    next(event for event in events if event["event"] == "tokens_read")
+    assert client.stop(lamp)["phase"] == "stopped"
+    assert list(events)[-1]["event"] == "document_read", "the account of what was read"
+
+
+def test_it_stands_in_line_with_the_screen(client: Client, lamp: str) -> None:
+    with ENGINE.lane.ticket():
+        events = client.read(lamp)
+        assert next(events) == {"event": "waiting", "num_ahead": 1}
+        assert client.document(lamp)["phase"] == "ready"
+        with pytest.raises(RequestFailed, match="busy") as busy:
+            client.read(lamp)
+        assert busy.value.status == 409
+    assert list(events)[-1]["event"] == "document_read"
+    with ENGINE.lane.ticket():
+        events = client.ask(lamp, "When?")
+        next(events)
+        client.stop(lamp)
+        assert list(events)[-1] == {"event": "stopped"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "what"),
+    [
+        ({"size": 5}, 400, "no setting 'size'"),
+        ({"capacity": "many"}, 400, "capacity is 'many'"),
+        ({"capacity": True}, 400, "capacity is True"),
+        ({"policy": "magic"}, 400, "magic"),
+        ({"num_kept": 500}, 400, "leave no room"),
+        ({"slim": "x"}, 400, "--slim"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    client: Client, lamp: str, settings: dict[str, Any], status: int, what: str
+) -> None:
+    with pytest.raises(RequestFailed, match=what) as refused:
+        client.read(lamp, **settings)
+    assert refused.value.status == status
+    assert refused.value.fix
+    assert client.document(lamp)["phase"] == "ready"
+
+
+def test_a_failure_on_the_way_is_the_last_line(client: Client, lamp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device: 1000)
+    with pytest.raises(RequestFailed, match="are free") as failed:
+        list(client.read(lamp))
+    assert failed.value.code == "pot"
+    assert client.document(lamp)["phase"] == "ready"
+
+
+def test_what_is_missing_is_told(client: Client, lamp: str) -> None:
+    for call in (client.document, client.ledger, client.save, client.stop, client.close, client.resume):
+        with pytest.raises(RequestFailed) as missing:
+            call("0" * 32)
+        assert missing.value.status == 404
+    for call in (client.ledger, client.resume, client.save):
+        with pytest.raises(RequestFailed) as early:
+            call(lamp)
+        assert early.value.status == 409
+    with pytest.raises(RequestFailed, match="no question"):
+        client.ask(lamp, " ")
+    with pytest.raises(RequestFailed, match="no document"):
+        client.ask(lamp, "When?")
+    for unknown in ("0" * 32, "..%2f..", "x"):
+        with pytest.raises(RequestFailed) as missing:
+            client.delete(unknown)
+        assert missing.value.status == 404
+
+
+def test_files_that_cannot_be_opened(client: Client, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.pdf"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" * 9)
+    with pytest.raises(RequestFailed, match=r"picture.pdf") as failed:
+        client.open(picture)
+    assert failed.value.status == 422
+    locked = encrypt(make_pdf(tmp_path / "plain.pdf", show("The code is nine.")), tmp_path / "l.pdf", user="sesame")
+    for password, code in (("", "password-required"), ("wrong", "password-wrong")):
+        with pytest.raises(RequestFailed) as failed:
+            client.open(locked, password)
+        assert failed.value.code == code
+    assert client.open(locked, "sesame")["num_tokens"] > 10
+    assert [document["name"] for document in client.documents()] == ["l.pdf"]
+    uploads = Path(os.environ["GRADIO_TEMP_DIR"]).parent / "documents"
+    assert list(uploads.iterdir()) == [], "no file stays"
+
+
+def test_a_file_name_is_never_a_path(client: Client, url: str) -> None:
+    for name in ("../../../etc/cron.d/x.txt", "..\\..\\x.txt", "/x.txt"):
+        response = HTTP.post(f"{url}/v1/documents", headers=OURS, files={"file": (name, b"Some text.")})
+        assert response.status_code == 201
+        assert response.json()["name"] == "x.txt"
+
+
+def test_other_pages_get_nothing(client: Client, lamp: str, url: str) -> None:
+    evil = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    for method, path in (("GET", "/documents"), ("POST", f"/documents/{lamp}/read"), ("DELETE", f"/documents/{lamp}")):
+        bare = HTTP.request(method, f"{url}/v1{path}")
+        assert bare.status_code == 403, "a form or a picture cannot set the header"
+        assert bare.json()["error"]["code"] == "header-missing"
+        foreign = HTTP.request(method, f"{url}/v1{path}", headers=evil)
+        assert foreign.status_code == 403
+        assert HTTP.request(method, f"{url}/v1{path}", headers=OURS | {"Host": "evil.example"}).status_code == 400
+    asked = HTTP.options(f"{url}/v1/documents", headers=evil | {"Access-Control-Request-Headers": "x-ondevice"})
+    assert "access-control-allow-headers" not in asked.headers or asked.status_code >= 400
+    assert client.document(lamp)["phase"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b'{"question": 5}', "application/json", 400),
+        (b" " * 1_000_001, "application/json", 413),
+    ],
+)
+def test_bad_bodies_are_told(lamp: str, url: str, body: bytes, kind: str, status: int) -> None:
+    headers = OURS | {"Content-Type": kind}
+    response = HTTP.post(f"{url}/v1/documents/{lamp}/ask", content=body, headers=headers)
+    assert response.status_code == status
+    assert set(response.json()["error"]) == {"code", "what", "where", "fix"}
+
+
+def test_uploads_that_are_none(url: str) -> None:
+    nothing = HTTP.post(f"{url}/v1/documents", headers=OURS, data={"file": "text"})
+    assert (nothing.status_code, nothing.json()["error"]["what"]) == (400, "There is no file")
+    two = [("file", ("a.txt", b"a")), ("file", ("b.txt", b"b"))]
+    assert HTTP.post(f"{url}/v1/documents", headers=OURS, files=two).status_code == 400
+
+
+def test_what_is_too_large_is_refused_before_it_is_taken(lamp: str, url: str) -> None:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    headers = {"Content-Length": str(10**12), "Content-Type": "multipart/form-data; boundary=x"}
+    connection.putrequest("POST", "/v1/documents")
+    for name, value in (OURS | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == 413, "announced"
+    connection.close()
+    path, headers = f"{url}/v1/documents/{lamp}/ask", OURS | {"Content-Type": "application/json"}
+    assert HTTP.post(path, headers=headers, content=iter([b" " * 600_000] * 2)).status_code == 413, "not announced"
+
+
+def test_the_same_password_as_the_screen_and_an_off_switch(tmp_path: Path) -> None:
+    with serving(ENGINE, port=0, auth=("reader", "secret"), library=Library(tmp_path)) as address:
+        for auth in (None, ("reader", "wrong")):
+            with pytest.raises(RequestFailed) as refused:
+                Client(address, auth).health()
+            assert refused.value.status == 401
+        assert Client(address, ("reader", "secret")).health()["status"] == "ok"
+    with serving(ENGINE, port=0, api=False, library=Library(tmp_path)) as address:
+        with pytest.raises(RequestFailed) as gone:
+            Client(address).health()
+        assert gone.value.status == 404
+    with pytest.raises(RequestFailed, match="No app answers"):
+        Client(address).health()
