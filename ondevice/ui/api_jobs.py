@@ -149,7 +149,7 @@ class Jobs:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     workspace.telemetry.apply(event)
-                    workspace.note_fill(event)
+                    workspace.note(event)
                     yield event_json(event)
         finally:
             workspace.note_rest()
