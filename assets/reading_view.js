@@ -21,27 +21,33 @@
 
     /** Lays out all pieces by guessed heights; those that have been seen are measured. */
     const layOut = () => {
-      [pages, parts, heights, tops, firstPiece] = [[], [], [], [], []];
+      [pages, parts, firstPiece] = [[], [], []];
       shown.forEach(({ node }) => node.remove());
       shown.clear();
       cache.clear();
       flash = goal = null;
-      const charsPerLine = Math.max((box.clientWidth - 30) / 7.6, 20);
       for (let index = 0; index < (tokens.pages?.starts.length ?? 0); index++) {
         const [start, stop] = pageSpan(index), count = Math.max(Math.ceil((stop - start) / PIECE), 1);
         firstPiece.push(pages.length);
         for (let part = 0; part < count; part++) {
-          const size = Math.min(stop - start - part * PIECE, PIECE);
           pages.push(index);
           parts.push(part);
-          heights.push(Math.ceil((size * CHARS) / charsPerLine) * LINE + (part ? 0 : HEADING));
         }
       }
-      addUp();
+      guess();
       box.scrollTop = 0;
       field.max = tokens.pages?.numbers.at(-1) ?? 1;
       of.textContent = tokens.pages ? `of ${od.number(tokens.pages.numbers.at(-1) ?? 0)}` : "";
       soon();
+    };
+
+    const guess = () => {
+      const charsPerLine = Math.max(Math.min(box.clientWidth - 30, 900) / 7.6, 20);
+      heights = pages.map((index, number) => {
+        const [start, stop] = pageSpan(index), size = Math.min(stop - start - parts[number] * PIECE, PIECE);
+        return Math.ceil((size * CHARS) / charsPerLine) * LINE + (parts[number] ? 0 : HEADING);
+      });
+      addUp();
     };
 
     const addUp = () => {
@@ -216,11 +222,15 @@
     });
     let width = 0;
     new ResizeObserver(() => {
-      if (Math.abs(box.clientWidth - width) < 2 || !tokens.pages) return;
-      const here = width ? tokens.pages.starts[pages[pieceAt(box.scrollTop)] ?? 0] : 0;
+      if (!box.clientWidth || Math.abs(box.clientWidth - width) < 2 || !tokens.pages || !pages.length) return;
       width = box.clientWidth;
-      layOut();
-      if (here) box.scrollTop = tops[firstPiece[tokens.pageIndex(here)]];
+      // Lines break elsewhere now: what is at the top stays there.
+      const top = pieceAt(box.scrollTop), part = (box.scrollTop - tops[top]) / Math.max(heights[top], 1);
+      guess();
+      for (const [number, piece] of shown) if (piece.stamp) heights[number] = piece.node.offsetHeight;
+      addUp();
+      box.scrollTop = tops[top] + part * heights[top];
+      soon();
     }).observe(box);
 
     /** News do not take away what somebody is about to copy. */

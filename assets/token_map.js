@@ -304,6 +304,7 @@
     // -- what changes -----------------------------------------------------------------------------
 
     const layOut = (isNew) => {
+      if (!isNew && !canvas.clientWidth) return; // behind another tab: it comes back as it was
       const token = isNew || !isReady() ? 0 : Math.floor(scroll / zoom().pitch) * columns() * zoom().size;
       const wanted = isNew ? 0 : level;
       width = Math.floor(canvas.clientWidth);

@@ -38,6 +38,7 @@ class Provenance:
         is_novel: as `origin`, bool: chosen for its novelty.
         depths: (num_positions,) uint16, layers that each token got to; empty where all of them got through.
         tokens, counts: settled tokens that some head holds, rising, and how many (layer, head) pairs do.
+        novel: those of them, (n,) int32, that novelty chose in some head.
     """
 
     num_layers: int
@@ -56,6 +57,7 @@ class Provenance:
     depths: npt.NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
     tokens: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    novel: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     @property
     def num_pairs(self) -> int:
@@ -65,7 +67,9 @@ class Provenance:
     @property
     def nbytes(self) -> int:
         """Bytes of the copies."""
-        return sum(a.nbytes for a in (self.origin, self.importance, self.is_novel, self.tokens, self.counts))
+        return sum(
+            a.nbytes for a in (self.origin, self.importance, self.is_novel, self.tokens, self.counts, self.novel)
+        )
 
     def moved_to(self, session: Session) -> Provenance:
         """The same settled tokens, with what was read since the last distillation."""
@@ -101,10 +105,13 @@ class Provenance:
         return tokens, np.concatenate((shares[first:last], got[got > 0]))
 
     def novel_tokens(self, layer: int | None = None, head: int | None = None) -> npt.NDArray[np.int32]:
-        """Settled tokens that novelty chose in the heads looked at, as in `held`."""
+        """Settled tokens that novelty chose in the heads looked at, as in `held`; rising."""
+        if layer is None and head is None:
+            return self.novel
         layers = slice(None) if layer is None else slice(layer, layer + 1)
         heads = slice(None) if head is None else slice(head, head + 1)
-        return np.unique(self.origin[layers, heads][self.is_novel[layers, heads]])
+        chosen = self.origin[layers, heads][self.is_novel[layers, heads]]
+        return np.unique(chosen[chosen >= 0])
 
     def is_pruned(self, start: int, stop: int, layer: int | None = None) -> npt.NDArray[np.bool_]:
         """Whether each token of [start, stop) was left behind before a layer; None: before the last one."""
@@ -115,9 +122,9 @@ class Provenance:
 
     def is_skipped(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Whether each token of [start, stop) was passed over or never will be read."""
-        tokens = np.arange(start, stop)
-        is_left_out = (tokens >= self.left_out[0]) & (tokens < self.left_out[1])
-        return is_left_out | (self._depths_of(tokens) == 0) if self.skims else is_left_out
+        is_skipped = self._depths_of(np.arange(start, stop)) == 0 if self.skims else np.zeros(stop - start, bool)
+        is_skipped[slice(*(max(edge - start, 0) for edge in self.left_out))] = True
+        return is_skipped
 
     def host_span_at(self, cursor: int) -> Span:
         """What host memory held when the cursor was there: the last tokens read before it."""
@@ -168,6 +175,7 @@ def take_provenance(session: Session) -> Provenance:
     for layer, num_ranked in enumerate(pot.num_ranked):
         origin[layer, :, num_ranked:] = -1
     tokens, counts = np.unique(origin[origin >= 0], return_counts=True)
+    is_novel = _novel_slots(session, novelty, pot.num_ranked)
     num_sinks = max(session.num_protected - len(session.parts.prefix), 0)
     return replace(
         empty,
@@ -181,7 +189,8 @@ def take_provenance(session: Session) -> Provenance:
         host_capacity=0 if session.outside is None else session.outside.tier.capacity,
         origin=origin,
         importance=importance,
-        is_novel=_novel_slots(session, novelty, pot.num_ranked),
+        is_novel=is_novel,
+        novel=np.unique(origin[is_novel & (origin >= 0)]),
         depths=session.depths.state,
         tokens=tokens.astype(np.int64),
         counts=counts.astype(np.int64),

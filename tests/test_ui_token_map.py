@@ -29,9 +29,10 @@ def seen_of(chance: np.random.Generator, **fields: Any) -> Provenance:
     """A pot of 2 layers with 3 heads that holds some of the first 60 of 80 tokens read."""
     origin = np.stack([chance.permutation(60)[:12] for _ in range(6)]).reshape(2, 3, 12).astype(np.int32)
     tokens, counts = np.unique(origin, return_counts=True)
+    is_novel = chance.random(origin.shape) < 0.3
     return Provenance(
         num_layers=2, num_heads=3, num_positions=80, num_settled=60, num_cycles=1, num_sinks=4, origin=origin,
-        importance=chance.random(origin.shape, np.float32), is_novel=chance.random(origin.shape) < 0.3,
+        importance=chance.random(origin.shape, np.float32), is_novel=is_novel, novel=np.unique(origin[is_novel]),
         tokens=tokens.astype(np.int64), counts=counts, **fields,
     )  # fmt: skip
 

@@ -169,7 +169,7 @@ def _kept(
     if look.cycle is None:
         tokens, shares = seen.held(start, stop, look.layer, look.head)
         kinds = np.full(len(tokens), State.KEPT, np.uint8)
-        kinds[np.isin(tokens, seen.novel_tokens(look.layer, look.head))] = State.NOVEL
+        kinds[np.isin(tokens, seen.novel_tokens(look.layer, look.head), assume_unique=True)] = State.NOVEL
         kinds[tokens >= seen.num_settled] = State.RECENT
     else:
         levels = history.levels(start, stop, look.cycle)

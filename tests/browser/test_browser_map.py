@@ -117,6 +117,12 @@ def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
     page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
     page.mouse.up()
     visit.until(lambda: int(data(visit, "last")) > last, "dragging moves it")
+    first = data(visit, "first")
+    page.get_by_role("tab", name="Library").click()
+    page.wait_for_timeout(200)
+    page.get_by_role("tab", name="Read & ask").click()
+    page.wait_for_timeout(200)
+    assert data(visit, "first") == first, "another tab changes nothing"
     page.click("[data-zoom=whole]")
     visit.until(lambda: data(visit, "level") == "0", "and back")
     page.hover(".od-map", position={"x": 300, "y": 100})
@@ -238,6 +244,39 @@ def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     assert "9,001" in readout(visit, "Tokens 9,001"), "the map goes there too"
     page.locator(".od-text .od-t").nth(3).click()
     visit.until(lambda: "9,001" not in visit.text(".od-detail .od-readout"), "a click on the text goes to the map")
+
+
+def test_fingers_zoom_and_move_the_map(program: Any, url: str) -> None:
+    context = program.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    with visiting(context, url) as visit:
+        visit.open_sample()
+        settle(visit)
+        canvas = visit.page.locator(".od-map")
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        assert box is not None
+        x, y = box["x"] + 180, box["y"] + 120
+        devtools = context.new_cdp_session(visit.page)
+
+        def touch(kind: str, *points: tuple[float, float]) -> None:
+            fingers = [{"x": at[0], "y": at[1], "id": i} for i, at in enumerate(points)]
+            devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
+            visit.page.wait_for_timeout(20)
+
+        touch("touchStart", (x - 20, y), (x + 20, y))
+        for apart in range(24, 100, 8):
+            touch("touchMove", (x - apart, y), (x + apart, y))
+        touch("touchEnd")
+        visit.until(lambda: int(data(visit, "level")) >= 2, "spreading two fingers zooms in")
+        assert visit.page.evaluate("visualViewport.scale") == 1, "the map, not the page"
+        first = int(data(visit, "first"))
+        touch("touchStart", (x, y))
+        for up in range(8, 100, 8):
+            touch("touchMove", (x, y - up))
+        touch("touchEnd")
+        visit.until(lambda: int(data(visit, "first")) > first, "one finger moves it")
+        assert visit.errors == []
+    context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
