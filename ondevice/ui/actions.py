@@ -112,7 +112,8 @@ class Actions:
         """Show another one of the open documents."""
         visitor = self._runner.visitor(visitor_id)
         visitor.current = visitor.find(workspace_id) or visitor.current
-        return self._runner.page(visitor) | {"password": "", "question": ""}
+        page = self._runner.page(visitor)
+        return page | {"password": "", "question": page["question"] | {"value": ""}}
 
     def forget(self, visitor_id: object) -> Patch:
         """Close the document: drop it with its pot and the conversation."""
