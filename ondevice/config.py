@@ -286,7 +286,8 @@ class SpecConfig:
         pool_size: neighbouring tokens whose scores are averaged before; odd, 1: none.
         chunk_size: tokens that are chosen or skipped together; with 1, and `pool_size` 1, scores are raw.
         novelty: where the novelty of a token behind a skipped one comes from: nowhere (`known`: the main model's loss
-            where it is known), how rare its word is (`rarity`), or the loss of the speculator (`speculator`).
+            where it is known), how rare its word is (`rarity`), or the loss of the speculator (`speculator`). In
+            chunks few tokens are concerned, and the first lost least of what was measured on the default model.
         num_draft: tokens that the speculator drafts for each pass of the main model over an answer; 0: none.
         falls_back: an answer goes on without drafts once those are measured not to pay.
         num_restored: skipped tokens that a question has read after all, at most; 0: none.

@@ -49,8 +49,9 @@ def _spec(spec: SpecConfig) -> str:
         parts.append(f"SpecPrefill {share} {spec_variant(spec)}")
     if spec.num_draft:
         parts.append(f"drafts of {spec.num_draft}")
-    if parts and (spec.layers or spec.model):
-        parts.append(f"speculator {spec.model}{f' {spec.layers} layers' if spec.layers else ''}".replace("  ", " "))
+    which = [spec.model] * bool(spec.model) + [f"{spec.layers} layers"] * bool(spec.layers)
+    if parts and which:
+        parts.append(f"speculator {' '.join(which)}")
     return "".join(f" + {part}" for part in parts)
 
 

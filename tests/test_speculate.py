@@ -7,7 +7,9 @@ import pytest
 import torch
 from ondevice.kernels.token_importance import head_maximum, head_maximum_ref
 
+from ondevice.cli.wording import skipped_pages
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.contender import contender_name
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
@@ -388,3 +390,25 @@ def test_what_cannot_work_is_refused(loaded):
             SpecConfig(**wrong)
     with pytest.raises(ConfigError, match="early-exit"):
         EngineConfig(spec=HALF, slim=SlimConfig("1:50%", novelty="early-exit"))
+
+
+def test_the_terminal_names_the_pages_that_were_skipped():
+    assert skipped_pages([(2, 1500)], "page") == "on page 2 (1,500)"
+    assert skipped_pages([(1, 30), (4, 7)], "part") == "on parts 1 (30), 4 (7)"
+    many = [(page, 10 + (page == 5)) for page in range(1, 9)]
+    assert skipped_pages(many, "page") == "on pages 1-8, most of them (11) on 5"
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        (SpecConfig(), ""),
+        (SpecConfig(keep=0.3), " + SpecPrefill 30% full"),
+        (SpecConfig(keep=0.3, pool_size=1, chunk_size=1), " + SpecPrefill 30% raw"),
+        (SpecConfig(adaptive_keep=(0.1, 0.5), num_lookahead=8), " + SpecPrefill 10%-50% full LAH 8"),
+        (SpecConfig(num_draft=3, layers=8), " + drafts of 3 + speculator 8 layers"),
+        (SpecConfig(keep=0.5, model="small"), " + SpecPrefill 50% full + speculator small"),
+    ],
+)
+def test_a_contender_says_what_its_speculator_does(spec, name):
+    assert contender_name(EngineConfig(spec=spec)) == contender_name(EngineConfig()) + name
