@@ -7,6 +7,12 @@ Greedy answers are those of decoding one by one. A pass over several tokens roun
 token, in the last digits of the logits and of the keys and values it stores. Where the two best tokens lie closer
 together than that could decide, the tokens since the last exact one are read again one by one, which gives exactly
 the state that plain decoding has.
+
+Some things look at every single token, and there are no drafts with them: answers that swap blocks with the host
+tier, and evictions by what the answer attends to. Once the reserve is used up every token overwrites a slot, and
+drafts end: of several that overwrite together the first would not see what plain decoding still shows it. A pass over
+drafts reads the whole pot, run-time termination or not; with it an answer is that of plain decoding without it until
+drafting is given up.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_
     asked = list(pot.num_cached), list(pot.next_position)
     first = int(whole.logits(state[:, -1]).argmax())
     generator = torch.Generator().manual_seed(3)
-    num_draws, pairs = 400, []
+    num_draws, pairs = 200, []
     for _ in range(num_draws):
         drafter = Drafter(
             session.decoder, pot, session.skimmer.speculator, session.config.spec, generation, generator, None

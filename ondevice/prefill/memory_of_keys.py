@@ -1,7 +1,8 @@
 """What the speculator remembers of all it has read: mean keys, by which a later question finds what was skipped.
 
-A block of the document is scored by the best of its units, as in SlimInfer (arXiv 2508.06447). Keys are those before
-RoPE: where a unit stood says nothing about what it holds. It grows with the document, by `token_bytes`.
+A block of the document is scored by the best of its units, as in SlimInfer. Keys are those before RoPE: where a unit
+stood says nothing about what it holds. The memory grows with the document: for every eight tokens a key in 16 bits in
+each KV head of each scoring layer.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class MemoryOfKeys:
         self._starts: list[Tensor] = []  # of each stretch (num_units, 2) int32: first token and first beyond
         self._blocks: list[Tensor] = []  # of each stretch (num_units,) int64: the number of its block
         self._num_blocks = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensors in (self._keys, self._starts, self._blocks) for tensor in tensors)
 
     def add(self, keys: Sequence[Tensor], start: int) -> None:
         """Take in a stretch.

@@ -8,7 +8,8 @@ a few tokens that it decodes from there, is what a token is scored by. Prompt an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,17 +127,11 @@ class Speculator:
         """
         pot = self.opened_pot()
         assert 0 < ids.shape[1] <= self.room
-        before, positions = list(pot.num_cached), list(pot.next_position)
-        novelty, words = self._novelty.copy(), self._words.copy()
-        try:
+        new = slice(pot.num_cached[0], pot.num_cached[0] + ids.shape[1])
+        with self._undone_on_failure():
             rarity = self._read_tokens(ids, is_stopped)
-            maxima = self._ask(is_stopped)[:, before[0] : before[0] + ids.shape[1]]
-        except BaseException:
-            pot.truncate(before, positions)
-            self._novelty, self._words = novelty, words
-            raise
+            maxima = self._ask(is_stopped)[:, new]
         if self.config.num_restored:
-            new = slice(before[0], before[0] + ids.shape[1])
             self._memory.add([keys[:, :, new] for keys in pot.keys[-self._num_scoring :]], self.num_seen)
         self.num_seen += ids.shape[1]
         scored = self._score_novelty()
@@ -153,13 +148,8 @@ class Speculator:
             if self.room == 0:
                 self.make_room(is_stopped)
             part, ids = ids[:, : self.room], ids[:, self.room :]
-            pot = self.opened_pot()
-            before, positions = list(pot.num_cached), list(pot.next_position)
-            try:
+            with self._undone_on_failure():
                 self._read_tokens(part, is_stopped)
-            except BaseException:
-                pot.truncate(before, positions)
-                raise
             self.num_seen += part.shape[1]
             self._score_novelty()
 
@@ -176,6 +166,11 @@ class Speculator:
             rotate_keys=self.decoder.rotate_keys,
         )
         self._mass = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its pot, constant, and of the mean keys that it remembers."""
+        return self.opened_pot().nbytes + self._memory.nbytes
 
     def opened_pot(self) -> MemoryPot:
         assert self.pot is not None, "begin comes first"
@@ -209,6 +204,19 @@ class Speculator:
         self.opened_pot().restore(state, self.decoder.rotate_keys)
 
     # -- parts of a reading ----------------------------------------------------------------------
+
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        """What is read within counts as never read if it does not end well."""
+        pot = self.opened_pot()
+        before, positions = list(pot.num_cached), list(pot.next_position)
+        novelty, words = self._novelty.copy(), self._words.copy()
+        try:
+            yield
+        except BaseException:
+            pot.truncate(before, positions)
+            self._novelty, self._words = novelty, words
+            raise
 
     def _run(self, ids: Tensor, **options: object) -> Tensor:
         return self.decoder.forward(ids, self.opened_pot(), **options).hidden_states  # type: ignore[arg-type]
