@@ -18,7 +18,7 @@ from ondevice.answer import answer
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
-from ondevice.drafting import Drafter
+from ondevice.drafting import ANSWERS_AT_REST, DraftCount, Drafter
 from ondevice.errors import ConfigError, EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDistilled, TextTokenized
 from ondevice.history import Prompt, Turn, with_history
@@ -71,6 +71,8 @@ class Session:
         self.depths = Depths(len(decoder.parts.layers))
         self.outside = self._new_host_memory()
         self.skimmer = new_skimmer(self, speculator)
+        self._last_drafts = DraftCount()
+        self._answers_at_rest = 0
         self._reader = Reader(self)
         self._stop = threading.Event()
         if config.art.enabled:
@@ -263,10 +265,17 @@ class Session:
     def new_drafter(self, ids: Tensor, generation: GenerationConfig, generator: torch.Generator) -> Drafter | None:
         """Who drafts an answer to the question (1, n) that the pot has just read, where the settings ask for drafts.
 
+        None, too, for some answers after one in which drafts were given up.
+
         Raises:
             PassStopped: the answer is stopped.
         """
         if self.skimmer is None or not self.config.spec.num_draft:
+            return None
+        if self._last_drafts.fell_back:
+            self._answers_at_rest, self._last_drafts = ANSWERS_AT_REST, DraftCount()
+        if self._answers_at_rest and self.config.spec.falls_back:
+            self._answers_at_rest -= 1
             return None
         speculator = self.skimmer.speculator
         drafter = Drafter(
@@ -277,6 +286,7 @@ class Session:
         except BaseException:
             drafter.end()
             raise
+        self._last_drafts = drafter.count
         return drafter
 
     # -- accounts --------------------------------------------------------------------------------

@@ -124,10 +124,17 @@ def test_it_falls_back_where_drafts_do_not_pay(loaded, monkeypatch):
 
     monkeypatch.setattr("ondevice.session.Drafter", Costly)
     expected, _ = ask(session_of(loaded, SpecConfig()))
-    tokens, finished = ask(session_of(loaded, replace(DRAFTS, layers=1, falls_back=True)))
+    session = session_of(loaded, replace(DRAFTS, layers=1, falls_back=True))
+    tokens, finished = ask(session)
     assert tokens == expected
     assert finished.fell_back
-    assert finished.num_rounds == 4
+    assert finished.num_rounds == (4 if finished.num_accepted else 2)
+    drafted = []
+    for _ in range(9):  # it is not tried again in every answer
+        tokens, finished = ask(session)
+        assert tokens == expected
+        drafted.append(finished.num_drafted > 0)
+    assert drafted == [False] * 8 + [True]
 
 
 def test_with_an_early_end_of_attention_drafts_are_looked_at_by_all_of_the_pot(loaded):

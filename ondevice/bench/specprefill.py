@@ -17,14 +17,13 @@ from ondevice.bench.flops import prompt_flops, ttft_bound
 from ondevice.bench.turns import Seconds, take_turns
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.model.decoder import Decoder
-from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.choose import choose, importance
 from ondevice.prefill.speculate import Speculator
 from ondevice.results import Row, row
 
 KEEPS = (10, 30, 50)
 _WHOLE = "whole prompt"
-_QUESTION_TOKENS = 32
+_QUESTION_TOKENS = 8  # the end of the prompt, which is always read; as a part of the last pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,11 @@ class _Whole:
         self._pot = decoder.new_pot(num_tokens + _QUESTION_TOKENS)
 
     def __call__(self) -> None:
-        for part in self._ids.split(self._step_size, dim=1):
+        *parts, last = self._ids.split(self._step_size, dim=1)
+        for part in parts:
             self._decoder.forward(part, self._pot)
-        _first_token(self._decoder, self._question, self._pot)
+        out = self._decoder.forward(torch.cat((last, self._question), dim=1), self._pot)
+        int(self._decoder.logits(out.hidden_states[:, -1]).argmax())
         layers = self._pot.shape.num_layers
         self._pot.truncate([0] * layers, [0] * layers)
 
@@ -121,11 +122,15 @@ class _Skimmed:
         chosen = choose(importance(speculator.read(self._ids).maxima), self._spec, is_first=True)
         parts, start = list(chosen.split(self._step_size)), 0
         for i, part in enumerate(parts):
-            stop = int(parts[i + 1][0]) if i + 1 < len(parts) else num_tokens
+            ids, is_last = self._ids[:, part], i + 1 == len(parts)
+            stop = num_tokens + _QUESTION_TOKENS if is_last else int(parts[i + 1][0])
+            if is_last:
+                ids = torch.cat((ids, self._question), dim=1)
+                part = torch.cat((part, torch.arange(num_tokens, stop, device=part.device)))
             origin = torch.arange(start, stop, dtype=torch.int32, device=self._main.device)
-            self._main.forward(self._ids[:, part], self._pot, origin=origin, offsets=part - start, span=stop - start)
+            out = self._main.forward(ids, self._pot, origin=origin, offsets=part - start, span=stop - start)
             start = stop
-        _first_token(self._main, self._question, self._pot)
+        int(self._main.logits(out.hidden_states[:, -1]).argmax())
         for pot in (self._pot, speculator.opened_pot()):
             pot.truncate([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
         speculator.num_seen = 0
@@ -136,11 +141,6 @@ def _prompt(decoder: Decoder, num_tokens: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(num_tokens)
     ids = torch.randint(0, 256, (1, num_tokens + _QUESTION_TOKENS), generator=generator).to(decoder.device)
     return ids[:, :num_tokens], ids[:, num_tokens:]
-
-
-def _first_token(decoder: Decoder, question: Tensor, pot: MemoryPot) -> None:
-    out = decoder.forward(question, pot)
-    int(decoder.logits(out.hidden_states[:, -1]).argmax())
 
 
 def _rows(pair: Pair, num_tokens: int, num_lookahead: int, seconds: Seconds, keeps: Sequence[int]) -> list[Row]:
