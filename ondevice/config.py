@@ -282,7 +282,8 @@ class SpecConfig:
         score_layers: last layers of the speculator whose attention counts; 0: all of a model of its own, as in the
             paper, and the upper half of the main model's first layers, whose lower ones look at neighbours.
         num_lookahead: tokens that the speculator adds to the prompt and whose attention counts, too. None by default:
-            what a model's first layers decode is no answer, and was measured to mislead.
+            what a model's first layers decode is no answer. Of 24 passages of novels the best tenth of the text held
+            15 without and 7 with a look-ahead of 8; passkeys came out a little better with it.
         pool_size: neighbouring tokens whose scores are averaged before; odd, 1: none.
         chunk_size: tokens that are chosen or skipped together; with 1, and `pool_size` 1, scores are raw.
         novelty: where the novelty of a token behind a skipped one comes from: nowhere (`known`: the main model's loss
