@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit browser bench gpu-check screenshots clean
+.PHONY: help app setup test lint unit browser bench gpu-check screenshots screenshots-update clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -30,7 +30,8 @@ help:
 	@echo 'make lint         formatting, lint and types only'
 	@echo 'make bench        measure, and write bench/results and docs/results'
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
-	@echo 'make screenshots  take the pictures of the README'
+	@echo 'make screenshots  compare every screen with its baseline'
+	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make clean        remove what the set-up made here'
 
@@ -86,8 +87,14 @@ gpu-check:
 	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
 	$(PYTHON) scripts/from-checkout ondevice.bench.gpu_check --out bench/results/gpu.json $(ARGS)
 
+# Part of `browser`; alone when only the look of things has changed.
 screenshots: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
+	$(BIN)/pytest -q tests/browser/test_screens.py
+
+screenshots-update: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium
+	$(BIN)/pytest -q tests/browser/test_screens.py --update-baselines
 	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
 
 clean:

@@ -133,6 +133,7 @@ def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
     files = (
         "ui.js",
+        "gradio_roles.js",
         "text_panels.js",
         *SCRIPTS,
         "readout.js",

@@ -1,0 +1,28 @@
+// What screen readers are told by Gradio's own parts, where it is wrong or missing; found by axe-core, held by a test.
+(() => {
+  "use strict";
+  const mends = [
+    // Buttons that are no list.
+    [".examples[role=list]", (list) => list.removeAttribute("role")],
+    // A button in a button: the inner one does what both do, for its click arrives at the outer one.
+    ["#od-chat .title[role=button]", (title) => {
+      title.removeAttribute("role");
+      title.removeAttribute("tabindex");
+    }],
+    ["#od-chat .title button[aria-label='']", (button) => button.setAttribute("aria-label", "Show or hide the account")],
+    [".toast-header[role=button]", (header) => {
+      header.removeAttribute("role");
+      header.removeAttribute("tabindex");
+    }],
+  ];
+  let isDue = false;
+  const mend = () => {
+    isDue = false;
+    for (const [selector, change] of mends) document.querySelectorAll(selector).forEach(change);
+  };
+  new MutationObserver(() => {
+    if (isDue) return;
+    isDue = true;
+    requestAnimationFrame(mend);
+  }).observe(document.documentElement, { childList: true, subtree: true });
+})();

@@ -1,0 +1,152 @@
+"""Every screen against its baseline, light and dark, wide and narrow, and against the rules of accessibility.
+
+`make screenshots-update` renews the baselines; a failed comparison leaves its pictures in test-output/screenshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+pytest.importorskip("pixelmatch", reason="pixelmatch-fast is not installed")
+pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+
+from axe_playwright_python.sync_playwright import Axe
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.ui.launch import serving
+from tests.browser import baselines
+from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
+from tests.browser.frozen import Clock, typeface
+from tests.browser.screenshots import sample_pdf
+from tests.ui_tools import tiny_engine
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+POT = PotConfig(capacity=2048, num_kept=512, reserve=512, step_size=512)
+SIZES = {"desktop": (1440, 900), "tablet": (820, 1180), "phone": (390, 844)}
+SCHEMES = ("light", "dark")
+HELD_AFTER = 12  # passes
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    engine = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+    with serving(engine, port=0) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock(monkeypatch)
+    yield clock
+    clock.release()
+
+
+def show_empty(visit: Visit, clock: Clock, folder: Path) -> None:
+    visit.state("empty")
+
+
+def show_error(visit: Visit, clock: Clock, folder: Path) -> None:
+    path = folder / "broken.pdf"
+    path.write_bytes(b"%PDF-1.7\nthis is no document\n")
+    visit.upload(str(path))
+    visit.page.wait_for_selector(".od-problem:not([hidden])")
+
+
+def show_reading(visit: Visit, clock: Clock, folder: Path) -> None:
+    clock.hold(HELD_AFTER)
+    begin_reading(visit, folder)
+    visit.until(clock.is_holding, "reading waits")
+
+
+def show_answer(visit: Visit, clock: Clock, folder: Path) -> None:
+    begin_reading(visit, folder)
+    visit.state("read")
+    visit.ask("Who is the keeper, and since when?")
+    visit.page.wait_for_selector("#od-chat .thought-group")
+    visit.state("read")
+
+
+def begin_reading(visit: Visit, folder: Path) -> None:
+    visit.upload(str(sample_pdf(folder / "lighthouse.pdf")))
+    visit.state("ready")
+    visit.page.click("#od-read")
+
+
+STATES: dict[str, Callable[[Visit, Clock, Path], None]] = {
+    "empty": show_empty,
+    "reading": show_reading,
+    "answer": show_answer,
+    "error": show_error,
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("state", STATES)
+def test_screen(
+    state: str, scheme: str, program: Any, url: str, clock: Clock, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    updates, repeats = (request.config.getoption(name) for name in ("--update-baselines", "--repeats"))
+    context = new_context(program, color_scheme=scheme)
+    context.add_init_script(typeface())
+    shares: dict[str, float] = {}
+    violations = []
+    try:
+        with visiting(context, url) as visit:
+            visit.page.evaluate("document.fonts.ready")
+            STATES[state](visit, clock, tmp_path)
+            for size, (width, height) in SIZES.items():
+                visit.page.set_viewport_size({"width": width, "height": height})
+                visit.page.mouse.move(0, 0)
+                name = f"{state}-{scheme}-{size}"
+                for _ in range(repeats):
+                    picture = baselines.settled(visit.page)
+                    if updates:
+                        baselines.keep(name, picture)
+                    shares[name] = max(shares.get(name, 0.0), baselines.share_differing(name, picture))
+                violations += [f"{name}: {violation}" for violation in serious_violations(visit)]
+            clock.release()
+            assert visit.foreign == []
+            assert visit.errors == []
+    finally:
+        clock.release()
+        context.close()
+    assert not violations, "\n".join(violations)
+    differing = {name: share for name, share in shares.items() if share > baselines.MOST_DIFFERING}
+    if differing and not baselines.is_same_browser():
+        pytest.skip(f"the baselines were taken with another Chromium: {differing}")
+    assert differing == {}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_toast_is_accessible(scheme: str, program: Any, url: str, clock: Clock, tmp_path: Path) -> None:
+    context = new_context(program, color_scheme=scheme)
+    with visiting(context, url) as visit:
+        show_error(visit, clock, tmp_path)
+        visit.page.wait_for_selector(".toast-body")
+        assert serious_violations(visit) == []
+    context.close()
+
+
+def serious_violations(visit: Visit) -> list[str]:
+    """What axe-core finds, of serious and critical impact."""
+    found = Axe().run(visit.page).response["violations"]
+    return [
+        f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes']][:3]}"
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+    ]
