@@ -79,6 +79,7 @@ def new_context(
         color_scheme=color_scheme,  # type: ignore[arg-type]
         reduced_motion="reduce",
         locale="en-US",
+        timezone_id="UTC",
     )
 
 

@@ -10,14 +10,17 @@ import base64
 import functools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pytest
 
+from ondevice import library
 from ondevice.engine import Session
 from ondevice.events import (
     AnswerFinished,
@@ -48,6 +51,9 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hold_after: int | None = None
         self._released, self._is_holding = threading.Event(), threading.Event()
+        monkeypatch.setattr(library, "datetime", _Noon)
+        monkeypatch.setenv("TZ", "UTC")
+        time.tzset()
         for name in ("read", "resume", "ask"):
             monkeypatch.setattr(Session, name, self._frozen(getattr(Session, name)))
 
@@ -77,6 +83,14 @@ class Clock:
                     self._released.wait(60)
 
         return run
+
+
+class _Noon(datetime):
+    """A calendar that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> _Noon:
+        return cls(2026, 1, 31, 12, 0, tzinfo=tz)
 
 
 def _words() -> Iterator[str]:
