@@ -304,8 +304,10 @@ def test_a_file_that_cannot_be_read_keeps_the_one_before(tmp_path: Path) -> None
     desk = Desk(tmp_path, ENGINE)
     desk.read()
     session = desk.workspace.session
-    screen = screen_after(desk.actions.open_received(desk.id, received(tmp_path, "a.pdf", b"\x89PNG\r\n\x1a\n" * 9)))
+    patches = list(desk.actions.open_received(desk.id, received(tmp_path, "a.pdf", b"\x89PNG\r\n\x1a\n" * 9)))
+    screen = screen_after(patches)
     assert screen["toast"] == screen["problem"]["text"] != ""
+    assert sum("toast" in patch for patch in patches) == 1
     assert desk.workspace.document is desk.document
     assert desk.workspace.session is session
     assert screen["status"]["phase"] == "read"

@@ -140,7 +140,8 @@ class Actions:
                     upload.discard()
 
         before, visitor.current = visitor.current, workspace
-        yield from self._runner.run(visitor, workspace, Phase.OPENING, steps(), needs_model=False)
+        for patch in self._runner.run(visitor, workspace, Phase.OPENING, steps(), needs_model=False):
+            yield {name: value for name, value in patch.items() if name != "toast"}  # told once, for all files
         if workspace.document is not None or workspace.locked is not None:
             return ""
         problem = workspace.problem.text if workspace.problem is not None else ""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,10 +40,13 @@ HELD_AFTER = 12  # passes
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+def url() -> Iterator[str]:
+    folder = Path(tempfile.gettempdir()) / "ondevice-screens"  # the screen names it
+    shutil.rmtree(folder, ignore_errors=True)
     engine = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
-    with serving(engine, port=0, library=Library(tmp_path / "library")) as address:
+    with serving(engine, port=0, library=Library(folder)) as address:
         yield address
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
