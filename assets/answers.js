@@ -78,11 +78,7 @@
     od.follow(props, watch, (file) => {
       if (!file?.id || file.id === last) return;
       last = file.id;
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([file.text], { type: file.mime }));
-      link.download = file.name;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      od.saveFile(file.name, file.mime, file.text);
     });
   };
 })();

@@ -5,15 +5,6 @@
 
   od.compare_head = () => {}; // a heading; nothing in it changes
 
-  /** Hand a text to the browser as a file; nothing is sent anywhere. */
-  const download = (name, type, text) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  };
-
   const newColumn = () => {
     const column = od.textElement("article", "", "od-column");
     const bar = od.textElement("div", "", "od-track");
@@ -59,7 +50,7 @@
     const list = element.querySelector(".od-columns"), exports = element.querySelector(".od-exports");
     let files = null;
     const save = (button, name, type, key) => element.querySelector(button)
-      .addEventListener("click", () => files && download(name, type, files[key]));
+      .addEventListener("click", () => files && od.saveFile(name, type, files[key]));
     save(".od-save-markdown", "comparison.md", "text/markdown", "markdown");
     save(".od-save-json", "comparison.json", "application/json", "json");
     od.follow(props, watch, (value) => {

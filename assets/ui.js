@@ -18,6 +18,15 @@ window.ondevice = (() => {
   /** A colour of the stylesheet, by the name of its variable. */
   const colour = (element, name) => getComputedStyle(element).getPropertyValue(`--od-${name}`).trim();
 
+  /** Hand a text to the browser as a file; nothing is sent anywhere. */
+  const saveFile = (name, type, text) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+
   /** Runs `update` with the panel's value now and whenever it changes. */
   const follow = (props, watch, update) => {
     // Before the first value Gradio passes an empty string.
@@ -81,5 +90,5 @@ window.ondevice = (() => {
   const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const number = (value) => value.toLocaleString("en-US");
 
-  return { colour, follow, canvasOf, onTheme, textElement, hatch, bytesOf, number };
+  return { colour, follow, canvasOf, onTheme, textElement, saveFile, hatch, bytesOf, number };
 })();

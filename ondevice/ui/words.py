@@ -50,8 +50,8 @@ def size(num_bytes: int) -> str:
     """Bytes in decimal units, as shops and file managers count them."""
     value = float(num_bytes)
     for unit in ("bytes", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
+        if value < 999.5:  # what would be rounded to 1000 is one of the next unit
+            return f"{value:.0f} {unit}" if unit == "bytes" or value >= 99.95 else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} GB"
 
