@@ -32,7 +32,8 @@ from ondevice.config import EngineConfig, PotConfig, SlimConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import ConfigError
-from ondevice.events import PotDistilled
+from ondevice.events import Event
+from ondevice.reading import Reader
 from tests.tiny import byte_tokenizer, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -114,13 +115,13 @@ def test_cycles_cover_the_text_and_every_segment_has_a_neighbour(engine: Engine,
 
 
 def test_a_pot_that_moves_is_found_out(engine: Engine, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    distill = Session._distill
+    distill = Reader._distill
 
-    def moving(self: Session, mass: list[torch.Tensor]) -> PotDistilled:
-        self.used_pot().values[0] = self.used_pot().values[0].clone()
-        return distill(self, mass)
+    def moving(self: Reader, session: Session, mass: list[torch.Tensor]) -> list[Event]:
+        session.used_pot().values[0] = session.used_pot().values[0].clone()
+        return distill(self, session, mass)
 
-    monkeypatch.setattr(Session, "_distill", moving)
+    monkeypatch.setattr(Reader, "_distill", moving)
     assert summary_of(measured(engine, reference))["pot_bytes_constant"] == 0.0
 
 
