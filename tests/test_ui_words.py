@@ -24,7 +24,8 @@ def test_durations(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
     [
-        (0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (99_960, "100 kB"), (384_000, "384 kB"), (999_600, "1.0 MB"), (141_557_760, "142 MB"),
+        (0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (99_960, "100 kB"), (384_000, "384 kB"),
+        (999_600, "1.0 MB"), (141_557_760, "142 MB"),
         (2.5e9, "2.50 GB"),
     ],
 )  # fmt: skip
