@@ -77,6 +77,7 @@ class Skimmer:
             end = min(end, stop)
             is_at_end = end == stop
         ids = session.decoder.ids(tokens.ids(start, end))
+        speculator.go_on_at(start)
         stretch = speculator.read(ids, session.is_stopping)
         offsets = choose(importance(stretch.maxima), session.config.spec, is_first=start == 0)
         self.until, self.is_at_end, self._stretch_start = end, is_at_end, start

@@ -226,9 +226,11 @@ def test_reading_all_that_is_chosen_equals_plain_reading_when_everything_is(load
 
 
 @pytest.mark.parametrize("chat", [True, False])
-@pytest.mark.parametrize("policy", ["infinipot", "streaming-llm", "snapkv", "random", "truncate", "full"])
+@pytest.mark.parametrize(
+    "policy", ["infinipot", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "truncate", "full"]
+)
 def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, policy, chat):
-    session = engine(loaded, policy=policy, chat=chat).session()
+    session = engine(loaded, replace(HALF, layers=2, num_restored=16), policy=policy, chat=chat).session()
     events = read(session)
     chosen = [e for e in events if isinstance(e, TokensChosen)]
     ledger = session.ledger
@@ -244,9 +246,54 @@ def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, pol
         assert len([e for e in events if isinstance(e, PotDistilled)]) == session.num_cycles > 1
     speculator = session.skimmer.speculator
     speculator.opened_pot().check_integrity(len(TEXT))
-    assert speculator.num_seen == sum(e.stop - e.start for e in chosen)
+    assert speculator.num_seen == len(TEXT)
+    if policy in ("truncate", "full"):
+        origin = speculator.opened_pot().origin.unique()
+        expected = [np.arange(e.start, e.stop) for e in chosen]
+        assert origin[origin >= 0].tolist() == np.concatenate(expected).tolist()
     assert [e for e in session.complete("why?") if isinstance(e, AnswerFinished)]
     check_ledger(session)
+
+
+def new_speculator(loaded, config, **pot):
+    speculator = Speculator(
+        Decoder(loaded.model), PotConfig(**POT | pot), config, prompt=loaded_ids("what?"), prefix=(),
+        eos_ids=frozenset(), seed=0,
+    )  # fmt: skip
+    speculator.begin(None)
+    return speculator
+
+
+def test_layers_of_different_length_are_lined_up_at_their_ends(loaded, monkeypatch):
+    def from_the_end(query, keys, **options):
+        return torch.arange(1000 - keys.shape[2], 1000).float().expand(1, query.shape[2], -1)
+
+    monkeypatch.setattr("ondevice.prefill.speculate.head_maximum", from_the_end)
+    speculator = new_speculator(
+        loaded, SpecConfig(keep=0.5, score_layers=3, num_lookahead=2, num_restored=8), policy="pyramidkv"
+    )
+    speculator.read(loaded_ids(TEXT[:240]))
+    speculator.make_room()
+    used = list(speculator.opened_pot().num_cached)
+    assert used[0] > used[1] > used[2]
+    stretch = speculator.read(loaded_ids(TEXT[240:270]))
+    num_added = len("what?") + 2
+    assert stretch.maxima.tolist() == [list(range(1000 - num_added - 30, 1000 - num_added))] * 3
+    memory = speculator.state()["memory.keys"]
+    for layer, keys in enumerate(speculator.opened_pot().keys):
+        unit = keys[0, :, used[layer] : used[layer] + 8].mean(dim=1)
+        torch.testing.assert_close(memory[30, layer].float(), unit, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize(("policy", "is_asked"), [("streaming-llm", False), ("sirllm", False), ("tova", True)])
+def test_the_prompt_is_read_to_make_room_only_for_policies_that_look(loaded, monkeypatch, policy, is_asked):
+    asked = []
+    ask = Speculator._ask
+    monkeypatch.setattr(Speculator, "_ask", lambda self, is_stopped: asked.append(1) or ask(self, is_stopped))
+    speculator = new_speculator(loaded, HALF, policy=policy)
+    speculator.follow(loaded_ids(TEXT[:300]), 0)
+    assert speculator.opened_pot().num_cached[0] < 300, "it was distilled"
+    assert bool(asked) == is_asked
 
 
 def test_skipped_tokens_are_told_by_page(loaded):
@@ -282,16 +329,7 @@ def test_a_stopped_reading_goes_on_where_it_was(loaded):
 
 
 def test_a_speculator_that_is_stopped_has_read_nothing(loaded):
-    speculator = Speculator(
-        Decoder(loaded.model),
-        PotConfig(**POT),
-        HALF,
-        prompt=loaded_ids("what?"),
-        prefix=(),
-        eos_ids=frozenset(),
-        seed=0,
-    )
-    speculator.begin(None)
+    speculator = new_speculator(loaded, HALF)
     speculator.read(loaded_ids(TEXT[:60]))
     before = speculator.opened_pot().state()
     calls = iter(range(100))

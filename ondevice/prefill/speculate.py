@@ -4,6 +4,9 @@ The speculator is any model with the main model's vocabulary, or the main model'
 weights. It reads the stream into a pot of its own, of the same size and by the same rules, so that its memory is
 bounded, too. Behind every stretch it is asked the catalyst prompt; the attention of the prompt's last token, and of
 a few tokens that it decodes from there, is what a token is scored by. Prompt and look-ahead then leave its pot.
+
+Its pot is distilled by what it observes behind a stretch, which is that prompt: for policies that look at the last
+tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model looks at the last document tokens.
 """
 
 from __future__ import annotations
@@ -127,15 +130,20 @@ class Speculator:
         """
         pot = self.opened_pot()
         assert 0 < ids.shape[1] <= self.room
-        new = slice(pot.num_cached[0], pot.num_cached[0] + ids.shape[1])
+        num_tokens = ids.shape[1]
         with self._undone_on_failure():
             rarity = self._read_tokens(ids, is_stopped)
-            maxima = self._ask(is_stopped)[:, new]
+            maxima = self._ask(is_stopped)[:, -num_tokens:]
         if self.config.num_restored:
-            self._memory.add([keys[:, :, new] for keys in pot.keys[-self._num_scoring :]], self.num_seen)
-        self.num_seen += ids.shape[1]
+            scoring = list(zip(pot.keys, pot.num_cached, strict=True))[-self._num_scoring :]
+            self._memory.add([keys[:, :, used - num_tokens : used] for keys, used in scoring], self.num_seen)
+        self.num_seen += num_tokens
         scored = self._score_novelty()
         return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
+
+    def go_on_at(self, start: int) -> None:
+        """Move the cursor to document token `start` where it lies behind it: policy `truncate` leaves out a middle."""
+        self.num_seen = max(self.num_seen, start)
 
     def follow(self, ids: Tensor, start: int, is_stopped: IsStopped = None) -> None:
         """Read tokens [start, start + n) of the document, ids (1, n), without scoring them; those seen are left out.
@@ -143,7 +151,8 @@ class Speculator:
         Raises:
             PassStopped: `is_stopped` returned True; what was read by then stays.
         """
-        ids = ids[:, max(self.num_seen - start, 0) :]
+        self.go_on_at(start)
+        ids = ids[:, self.num_seen - start :]
         while ids.shape[1]:
             if self.room == 0:
                 self.make_room(is_stopped)
@@ -155,7 +164,7 @@ class Speculator:
 
     def make_room(self, is_stopped: IsStopped = None) -> None:
         """Distill the pot; raises as `read`."""
-        if not self._mass:
+        if not self._mass and self._policy.observes != "nothing":
             self._ask(is_stopped)
         distill(
             self.opened_pot(),
@@ -169,8 +178,8 @@ class Speculator:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its pot, constant, and of the mean keys that it remembers."""
-        return self.opened_pot().nbytes + self._memory.nbytes
+        """Bytes of its pot, constant from `begin` on, and of the mean keys that it remembers."""
+        return (0 if self.pot is None else self.pot.nbytes) + self._memory.nbytes
 
     def opened_pot(self) -> MemoryPot:
         assert self.pot is not None, "begin comes first"
@@ -257,7 +266,8 @@ class Speculator:
 
         Returns:
             (1 + look-ahead, num_slots) float32: for the last token of the prompt and each token decoded from there
-            the attention to every slot, the maximum over layers and heads.
+            the attention to the last slots in use before, as many as every layer has: the maximum over layers and
+            heads. Layers differ in what they kept; the tokens read since then are the last in all of them.
         """
         pot = self.opened_pot()
         before, positions = list(pot.num_cached), list(pot.next_position)
@@ -277,9 +287,11 @@ class Speculator:
                     break
                 passes.append([])
                 hidden = self._run(self.decoder.ids([token]), queries=passes[-1], is_stopped=is_stopped)
-            return self._maxima(
+            maxima = self._maxima(
                 [torch.cat([q[:, :, -1:] for q in layer], dim=2) for layer in zip(*passes, strict=True)]
             )
+            num_added = num_prompt + len(passes) - 1
+            return maxima[:, : maxima.shape[1] - num_added]
         finally:
             pot.truncate(before, positions)
 
@@ -289,9 +301,12 @@ class Speculator:
 
         Args:
             queries: for each layer (1, num_heads, n, head_dim) before RoPE.
+
+        Returns:
+            (n, num_slots) float32, the last slots in use of every layer, as many as the emptiest has.
         """
         pot, parts, count = self.opened_pot(), self.decoder.parts, queries[0].shape[2]
-        maxima = torch.zeros(count, pot.num_cached[0], device=self.decoder.device)
+        maxima = torch.zeros(count, min(pot.num_cached), device=self.decoder.device)
         for index, (query, layer) in enumerate(zip(queries, parts.layers, strict=True)):
             if index < len(parts.layers) - self._num_scoring:
                 continue
@@ -308,5 +323,5 @@ class Speculator:
                 mask = additive_mask((distance >= 0) & (distance < layer.sliding_window), torch.float32)
             rotated = self.decoder.rotate_keys(query, at.expand(1, parts.num_heads, count))
             found = head_maximum(rotated, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)
-            maxima = torch.maximum(maxima, found[0])
+            maxima = torch.maximum(maxima, found[0][:, -maxima.shape[1] :])
         return maxima
