@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.config import GenerationConfig, SpecConfig
@@ -147,6 +148,7 @@ class Drafter:
         if self._config.falls_back and len(self._plain_seconds) < _PLAIN_STEPS:
             began = time.perf_counter()
             out = self._read([token])
+            self._decoder.synchronize()
             self._plain_seconds.append(time.perf_counter() - began)
             return out
         began = time.perf_counter()
@@ -181,12 +183,15 @@ class Drafter:
 
     def _read_again(self) -> Tensor:
         """Read the inexact tokens one by one; the state (1, 1, hidden_size) behind the last of all."""
+        began = time.perf_counter()
         self._forget_drafts()
         tokens = self._main.tokens
         again = tokens[self._num_exact :]
         self._main.truncate(self._num_exact)
         self.count.num_read_again += len(again)
         out = [self._read([token]) for token in again][-1]
+        self._decoder.synchronize()
+        self._seconds += time.perf_counter() - began  # plain decoding would not have to
         return out.hidden_states
 
     def _drop_drafts(self) -> None:
@@ -220,8 +225,13 @@ class Drafter:
         return self._speculator.opened_pot().num_free - max(missing, 0)
 
     def _draft(self, token: int, num_draft: int) -> tuple[list[int], list[Tensor]]:
-        """Draft behind `token`: the tokens, and the distribution (vocab_size,) that each was drawn from."""
+        """Draft behind `token`: the tokens, and the distribution (vocab_size,) that each was drawn from.
+
+        Two models of one vocabulary may fill it up to different sizes: ids of the filling that only the main model has
+        are never drafted, and the speculator reads its own last one for them; those that only it has are cut off.
+        """
         assert self._small is not None
+        num_missing = self._decoder.parts.vocab_size - self._speculator.decoder.parts.vocab_size
         decoder, generation, small = self._speculator.decoder, self._generation, self._speculator.opened_pot()
         answer = [*self._main.tokens, token]
         held = self._small.tokens
@@ -232,9 +242,10 @@ class Drafter:
         chances: list[Tensor] = []
         feed = answer[common:]
         while len(drafts) < num_draft:
-            out = decoder.forward(decoder.ids(feed), small, is_stopped=self._is_stopped)
+            ids = decoder.ids(feed).clamp(max=decoder.parts.vocab_size - 1)
+            out = decoder.forward(ids, small, is_stopped=self._is_stopped)
             self._small.tokens += feed
-            logits = decoder.logits(out.hidden_states[:, -1])
+            logits = F.pad(decoder.logits(out.hidden_states[:, -1]), (0, num_missing), value=-torch.inf)
             if generation.temperature == 0:
                 feed = [int(logits.argmax(dim=-1))]
             else:
