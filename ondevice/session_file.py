@@ -13,7 +13,7 @@ from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.engine import Engine
-from ondevice.errors import PotError
+from ondevice.errors import PotError, PotMismatch
 from ondevice.events import PageNote
 from ondevice.pot.saving import check_match, read_header, read_tensors, write_pot
 from ondevice.prefill.depths import Depths
@@ -23,7 +23,7 @@ _PREFIX = "tokens."  # of the tensors that belong to the document
 _DEPTHS = "depths"
 _TIER = "tier."
 _SPECULATOR = "speculator."
-# Free to differ: they do not touch what was read.
+# Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
 _ANSWER_SETTINGS = ("decode_policy", "key_rotation", "num_draft", "falls_back", "num_restored")
 
 
@@ -67,6 +67,13 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
     session = engine.session(config)
     header = read_header(path)
     check_match(path, header, _fingerprints(session))
+    spec = session.config.spec
+    if spec.skips and spec.num_restored and not header["config"]["spec"]["num_restored"]:
+        raise PotMismatch(
+            "The pot was saved without --spec-restore, and what a question needs for it was not kept",
+            where=str(path),
+            fix="Leave --spec-restore out, or read the document again with it.",
+        )
     tensors = read_tensors(path)
     try:
         names = [name for name in tensors if name.startswith(_PREFIX)]

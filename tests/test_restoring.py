@@ -9,6 +9,7 @@ import torch
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
+from ondevice.errors import PotMismatch
 from ondevice.events import AnswerFinished, TokensRestored
 from ondevice.model.decoder import Decoder
 from ondevice.model.read_on import read_late
@@ -152,3 +153,12 @@ def test_a_saved_session_still_finds_what_was_skipped(loaded, tmp_path):
     save_session(session, tmp_path / "a.pot")
     again = load_session(Engine(loaded, session.config), tmp_path / "a.pot")
     assert ask(again)[0].tokens.tolist() == ask(session)[0].tokens.tolist()
+
+
+def test_a_saved_session_without_mean_keys_cannot_restore_and_says_so(loaded, tmp_path):
+    without, config = session_of(loaded, replace(SPEC, num_restored=0)), session_of(loaded).config
+    save_session(without, tmp_path / "a.pot")
+    with pytest.raises(PotMismatch, match="without --spec-restore"):
+        load_session(Engine(loaded, config), tmp_path / "a.pot")
+    save_session(session_of(loaded), tmp_path / "b.pot")
+    assert ask(load_session(Engine(loaded, without.config), tmp_path / "b.pot"))[0] is None
