@@ -83,12 +83,20 @@ def test_answers_with_drafts_stand_beside_plain_ones(engine):
     summary = decoding_summary(rows_of(rounds, 8))
     assert summary["speculative_greedy_equal"] == 1.0
     assert summary["speculative_speedup"] > 0
+    undrafted = [
+        [*answers[:2], replace(answers[2], finished=replace(answers[2].finished, num_drafted=0, fell_back=False))]
+        for answers in rounds
+    ]
+    shares = [row.p50 for row in rows_of(undrafted, 8) if row.metric == "answers without drafts, or that gave them up"]
+    assert shares == [0.0, 1.0]
     altered = [[answers[0], replace(answers[1], tokens=(0,)), answers[2]] for answers in rounds]
     assert decoding_summary(rows_of(altered, 8))["speculative_greedy_equal"] == 0.0
 
 
 def test_every_variant_reads_its_share(engine):
-    points = list(evaluation.run_passkeys(engine, (Case(500, 0.5, 0),), (40,)))
+    spec = replace(engine.config.spec, num_draft=2, num_restored=16)  # both are left alone
+    passkeys = Engine(engine.loaded, replace(engine.config, spec=spec))
+    points = list(evaluation.run_passkeys(passkeys, (Case(500, 0.5, 0),), (40,)))
     points += evaluation.run_recalls(engine, document(), 1, (40,))
     assert [point.contender for point in points[:5]] == [
         "full KV", "truncation", "SpecPrefill raw", "SpecPrefill full", "SpecPrefill full LAH 8"

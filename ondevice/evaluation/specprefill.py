@@ -156,7 +156,8 @@ def _readings(
     engine: Engine, document: Document, question: str, keeps: Sequence[int]
 ) -> Iterator[tuple[str, int, Session]]:
     """Sessions with a speculator that knows the question, as in `_plain`."""
-    spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None)
+    # What answers do with a speculator needs its pot, and there is none: every prompt is scored once.
+    spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None, num_draft=0, num_restored=0)
     config = specprefill_config(replace(engine.config, spec=spec), question)
     stretch = _score(engine, replace(config, spec=variants(spec)[-1]), document)
     for keep in keeps:
