@@ -51,7 +51,7 @@ class Entry:
         model: name of the model whose pot it is.
         fingerprints: of that model, its tokenizer and its data type.
         config: the settings it was read with; None where this version does not understand them.
-        pot_bytes: memory of the pot once it is open.
+        pot_bytes: memory of the pot once it is open, with the small model's where there is one.
         size_bytes: of all its files.
         problem: why it cannot be opened whatever the model; "" where it can.
     """
@@ -139,11 +139,11 @@ class Library:
             model=session.loaded.name,
             fingerprints=_fingerprints(session.loaded),
             config=session.config,
-            pot_bytes=pot.nbytes,
+            pot_bytes=pot.nbytes + session.speculator_bytes,
         )
         with self._failing_as("saved", entry.title):
             self._make_folder()
-            self._require_room(pot.nbytes + (session.outside.nbytes if session.outside is not None else 0))
+            self._require_room(entry.pot_bytes + (session.outside.nbytes if session.outside is not None else 0))
             partial = self.folder / f".{entry.id}-{os.getpid()}"
             try:
                 partial.mkdir(mode=0o700)

@@ -322,6 +322,11 @@ class Session:
         return count_heads(self.used_pot().origin, self.num_positions)
 
     @property
+    def speculator_bytes(self) -> int:
+        """Memory of the speculator's pot and of what it remembers for questions; 0 without one."""
+        return 0 if self.skimmer is None else self.skimmer.speculator.nbytes
+
+    @property
     def ledger(self) -> Ledger:
         """Where every token of the document is now."""
         tokens, pot = self.tokens, self.pot

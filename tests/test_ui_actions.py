@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from ondevice.config import SpecConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
+from ondevice.ui import words
 from ondevice.ui.conversation import Answer
+from ondevice.ui.room import pot_bytes
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.workspace import Phase
 from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
+from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -203,6 +206,26 @@ def test_skipped_tokens_are_told_as_skipped(desk: Desk) -> None:
     num_skipped = desk.workspace.session.num_skipped
     assert num_skipped > 0
     assert f"{num_skipped:,} of {len(TEXT):,} tokens were skipped" in screen["status"]["text"]
+
+
+def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine(replace(CONFIG, spec=SpecConfig(keep=0.5, layers=1)))
+    desk = Desk(tmp_path, engine)
+    screen = desk.read()
+    session = desk.workspace.session
+    assert session is not None
+    assert session.pot is not None
+    assert session.skimmer is not None
+    small = session.skimmer.speculator.opened_pot().nbytes
+    assert 0 < small == session.speculator_bytes < session.pot.nbytes
+    assert desk.workspace.pot_bytes == session.pot.nbytes + small == pot_bytes(engine, session.config, len(TEXT))
+    assert screen["fill"]["memory"].endswith(f", allocated once; {words.size(small)} for the small model's pot")
+    account = desk.ask()["chat"][-1]
+    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
+    assert (record["pot_bytes"], record["speculator_bytes"]) == (session.pot.nbytes, small)
+    assert f"the small model's pot: {words.size(small)}" in account["metadata"]["title"]
+    monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device: 1000)
+    assert f"The pot would take {words.size(desk.workspace.pot_bytes)}" in desk.read()["problem"]["text"]
 
 
 # -- asking ------------------------------------------------------------------------------------------

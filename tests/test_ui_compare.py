@@ -61,6 +61,10 @@ def test_every_way_of_reading_works(desk: Desk) -> None:
     assert not by_key["infinipot"]["warning"]
     [blocks] = [text for name, text, _ in by_key["infinipot"]["facts"] if name.startswith("Blocks")]
     assert blocks == "100 %"
+    with_small, without = (dict(fact[:2] for fact in by_key[key]["facts"]) for key in ("spec", "infinipot"))
+    assert "Of that the small model's" in with_small
+    assert "Of that the small model's" not in without
+    assert "the small model's pot" in by_key["spec"]["ledger"]
 
 
 def test_what_does_not_fit_says_so_and_the_others_go_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

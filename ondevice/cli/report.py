@@ -73,7 +73,7 @@ def _speed(answers: Sequence[AnswerFinished]) -> float | None:
 def _memory(session: Session) -> dict[str, int]:
     memory = {
         "pot_bytes": session.pot.nbytes if session.pot is not None else 0,
-        "speculator_bytes": session.skimmer.speculator.nbytes if session.skimmer is not None else 0,
+        "speculator_bytes": session.speculator_bytes,
         "host_tier_bytes": session.outside.nbytes if session.outside is not None else 0,
         "peak_rss_bytes": peak_rss_bytes(),
     }

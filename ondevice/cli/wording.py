@@ -48,7 +48,7 @@ def ledger_line(answer: AnswerFinished, telemetry: Telemetry, session: Session) 
     pot_bytes = session.pot.nbytes if session.pot is not None else 0
     parts.append(f"pot {ledger.slots_used:,}/{ledger.slots_capacity:,} slots, {megabytes(pot_bytes)}")
     if session.skimmer is not None:
-        parts.append(f"the small model's {megabytes(session.skimmer.speculator.nbytes)}")
+        parts.append(f"the small model's {megabytes(session.speculator_bytes)}")
     if session.outside is not None:
         held, size = session.outside.tier.num_held(0), megabytes(session.outside.nbytes)
         copying = telemetry.offload_hidden_seconds + telemetry.stage_seconds["offload"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine
+from ondevice.engine import Engine, Session
 from ondevice.events import AnswerFinished, Event
 from ondevice.ui.compare_render import compare_controls, comparison_payload
 from ondevice.ui.comparison import Column, Stage
@@ -108,7 +107,7 @@ class CompareActions:
         comparison.session = session = self._engine.session(config)
         column.stage = Stage.READING
         yield from self._follow(visitor, column, session.read(document))
-        column.pot_bytes = _memory(session)
+        column.pot_bytes, column.speculator_bytes = _memory(session), session.speculator_bytes
         if not comparison.stop.is_set():
             column.stage = Stage.ANSWERING
             yield from self._follow(visitor, column, session.ask(comparison.question, config.generation))
@@ -126,9 +125,9 @@ class CompareActions:
                     return
 
 
-def _memory(session: Any) -> int:
+def _memory(session: Session) -> int:
     outside = session.outside.nbytes if session.outside is not None else 0
-    return session.used_pot().nbytes + outside
+    return session.used_pot().nbytes + outside + session.speculator_bytes
 
 
 def _warning(config: EngineConfig, num_tokens: int, max_positions: int) -> str:

@@ -103,6 +103,8 @@ def _facts(column: Column) -> list[list[Any]]:
         facts.append(["Answering speed", words.rate(speed) if speed else "one token", True])
     if column.pot_bytes:
         facts.append(["Memory of the pot", words.size(column.pot_bytes), False])
+    if column.speculator_bytes:
+        facts.append(["Of that the small model's", words.size(column.speculator_bytes), False])
     if finished is not None:
         facts.append(["Blocks of the pot read", words.share(finished.share_read, 1.0), False])
     return facts
@@ -111,7 +113,11 @@ def _facts(column: Column) -> list[list[Any]]:
 def _ledger(column: Column) -> str:
     if column.finished is None:
         return ""
-    return words.ledger_line(column.finished.ledger, column.pot_bytes, ttft_seconds=0, tokens_per_second=0)
+    small_bytes = column.speculator_bytes
+    pot_bytes = column.pot_bytes - small_bytes
+    return words.ledger_line(
+        column.finished.ledger, pot_bytes, speculator_bytes=small_bytes, ttft_seconds=0, tokens_per_second=0
+    )
 
 
 def to_json(comparison: Comparison) -> str:
@@ -143,6 +149,7 @@ def _record(column: Column) -> dict[str, Any]:
         "ttft_seconds": round(finished.ttft_seconds, 4) if finished is not None else None,
         "decode_tokens_per_second": round(telemetry.decode_tokens_per_second, 2),
         "pot_bytes": column.pot_bytes,
+        "speculator_bytes": column.speculator_bytes,
         "share_read": finished.share_read if finished is not None else None,
     }
 

@@ -34,7 +34,8 @@ class Column:
         stage: how far it has come.
         telemetry: the numbers of its session.
         finished: the complete answer.
-        pot_bytes: memory of its pot, with what it keeps outside it.
+        pot_bytes: memory of its pot, with what it keeps outside it and with the small model's pot.
+        speculator_bytes: of that the small model's; 0 without one.
         problem: why it failed.
         warning: what the reader of its answer must know.
     """
@@ -45,6 +46,7 @@ class Column:
     telemetry: Telemetry = field(default_factory=Telemetry)
     finished: AnswerFinished | None = None
     pot_bytes: int = 0
+    speculator_bytes: int = 0
     problem: str = ""
     warning: str = ""
 

@@ -70,11 +70,17 @@ class Answer:
         session = self._workspace.session
         assert session is not None
         assert session.pot is not None, "an answer comes from a pot"
-        num_bytes = session.pot.nbytes
+        num_bytes, small_bytes = session.pot.nbytes, session.speculator_bytes
         revived, pages = (finished.num_revived, finished.pages_revived) if finished is not None else (0, ())
         line = words.so_far(ledger) + _REASONS[stop_reason]
         line += words.brought_back(revived, pages, session.opened_tokens().document.unit)
-        line += words.ledger_line(ledger, num_bytes, ttft_seconds=ttft_seconds, tokens_per_second=tokens_per_second)
+        line += words.ledger_line(
+            ledger,
+            num_bytes,
+            ttft_seconds=ttft_seconds,
+            tokens_per_second=tokens_per_second,
+            speculator_bytes=small_bytes,
+        )
         record = {
             "ledger": asdict(ledger),
             "pot_bytes": num_bytes,
@@ -85,6 +91,8 @@ class Answer:
             "tokens_revived": revived,
             "pages_revived": pages,
         }
+        if session.skimmer is not None:
+            record["speculator_bytes"] = small_bytes
         note = ""
         sources: tuple[Source, ...] = ()
         if finished is not None:

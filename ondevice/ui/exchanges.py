@@ -136,7 +136,7 @@ def _about(workspace: Workspace) -> dict[str, Any]:
             "tokens": layout.num_tokens if layout is not None else 0,
         },
         "model": session.loaded.name,
-        "pot": {"slots": pot.shape.capacity, "bytes": pot.nbytes},
+        "pot": {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.speculator_bytes},
         "seed": session.config.seed,
         "settings": session.config.to_dict(),
     }

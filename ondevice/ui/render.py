@@ -237,10 +237,14 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "fixed": session.num_protected,
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
-        "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once",
+        "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once{_small_size(session)}",
         "cycles": f"{words.plural(session.num_cycles, 'time')} full and thinned out",
     }
 
 
 def _tier_size(session: Session) -> str:
     return "" if session.outside is None else f" + {words.size(session.outside.nbytes)} host tier"
+
+
+def _small_size(session: Session) -> str:
+    return f"; {words.size(session.speculator_bytes)} for the small model's pot" if session.speculator_bytes else ""

@@ -15,10 +15,17 @@ _SHARE = 0.9  # of the free memory; the rest is for the forward passes
 
 
 def pot_bytes(engine: Engine, config: EngineConfig, num_tokens: int) -> int:
-    """Bytes of the pot for a document of `num_tokens` tokens. Only policy `full` depends on the document."""
+    """Bytes of the pot for a document of `num_tokens` tokens, and of the small model's where the settings ask for one:
+    that has as many slots, in its own layers. Only policy `full` depends on the document.
+
+    Raises:
+        ConfigError, ModelError: there cannot be such a small model.
+    """
     pot = config.pot
     slots = num_tokens + pot.reserve if pot.policy == "full" else pot.capacity
-    return slots * slot_bytes(engine)
+    speculator = engine.speculator(config.spec)
+    small = 0 if speculator is None else speculator.new_pot(1).nbytes
+    return slots * (slot_bytes(engine) + small)
 
 
 def free_bytes(device: torch.device) -> int:

@@ -90,7 +90,9 @@ def share(part: float, whole: float) -> str:
     return "100 %" if part >= whole else f"{min(percent, 99):.0f} %"
 
 
-def ledger_line(ledger: Ledger, pot_bytes: int, *, ttft_seconds: float, tokens_per_second: float) -> str:
+def ledger_line(
+    ledger: Ledger, pot_bytes: int, *, ttft_seconds: float, tokens_per_second: float, speculator_bytes: int = 0
+) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
     # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
@@ -105,6 +107,8 @@ def ledger_line(ledger: Ledger, pot_bytes: int, *, ttft_seconds: float, tokens_p
         ", ".join(tokens).capitalize(),
         f"pot: {count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(pot_bytes)}",
     ]
+    if speculator_bytes:
+        parts.append(f"the small model's pot: {size(speculator_bytes)}")
     if ttft_seconds:
         speed = f", then {rate(tokens_per_second)}" if tokens_per_second else ""
         parts.append(f"first word after {duration(ttft_seconds)}{speed}")

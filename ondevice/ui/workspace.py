@@ -107,18 +107,18 @@ class Workspace:
 
     @property
     def pot_bytes(self) -> int:
-        """Memory of the pot; 0 where there is none."""
+        """Memory of the pot, and of the small model's where there is one; 0 where there is none."""
         session = self.session
-        return session.pot.nbytes if session is not None and session.pot is not None else 0
+        return session.pot.nbytes + session.speculator_bytes if session is not None and session.pot is not None else 0
 
     @property
     def untouched_bytes(self) -> int:
-        """What the pot has been promised and not used yet: a system may count that as free until it is written to."""
+        """What the pots have been promised and not used yet: a system may count that as free until it is written to."""
         session = self.session
-        if session is None or session.pot is None:
+        if session is None:
             return 0
-        unused = 1 - max(session.pot.num_cached) / session.pot.shape.capacity
-        return int(unused * session.pot.nbytes)
+        pots = (session.pot, session.skimmer.speculator.pot if session.skimmer is not None else None)
+        return sum(int((1 - max(pot.num_cached) / pot.shape.capacity) * pot.nbytes) for pot in pots if pot is not None)
 
     @property
     def is_unused(self) -> bool:
