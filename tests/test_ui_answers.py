@@ -276,7 +276,17 @@ def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
     base = desk.engine.config
     assert Form.of(base).engine_config(base) == base
     form = replace(
-        desk.form, slim="auto", host_tier_mb=2.5, reads_on=False, art=True, decode_policy="h2o", seed=7, num_sources=1
+        desk.form,
+        slim="auto",
+        host_tier_mb=2.5,
+        reads_on=False,
+        art=True,
+        decode_policy="h2o",
+        seed=7,
+        num_sources=1,
+        skim_percent=30,
+        num_restored=64,
+        num_draft=3,
     )
     config = form.engine_config(base)
     assert config.slim.schedule == "auto"
@@ -285,8 +295,18 @@ def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
     assert config.pot.decode_policy == "h2o"
     assert config.seed == 7
     assert config.generation.num_sources == 1
+    assert (config.spec.keep, config.spec.num_restored, config.spec.num_draft) == (0.3, 64, 3)
     with pytest.raises(ConfigError, match="“Seed” is empty"):
         replace(form, seed=None).engine_config(base)
+
+
+def test_a_skimmed_document_says_what_was_skipped(desk: Desk) -> None:
+    desk.form = replace(desk.form, skim_percent=30)
+    screen = desk.read()
+    ledger = desk.workspace.session.ledger
+    assert ledger.tokens_skipped > 0
+    assert ledger.tokens_read + ledger.tokens_skipped == ledger.tokens_total
+    assert f"{ledger.tokens_skipped:,} of {ledger.tokens_total:,} tokens were skipped" in screen["status"]["text"]
 
 
 def test_a_schedule_of_the_command_line_can_be_chosen_again() -> None:

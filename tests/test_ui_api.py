@@ -151,6 +151,7 @@ def test_it_stands_in_line_with_the_screen(client: Client, lamp: str) -> None:
         ({"policy": "magic"}, 400, "magic"),
         ({"num_kept": 500}, 400, "leave no room"),
         ({"slim": "x"}, 400, "--slim"),
+        ({"spec_keep": 2.0}, 400, "--spec-keep"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(

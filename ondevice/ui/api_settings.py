@@ -27,7 +27,8 @@ _OTHERS: dict[str, tuple[type, Callable[[EngineConfig, Any], EngineConfig]]] = {
     "art": (bool, lambda config, value: replace(config, art=replace(config.art, enabled=value))),
     "host_tier_bytes": (int, lambda config, value: replace(config, tier=replace(config.tier, budget_bytes=value))),
 }
-READING = (*_POT, *_OTHERS)
+_SPEC = {"spec_keep": ("keep", float), "spec_restore": ("num_restored", int), "draft": ("num_draft", int)}
+READING = (*_POT, *_OTHERS, *_SPEC)
 ANSWERING = tuple(_GENERATION)
 
 
@@ -43,7 +44,8 @@ def reading_config(base: EngineConfig, settings: dict[str, Any]) -> EngineConfig
     for name, (kind, change) in _OTHERS.items():
         if name in settings:
             config = change(config, _typed(name, settings[name], kind))
-    return config
+    spec: Any = {field: _typed(name, settings[name], kind) for name, (field, kind) in _SPEC.items() if name in settings}
+    return replace(config, spec=replace(config.spec, **spec)) if spec else config
 
 
 def answering_config(base: GenerationConfig, settings: dict[str, Any]) -> GenerationConfig:

@@ -69,6 +69,9 @@ class Form:
     art: bool
     decode_policy: str
     seed: float | None
+    skim_percent: float | None
+    num_restored: float | None
+    num_draft: float | None
     remembers: bool = True
 
     @classmethod
@@ -90,6 +93,9 @@ class Form:
             config.art.enabled,
             pot.decode_policy,
             config.seed,
+            round(100 * config.spec.keep),
+            config.spec.num_restored,
+            config.spec.num_draft,
         )
 
     def engine_config(self, base: EngineConfig) -> EngineConfig:
@@ -108,6 +114,12 @@ class Form:
             "adaptive_keep": None,  # the form has one number for what is kept
             "decode_policy": self.decode_policy,
         }
+        spec = replace(
+            base.spec,
+            keep=_number("Skim first", self.skim_percent) / 100,
+            num_restored=_whole("Read what was skipped", self.num_restored),
+            num_draft=_whole("Draft the answer", self.num_draft),
+        )
         budget_bytes = int(_number("Host tier", self.host_tier_mb) * 1e6)
         return replace(
             base,
@@ -116,6 +128,7 @@ class Form:
             slim=replace(base.slim, schedule=self.slim),
             tier=replace(base.tier, budget_bytes=budget_bytes, reads_on=bool(self.reads_on)),
             art=replace(base.art, enabled=bool(self.art)),
+            spec=spec,
             generation=self.generation(base.generation),
         )
 
@@ -148,6 +161,8 @@ def in_words(config: EngineConfig) -> str:
         parts.append("host tier")
     if config.art.enabled:
         parts.append("early end of attention")
+    if config.spec.skips:
+        parts.append(f"skimmed first, {100 * config.spec.keep:.0f} % read")
     return " · ".join(parts)
 
 

@@ -146,4 +146,31 @@ def _expert_settings(engine: Engine) -> list[Any]:
             info=f"A whole number. Default {config.seed}. The same seed gives the same answer when the temperature is "
             "above 0. Takes effect at the next reading.",
         ),
+        gr.Slider(
+            10,
+            100,
+            start.skim_percent,
+            step=5,
+            label="Skim first",
+            info="SpecPrefill. Percent of the text that the model reads, 10 to 100. Default 100: all. Below that its "
+            "first layers skim everything and choose; the rest is skipped. Takes effect at the next reading.",
+            buttons=["reset"],
+        ),
+        gr.Number(
+            start.num_restored,
+            label="Read what was skipped",
+            precision=0,
+            minimum=0,
+            info=f"Skipped tokens that a question may have read after all, at most. Default {start.num_restored}. "
+            "Takes effect at the next reading.",
+        ),
+        gr.Number(
+            start.num_draft,
+            label="Draft the answer",
+            precision=0,
+            minimum=0,
+            info=f"Tokens that the first layers draft at once, for all layers to check. Default {start.num_draft}. "
+            "The words stay those of the model, and drafts end by themselves where they do not pay. "
+            "Takes effect at the next reading.",
+        ),
     ]

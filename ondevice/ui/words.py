@@ -32,6 +32,9 @@ _LABELS = {
     "--host-tier": "“Host tier”",
     "--decode-policy": "“What a long answer overwrites”",
     "--art": "“End reading the pot early”",
+    "--spec-keep": "“Skim first”",
+    "--spec-restore": "“Read what was skipped”",
+    "--draft": "“Draft the answer”",
 }
 _OPTION = re.compile("|".join(sorted(_LABELS, key=len, reverse=True)))
 
