@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from ondevice.session_file import config_of, load_session, save_session, saved_c
 FORMAT = 1
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
 _ID = re.compile(r"[0-9a-f]{32}")
-_UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+)")  # being written or deleted, by the process of that number
+_UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or deleted, by that process
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry
 _TITLE_LENGTH = 200
 _OTHER_VERSION = "It was saved by another version of this program"
@@ -144,7 +144,7 @@ class Library:
         with self._failing_as("saved", entry.title):
             self._make_folder()
             self._require_room(entry.pot_bytes + (session.outside.nbytes if session.outside is not None else 0))
-            partial = self.folder / f".{entry.id}-{os.getpid()}"
+            partial = self.folder / f".{entry.id}-{_process(os.getpid())}"
             try:
                 partial.mkdir(mode=0o700)
                 save_session(session, partial / _POT)
@@ -155,7 +155,8 @@ class Library:
                 shutil.rmtree(partial, ignore_errors=True)
             _sync_folder(self.folder)
         if old is not None:
-            self.delete(old.id)
+            with suppress(LibraryError):  # the new one is there, whatever becomes of the old one
+                self.delete(old.id)
         return _read_entry(self.folder / entry.id)
 
     def open(self, engine: Engine, entry_id: object) -> tuple[Session, dict[str, Any]]:
@@ -211,7 +212,7 @@ class Library:
         """
         path = self._path(entry_id)
         with self._failing_as("deleted", path.name):
-            going = self.folder / f".{path.name}-{os.getpid()}"
+            going = self.folder / f".{path.name}-{_process(os.getpid())}"
             os.replace(path, going)  # from here on it is not listed, however far deleting gets
             shutil.rmtree(going)
 
@@ -245,7 +246,7 @@ class Library:
         """What a killed process has left half written or half deleted."""
         for path in self._folders():
             match = _UNFINISHED.fullmatch(path.name)
-            if match is not None and int(match[1]) != os.getpid() and not psutil.pid_exists(int(match[1])):
+            if match is not None and match[1] != _process(int(match[1].partition("-")[0])):
                 shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
@@ -267,6 +268,14 @@ def clean_title(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_TITLE_LENGTH]
 
 
+def _process(pid: int) -> str:
+    """A running process by its number and its beginning, for numbers come again; "" where there is none."""
+    try:
+        return f"{pid}-{int(psutil.Process(pid).create_time())}"
+    except psutil.Error:
+        return ""
+
+
 def _fingerprints(loaded: LoadedModel) -> tuple[str, str, str]:
     return loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype)
 
@@ -279,7 +288,11 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def _read_entry(path: Path) -> Entry:
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    try:
+        size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+        has_pot = (path / _POT).is_file()
+    except OSError:  # it is being deleted, or is not ours to read
+        size, has_pot = 0, False
     damaged = Entry(path.name, "Damaged entry", size_bytes=size, problem="It is damaged")
     try:
         data = _read_json(path / _ENTRY)
@@ -290,7 +303,7 @@ def _read_entry(path: Path) -> Entry:
         entry = Entry(id=path.name, size_bytes=size, **data)
     except (OndeviceError, KeyError, TypeError):
         return damaged
-    if not (path / _POT).is_file():
+    if not has_pot:
         return replace(entry, problem="Its pot is missing")
     try:
         return replace(entry, config=config_of(config))

@@ -20,7 +20,7 @@ from ondevice.cli import app
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import LibraryError, PotError, PotMismatch
-from ondevice.library import Entry, Library, clean_title, data_dir
+from ondevice.library import Entry, Library, _process, clean_title, data_dir
 from tests.tiny import tiny_loaded
 from tests.ui_tools import CONFIG, TEXT, tiny_engine
 
@@ -195,7 +195,7 @@ def test_a_full_disk_leaves_no_trace(library: Library, saved: Entry, monkeypatch
 
 
 def test_what_a_killed_process_left_half_done_goes(library: Library, saved: Entry) -> None:
-    ours, dead, other = f".{'a' * 32}-{os.getpid()}", f".{'b' * 32}-4999999", "notes"
+    ours, dead, other = f".{'a' * 32}-{_process(os.getpid())}", f".{'b' * 32}-{os.getpid()}-12345", "notes"
     for name in (ours, dead, other):
         (library.folder / name).mkdir()
     assert len(library.entries()) == 1

@@ -191,6 +191,25 @@ def test_settings_that_cannot_work_change_nothing(read_desk: Desk) -> None:
         assert read_desk.workspace.session is session
 
 
+def test_settings_that_only_the_engine_can_refuse_cost_nothing(read_desk: Desk) -> None:
+    session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
+    screen = screen_after(read_desk.actions.read(read_desk.id, replace(read_desk.form, host_tier_mb=0.0001)))
+    assert screen["problem"]["text"]
+    assert screen["status"]["phase"] == "read"
+    assert read_desk.workspace.session is session
+    assert len(read_desk.workspace.messages) == answers
+
+
+def test_what_was_stopped_behind_its_last_step_can_be_resumed(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    assert session is not None
+    session.spans = [(len(TEXT), len(TEXT))]  # nothing is left, but reading has not ended
+    assert read_desk.workspace.phase.value == "stopped"
+    screen = screen_after(read_desk.actions.resume(read_desk.id))
+    assert screen["status"]["phase"] == "read"
+    assert session.spans == []
+
+
 def test_a_pot_that_does_not_fit_is_refused_before_it_is_made(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     session = read_desk.workspace.session
     monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device: 1000)

@@ -15,6 +15,7 @@ import pytest
 from ondevice.client import Client, RequestFailed
 from ondevice.library import Library
 from ondevice.ui.launch import serving
+from ondevice.ui.opening import begin_reading
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import TEXT, tiny_engine
 
@@ -124,6 +125,19 @@ def test_stop_ends_it_from_another_connection(client: Client, lamp: str, slow: N
     next(event for event in events if event["event"] == "tokens_read")
     assert client.stop(lamp)["phase"] == "stopped"
     assert list(events)[-1]["event"] == "document_read", "the account of what was read"
+
+
+def test_a_stop_before_the_session_listens_is_not_lost(
+    client: Client, lamp: str, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped_early(engine: Any, registry: Any, workspace: Any, config: Any) -> Any:
+        session = begin_reading(engine, registry, workspace, config)
+        workspace.request_stop()
+        return session
+
+    monkeypatch.setattr("ondevice.ui.api_jobs.begin_reading", stopped_early)
+    assert list(client.read(lamp))[-1]["event"] == "document_read"
+    assert client.document(lamp)["num_read"] < len(TEXT)
 
 
 def test_it_stands_in_line_with_the_screen(client: Client, lamp: str) -> None:

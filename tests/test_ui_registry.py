@@ -49,6 +49,33 @@ def test_an_open_document_is_found_by_its_own_id() -> None:
     assert registry.find(first.id) is first, "it counts as used"
 
 
+def test_the_time_of_a_visitor_begins_when_its_work_has_ended() -> None:
+    clock = Clock()
+    registry = Registry(ttl_seconds=60, clock=clock)
+    visitor = registry.create()
+    visitor.current.claim()
+    clock.now = 500
+    registry.sweep()
+    visitor.current.release()
+    clock.now = 550
+    assert registry.find(visitor.id) is visitor
+
+
+def test_whoever_comes_while_all_others_work_may_stay() -> None:
+    registry = Registry(max_visitors=2)
+    for _ in range(2):
+        registry.create().current.claim()
+    last = registry.create()
+    assert registry.find(last.id) is last
+
+
+def test_nothing_begins_in_a_document_that_was_closed() -> None:
+    visitor = Registry().create()
+    workspace = visitor.current
+    visitor.close(workspace)
+    assert not workspace.claim()
+
+
 def test_the_least_recently_used_workspace_gives_way() -> None:
     clock = Clock()
     registry = Registry(max_visitors=2, clock=clock)

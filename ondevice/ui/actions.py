@@ -222,8 +222,9 @@ class Actions:
     def clear_conversation(self, visitor_id: object) -> Patch:
         """Drop the questions and answers; the pot has never held them."""
         workspace = self._runner.visitor(visitor_id).current
-        workspace.clear_conversation()
-        return {"chat": [], **render.conversation_tools(workspace)}
+        if workspace.idle.is_set():  # else an answer may be growing at its end
+            workspace.clear_conversation()
+        return {"chat": list(workspace.messages), **render.conversation_tools(workspace)}
 
     def export(self, visitor_id: object, kind: str) -> Patch:
         """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""

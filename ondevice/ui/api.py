@@ -133,7 +133,7 @@ class Api:
                 raise ApiError(400, "request", "There is no file", "Send multipart/form-data with a field `file`.")
             upload = await run_in_threadpool(self._uploads.receive, file.file, file.filename or "")
         try:
-            workspace = self._jobs.visitor.new(upload.path.name)
+            workspace = self._new_workspace(upload.path.name)
         except OndeviceError:
             upload.discard()
             raise
@@ -142,6 +142,12 @@ class Api:
         if workspace.document is None:
             raise ApiError(499, "stopped", "Opening was stopped")
         return JSONResponse(_card(workspace), 201)
+
+    def _new_workspace(self, name: str) -> Workspace:
+        try:
+            return self._jobs.visitor.new(name)
+        except OndeviceError as error:  # nothing is wrong with the file
+            raise ApiError(409, "busy", error.what, error.fix) from error
 
     async def _document(self, request: Request) -> Response:
         return JSONResponse(_card(self._find(request)))
@@ -201,7 +207,7 @@ class Api:
 
     async def _reopen(self, request: Request) -> Response:
         entry = self._jobs.library.find(request.path_params["id"])
-        workspace = self._jobs.visitor.new(entry.title)
+        workspace = self._new_workspace(entry.title)
         workspace.claim()
         await unless_gone(request, lambda: self._jobs.reopen(workspace, entry), workspace.request_stop)
         return JSONResponse(_card(workspace), 201)

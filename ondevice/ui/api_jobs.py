@@ -97,6 +97,7 @@ class Jobs:
             try:
                 with closing(session.ask(question, generation)) as steps:  # type: ignore[type-var]
                     for event in steps:
+                        _pass_on_stop(workspace)
                         workspace.telemetry.apply(event)
                         if isinstance(event, AnswerToken):
                             answer.add(event)
@@ -148,6 +149,7 @@ class Jobs:
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
+                    _pass_on_stop(workspace)
                     workspace.telemetry.apply(event)
                     workspace.note(event)
                     yield event_json(event)
@@ -194,3 +196,9 @@ def error_json(error: Exception) -> dict[str, str]:
     if isinstance(error, OndeviceError):
         return error.to_dict()
     return {"code": "internal", "what": problem_text(error, "api"), "where": "", "fix": ""}
+
+
+def _pass_on_stop(workspace: Workspace) -> None:
+    """A stop may have come before the session listened, which forgets it when its work begins."""
+    if workspace.stop.is_set() and workspace.session is not None:
+        workspace.session.stop()

@@ -40,7 +40,9 @@ def reading_config(base: EngineConfig, settings: dict[str, Any]) -> EngineConfig
     """
     _require_known(settings, READING)
     pot: Any = {name: _typed(name, settings[name], kind) for name, kind in _POT.items() if name in settings}
-    config = replace(base, pot=replace(base.pot, adaptive_keep=None, **pot)) if pot else base
+    if "capacity" in pot or "num_kept" in pot:
+        pot["adaptive_keep"] = None  # whoever names sizes wants those
+    config = replace(base, pot=replace(base.pot, **pot)) if pot else base
     for name, (kind, change) in _OTHERS.items():
         if name in settings:
             config = change(config, _typed(name, settings[name], kind))

@@ -49,9 +49,9 @@ def stream(steps: Iterator[dict[str, Any]], stop: Callable[[], None]) -> Streami
 
     Args:
         steps: they end soon after `stop` was called.
-        stop: called when the client has gone, or has heard everything.
+        stop: called when the client has gone before they ended.
     """
-    loop, made = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
+    loop, made, has_ended = asyncio.get_running_loop(), asyncio.Queue[bytes | None](), threading.Event()
 
     def tell(line: bytes | None) -> None:
         try:
@@ -65,6 +65,7 @@ def stream(steps: Iterator[dict[str, Any]], stop: Callable[[], None]) -> Streami
                 for step in steps:
                     tell(as_line(step))
         finally:
+            has_ended.set()
             tell(None)
 
     async def lines() -> AsyncIterator[bytes]:
@@ -72,7 +73,8 @@ def stream(steps: Iterator[dict[str, Any]], stop: Callable[[], None]) -> Streami
             while (line := await made.get()) is not None:
                 yield line
         finally:
-            stop()
+            if not has_ended.is_set():  # else it might be the next job that is stopped
+                stop()
 
     threading.Thread(target=work, name="api", daemon=True).start()
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})

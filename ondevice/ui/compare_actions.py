@@ -107,10 +107,11 @@ class CompareActions:
         comparison.session = session = self._engine.session(config)
         column.stage = Stage.READING
         yield from self._follow(visitor, column, session.read(document))
+        if comparison.stop.is_set():  # maybe before there was a pot
+            return
         column.pot_bytes, column.speculator_bytes = _memory(session), session.speculator_bytes
-        if not comparison.stop.is_set():
-            column.stage = Stage.ANSWERING
-            yield from self._follow(visitor, column, session.ask(comparison.question, config.generation))
+        column.stage = Stage.ANSWERING
+        yield from self._follow(visitor, column, session.ask(comparison.question, config.generation))
 
     def _follow(self, visitor: Visitor, column: Column, events: Iterator[Event]) -> Iterator[Patch]:
         throttle = Throttle()

@@ -77,8 +77,11 @@ class Registry:
         """Drop what is too old, then the least recently used beyond the limit. Work in progress stays."""
         with self._lock:
             now = self._clock()
+            for visitor in self._by_id.values():
+                if not visitor.is_idle:
+                    visitor.last_used = now  # its time begins when its work has ended
             resting = sorted((v for v in self._by_id.values() if v.is_idle), key=lambda v: v.last_used)
-            num_beyond = len(self._by_id) - self._max_visitors
+            num_beyond = min(len(self._by_id) - self._max_visitors, len(resting) - 1)  # whoever came last stays
             dropped = [
                 visitor
                 for i, visitor in enumerate(resting)

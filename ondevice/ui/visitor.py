@@ -64,6 +64,7 @@ class Visitor:
 
     def close(self, workspace: Workspace) -> None:
         """Drop a document with its pot; the one beside it is looked at then."""
+        workspace.end()
         workspace.halt()
         workspace.forget()
         if workspace not in self.workspaces:  # closed twice at once

@@ -85,6 +85,7 @@ class Workspace:
     stop: threading.Event = field(default_factory=threading.Event)
     idle: threading.Event = field(default_factory=threading.Event)
     _claiming: threading.Lock = field(default_factory=threading.Lock)
+    _is_closed: bool = False
 
     def __post_init__(self) -> None:
         self.idle.set()
@@ -98,7 +99,7 @@ class Workspace:
             return Phase.EMPTY
         if self.session is None or self.session.tokens is None:
             return Phase.READY
-        return Phase.STOPPED if self.session.ledger.tokens_unread else Phase.READ
+        return Phase.STOPPED if self.session.spans else Phase.READ
 
     @property
     def name(self) -> str:
@@ -128,12 +129,17 @@ class Workspace:
     def claim(self) -> bool:
         """Put an action in line; False where another is running or in line. `release` follows."""
         with self._claiming:
-            if not self.idle.is_set():
+            if self._is_closed or not self.idle.is_set():
                 return False
+            self.stop.clear()
             self.idle.clear()
-        self.stop.clear()
         self.is_waiting = True
         return True
+
+    def end(self) -> None:
+        """Nothing may begin here any more."""
+        with self._claiming:
+            self._is_closed = True
 
     def release(self) -> None:
         """The action has ended, or has left the line."""
