@@ -14,11 +14,11 @@ import pytest
 from ondevice.config import SpecConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
-from ondevice.ui import words
+from ondevice.ui import render, words
 from ondevice.ui.conversation import Answer
 from ondevice.ui.room import pot_bytes
 from ondevice.ui.throttle import Throttle
-from ondevice.ui.workspace import Phase
+from ondevice.ui.workspace import Phase, Workspace
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
@@ -189,6 +189,23 @@ def test_settings_that_cannot_work_change_nothing(read_desk: Desk) -> None:
         assert "--" not in screen["toast"]
         assert screen["status"]["phase"] == "read"
         assert read_desk.workspace.session is session
+
+
+def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
+    read_desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = render.everything
+
+    def drawn_late(workspace: Workspace) -> Any:
+        drawn = everything(workspace)
+        workspace.release()
+        return drawn
+
+    read_desk.workspace.claim()
+    monkeypatch.setattr(render, "everything", drawn_late)
+    assert read_desk.actions.follow(read_desk.id)["follow"]["active"]
+    monkeypatch.undo()
+    assert not read_desk.actions.follow(read_desk.id)["follow"]["active"]
 
 
 def test_settings_that_only_the_engine_can_refuse_cost_nothing(read_desk: Desk) -> None:

@@ -50,6 +50,8 @@ class Runner:
 
     def page(self, visitor: Visitor) -> Patch:
         """All there is to show, for a page that was just loaded and for the end of an action."""
+        # Asked before the rest is looked at: work that ends meanwhile is shown by one more tick of the timer.
+        is_active = not visitor.is_idle
         return {
             **render.everything(visitor.current),
             **self.documents(visitor),
@@ -57,7 +59,7 @@ class Runner:
             "compare": comparison_payload(visitor),
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.
-            "follow": render.following(not visitor.is_idle),
+            "follow": render.following(is_active),
         }
 
     def documents(self, visitor: Visitor) -> Patch:
