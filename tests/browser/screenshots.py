@@ -21,6 +21,7 @@ from ondevice.ui.launch import serving
 from tests.browser.driver import Visit, chromium, new_context, visiting
 
 WIDTH, HEIGHT = 1280, 860
+SHOWN_HEIGHT = 1560  # of the page: down to the map
 READING_SHARE = 0.6  # how far the document is read in the first picture
 PATIENCE_MS = 600_000
 # The sample is short: with a small pot it is full several times all the same.
@@ -62,7 +63,8 @@ def take(visit: Visit, pdf: Path, question: str, out: Path) -> None:
 
 def shoot(visit: Visit, path: Path) -> None:
     visit.page.evaluate("window.scrollTo(0, 0)")
-    visit.page.screenshot(path=path, animations="disabled", caret="hide", scale="css")
+    clip = {"x": 0, "y": 0, "width": WIDTH, "height": SHOWN_HEIGHT}
+    visit.page.screenshot(path=path, animations="disabled", caret="hide", scale="css", full_page=True, clip=clip)  # type: ignore[arg-type]
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
