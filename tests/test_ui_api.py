@@ -17,24 +17,19 @@ from ondevice.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.opening import begin_reading
 from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import TEXT, tiny_engine
+from tests.ui_tools import TEXT, slow_down, tiny_engine, variables_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ENGINE = tiny_engine()
 HTTP = httpx.Client(trust_env=False)
-ENVIRONMENT = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
 OURS = {"X-Ondevice": "1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def environment() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    yield
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+    with variables_kept():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +65,7 @@ def until(is_true: Callable[[], bool]) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass takes 50 ms longer, so that a test can leave in its middle."""
-    forward = ENGINE.decoder.forward
-
-    def slower(*args: Any, **options: Any) -> Any:
-        time.sleep(0.05)
-        return forward(*args, **options)
-
-    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+    slow_down(monkeypatch, ENGINE, 0.05)
 
 
 def test_the_whole_walk(client: Client, lamp: str) -> None:

@@ -18,22 +18,17 @@ from ondevice.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
 from ondevice.ui.panels import TEMPLATES
-from tests.ui_tools import Desk, tiny_engine
+from tests.ui_tools import Desk, tiny_engine, variables_kept
 
 ENGINE = tiny_engine()
 HTTP = httpx.Client(trust_env=False)  # one for all: making a client takes longer than a request
-ENVIRONMENT = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    library = Library(tmp_path_factory.mktemp("library"))
+    with variables_kept(), serving(ENGINE, port=0, library=library) as address:
         yield address
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
@@ -77,3 +82,28 @@ def _counted(method: Callable[..., Iterator[Event]], number: int, then: Callable
             yield event
 
     return run
+
+
+def slow_down(monkeypatch: pytest.MonkeyPatch, engine: Engine, seconds: float) -> None:
+    """Let every forward pass take so much longer, so that a test can do something in the middle of a reading."""
+    forward = engine.decoder.forward
+
+    def slower(*args: Any, **options: Any) -> Any:
+        time.sleep(seconds)
+        return forward(*args, **options)
+
+    monkeypatch.setattr(engine.decoder, "forward", slower)
+
+
+@contextmanager
+def variables_kept() -> Iterator[None]:
+    """Serving sets variables of the process; afterwards they are as they were."""
+    names = ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

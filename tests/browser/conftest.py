@@ -1,8 +1,46 @@
-"""Options of the browser tests."""
+"""Options of the browser tests, and what most of them begin with: a browser, a profile, a page.
+
+A file of tests says by a fixture `url` of its own what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.browser.driver import Visit
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-baselines", action="store_true", help="make the screens as they are now the baselines")
     parser.addoption("--repeats", type=int, default=1, help="how often every screen is compared")
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    from tests.browser.driver import chromium  # imported here: without Playwright the tests skip, and say so
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def profile(program: Any) -> Any:
+    """One profile for most tests of a file: what Gradio's page loads is fetched once."""
+    from tests.browser.driver import new_context
+
+    return new_context(program)
+
+
+@pytest.fixture
+def visit(profile: Any, url: str) -> Iterator[Visit]:
+    """A page that must have been silent and local when the test ends."""
+    from tests.browser.driver import visiting
+
+    with visiting(profile, url) as page:
+        yield page
+        assert page.foreign == []
+        assert page.errors == []

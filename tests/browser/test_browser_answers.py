@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
-from tests.ui_tools import tiny_engine
+from tests.browser.driver import CHROMIUM, Visit, new_context
+from tests.ui_tools import slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -35,25 +34,10 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def profile(program: Any, url: str) -> Any:
     context = new_context(program)
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     return context
-
-
-@pytest.fixture
-def visit(profile: Any, url: str) -> Iterator[Visit]:
-    """A page that must have been silent and local when the test ends."""
-    with visiting(profile, url) as page:
-        yield page
-        assert page.foreign == []
-        assert page.errors == []
 
 
 def answers(visit: Visit) -> int:
@@ -117,13 +101,7 @@ def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit:
 def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward = ENGINE.decoder.forward
-
-    def slower(*args: Any, **options: Any) -> Any:
-        time.sleep(0.05)
-        return forward(*args, **options)
-
-    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+    slow_down(monkeypatch, ENGINE, 0.05)
     page = visit.page
     visit.open_sample()
     page.click("#od-read")

@@ -16,9 +16,9 @@ from ondevice.engine import Session
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
-from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
+from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import tiny_engine
+from tests.ui_tools import slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -35,37 +35,10 @@ def url() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def profile(program: Any) -> Any:
-    """One profile for most tests: what Gradio's page loads is fetched once."""
-    return new_context(program)
-
-
-@pytest.fixture
-def visit(profile: Any, url: str) -> Iterator[Visit]:
-    """A page that must have been silent and local when the test ends."""
-    with visiting(profile, url) as page:
-        yield page
-        assert page.foreign == []
-        assert page.errors == []
-
-
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass takes 30 ms longer, so that a test can watch the reading and stop it."""
-    forward = ENGINE.decoder.forward
-
-    def slower(*args: Any, **options: Any) -> Any:
-        time.sleep(0.03)
-        return forward(*args, **options)
-
-    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+    slow_down(monkeypatch, ENGINE, 0.03)
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

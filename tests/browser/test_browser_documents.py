@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +13,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
-from tests.ui_tools import tiny_engine
+from tests.browser.driver import CHROMIUM, Visit
+from tests.ui_tools import slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -33,31 +31,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def profile() -> Iterator[Any]:
-    with chromium() as browser:
-        yield new_context(browser)
-
-
-@pytest.fixture
-def visit(profile: Any, url: str) -> Iterator[Visit]:
-    """A page that must have been silent and local when the test ends."""
-    with visiting(profile, url) as page:
-        yield page
-        assert page.foreign == []
-        assert page.errors == []
-
-
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass takes 30 ms longer, so that a test can reload the page in its middle."""
-    forward = ENGINE.decoder.forward
-
-    def slower(*args: Any, **options: Any) -> Any:
-        time.sleep(0.03)
-        return forward(*args, **options)
-
-    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+    slow_down(monkeypatch, ENGINE, 0.03)
 
 
 def reload(visit: Visit) -> None:

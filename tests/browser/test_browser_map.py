@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
-from tests.ui_tools import tiny_engine
+from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.ui_tools import slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -37,36 +36,10 @@ def url() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def profile(program: Any) -> Any:
-    return new_context(program)
-
-
-@pytest.fixture
-def visit(profile: Any, url: str) -> Iterator[Visit]:
-    """A page that must have been silent and local when the test ends."""
-    with visiting(profile, url) as page:
-        yield page
-        assert page.foreign == []
-        assert page.errors == []
-
-
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass takes 50 ms longer, so that a test can watch the reading."""
-    forward = ENGINE.decoder.forward
-
-    def slower(*args: Any, **options: Any) -> Any:
-        time.sleep(0.05)
-        return forward(*args, **options)
-
-    monkeypatch.setattr(ENGINE.decoder, "forward", slower)
+    slow_down(monkeypatch, ENGINE, 0.05)
 
 
 def settle(visit: Visit) -> None:

@@ -23,7 +23,7 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.library import Library
 from ondevice.ui.launch import serving
 from tests.browser import baselines
-from tests.browser.driver import CHROMIUM, Visit, chromium, new_context, visiting
+from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
 from tests.ui_tools import tiny_engine
@@ -47,12 +47,6 @@ def url() -> Iterator[str]:
     with serving(engine, port=0, library=Library(folder)) as address:
         yield address
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture
