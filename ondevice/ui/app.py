@@ -7,6 +7,7 @@ import gradio as gr
 from ondevice.engine import Engine
 from ondevice.library import Library
 from ondevice.ui.actions import Actions
+from ondevice.ui.blocks import Blocks
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
@@ -19,7 +20,7 @@ from ondevice.ui.wiring import wire
 def build_app(engine: Engine, registry: Registry, uploads: Uploads, library: Library) -> gr.Blocks:
     """The app, ready to be launched."""
     runner = Runner(engine, registry)
-    with gr.Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
+    with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(engine)
         wire(demo, screen, Actions(engine, registry, uploads), LibraryActions(runner, library), CompareActions(runner))
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)

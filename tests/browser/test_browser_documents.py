@@ -24,6 +24,18 @@ pytestmark = [
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
 
+# Keeps the page from drawing while updates arrive, so that several stand in line.
+BUSY = """() => {
+    const busy = () => { const end = performance.now() + 400; while (performance.now() < end); };
+    const fetch = window.fetch;
+    window.fetch = async (...request) => {
+        const response = await fetch(...request);
+        const address = String(request[0]?.url ?? request[0]);
+        if (address.includes("queue/data")) for (const ms of [5, 10, 15]) setTimeout(busy, ms);
+        return response;
+    };
+}"""
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -41,6 +53,7 @@ def reload(visit: Visit) -> None:
     """Reload in the middle of a stream, whose end the old page reports as an error of its own."""
     assert visit.errors == []
     visit.page.reload()
+    visit.page.wait_for_selector("body[data-state]:not([data-state=loading])")
     assert all("abort" in error.lower() or "errored out" in error for error in visit.errors), visit.errors
     visit.errors.clear()
 
@@ -139,6 +152,16 @@ def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     assert page.locator(".od-nothing").is_visible()
     page.get_by_role("tab", name="Read & ask").click()
     visit.until(lambda: "Save to library" in visit.text("#od-save"), "what is open is not saved any more")
+
+
+def test_a_busy_page_shows_how_quick_work_ended(visit: Visit) -> None:
+    visit.open_sample()
+    visit.page.click("#od-read")
+    visit.state("read")
+    visit.page.evaluate(BUSY)
+    visit.page.click("#od-save")
+    visit.until(lambda: visit.page.locator("#od-save", has_text="Save again").count() == 1, "it is saved")
+    visit.state("read")
 
 
 def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
