@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from ondevice.bench.flops import prompt_flops, ttft_bound
 from ondevice.bench.specprefill import own_pair, run_ttft, summary_of
@@ -14,6 +15,7 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SpecConfi
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.evaluation import specprefill as evaluation
+from ondevice.evaluation import speculator as finding
 from ondevice.evaluation.passkey import Case
 from ondevice.model.decoder import Decoder
 from ondevice.results import new_result
@@ -123,3 +125,31 @@ def test_the_same_budget_is_read(engine):
     assert session.num_read == 80  # five chunks of 16
     assert cut.num_read == 76
     assert cut.num_skipped == 180
+
+
+def test_what_a_speculator_finds(engine):
+    wanted = finding.wanted_passkeys(engine, (Case(500, 0.5, 0),))
+    tokens = finding.prompt_session(engine, SpecConfig(), "why?", wanted[0].document).opened_tokens()
+    told = engine.loaded.tokenizer.decode(tokens.ids(wanted[0].start, wanted[0].stop).tolist())
+    assert told.startswith("The pass key is")
+    assert told.endswith("is the pass key.")
+    spans = finding.wanted_spans(engine, document(), 2)
+    assert [one.stop - one.start for one in spans] == [16, 16]
+    compared = finding.settings(engine.config.spec, (1,), (2,))
+    finds = tuple(finding.run_speculator(engine, wanted + spans, compared, (20, 100)))
+    assert all(find.found == find.read == 1.0 for find in finds if find.keep == "100")
+    assert all(abs(find.read - 0.2) < 0.05 for find in finds if find.keep == "20")
+    summary = finding.summary_of(finding.rows_of(finds))
+    assert set(summary) == {
+        f"{name}_{task}_{keep}"
+        for task in ("passkey", "recall")
+        for name, keep in (("found", "keep_20"), ("found", "keep_100"), ("found", "adaptive"), ("read", "adaptive"))
+    }
+    assert 0.1 <= summary["read_recall_adaptive"] <= 0.65  # bounds in whole chunks of a short text
+
+
+def test_chosen_tokens_are_found_where_they_are(engine, monkeypatch):
+    one = finding.Wanted("passkey", document(TEXT[:256]), "why?", 60, 70)
+    monkeypatch.setattr(finding, "choose", lambda scores, spec, is_first: torch.arange(65, 97))
+    find = next(finding.run_speculator(engine, [one], {finding.BASE: engine.config.spec}, (20,)))
+    assert (find.found, find.read) == (0.5, 32 / 256)

@@ -330,7 +330,7 @@ def flags(*path: str) -> set[str]:
     "path",
     [
         *[("app",), ("ask",), ("calibrate",)],
-        *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve", "specprefill")],
+        *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve", "specprefill", "speculator")],
         *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "art", "specprefill")],
     ],
 )

@@ -13,7 +13,7 @@ from ondevice.cli.ask import ask
 from ondevice.cli.bench import art, decode, equip, ingest, slim
 from ondevice.cli.bench import specprefill as bench_specprefill
 from ondevice.cli.doctor import doctor
-from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, sources, specprefill
+from ondevice.cli.evaluate import art_curve, calibrate, passkey, recall, slim_curve, sources, specprefill, speculator
 from ondevice.cli.fetch import fetch
 from ondevice.cli.library import delete as delete_entry
 from ondevice.cli.library import list_entries
@@ -39,6 +39,7 @@ evaluations.command("sources")(takes_options(sources))
 evaluations.command("art-curve")(takes_options(art_curve))
 evaluations.command("slim-curve")(takes_options(slim_curve))
 evaluations.command("specprefill")(takes_options(specprefill))
+evaluations.command("speculator")(takes_options(speculator))
 app.add_typer(benchmarks, name="bench")
 benchmarks.command("ingest")(takes_options(ingest))
 benchmarks.command("decode")(takes_options(decode))

@@ -27,6 +27,7 @@ _SCHEDULES = (
     "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
 )
 _TAUS = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2"
+_LAYERS = "4,8,15,30"
 Source = Annotated[Path, typer.Option(help="The document to read and recall.")]
 Tokens = Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")]
 Spans = Annotated[int, typer.Option(help="Places that are recalled.", min=1)]
@@ -185,15 +186,55 @@ def specprefill(
         from ondevice.evaluation.specprefill import rows_of, run_passkeys, run_recalls, summary_of
 
         engine, document = _engine_and_text(options, text, tokens, display)
-        shares = numbers("--keeps", keeps, int)
-        if not all(0 < share < 100 for share in shares):
-            raise ConfigError(f"--keeps is {keeps!r}", fix="Give shares between 1 and 99 per cent.")
+        shares = _shares(keeps)
         cases = plan((length,), numbers("--depths", depths, float), trials)
         result, points = begin(engine), []
         for point in chain(run_passkeys(engine, cases, shares), run_recalls(engine, document, spans, shares)):
             points.append(point)
             out().print(f"{point.contender}, {point.keep} %: {point.task} {point.value:.2f}", soft_wrap=True)
         rows = rows_of(points)
+        finish(replace(result, rows=rows, summary=summary_of(rows)), out_file, as_json)
+
+
+def speculator(
+    options: PotOptions,
+    text: Source,
+    keeps: Annotated[str, typer.Option(help="Shares of the prompt that go on, in per cent.")] = "10,20,30,50",
+    layer_counts: Annotated[str, typer.Option(help="Layers of the speculator, where it is the model's own.")] = _LAYERS,
+    look_aheads: Annotated[str, typer.Option(help="Tokens that the speculator adds to the prompt.")] = "1,4,8",
+    length: Annotated[int, typer.Option(help="Tokens of a passkey prompt.")] = 2048,
+    trials: Annotated[int, typer.Option(help="Passkey prompts for each of five places of the key.", min=1)] = 3,
+    tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = 2048,
+    spans: Spans = 24,
+    out_file: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a speculator finds: how much of the place that answers a question it lets through, by its settings."""
+    with told(as_json), ProgressDisplay(err()) as display:
+        from ondevice.evaluation.passkey import plan
+        from ondevice.evaluation.speculator import (
+            rows_of,
+            run_speculator,
+            settings,
+            summary_of,
+            wanted_passkeys,
+            wanted_spans,
+        )  # fmt: skip
+
+        engine, document = _engine_and_text(options, text, tokens, display)
+        shares = _shares(keeps)
+        cases = plan((length,), (0.1, 0.3, 0.5, 0.7, 0.9), trials)
+        wanted = [*wanted_passkeys(engine, cases), *wanted_spans(engine, document, spans)]
+        compared = settings(
+            engine.config.spec,
+            numbers("--layer-counts", layer_counts, int),
+            numbers("--look-aheads", look_aheads, int),
+        )
+        result, finds = begin(engine), []
+        for find in run_speculator(engine, wanted, compared, shares):
+            finds.append(find)
+            out().print(f"{find.setting}, {find.keep} %: {find.task} {find.found:.2f}", soft_wrap=True)
+        rows = rows_of(finds)
         finish(replace(result, rows=rows, summary=summary_of(rows)), out_file, as_json)
 
 
@@ -220,6 +261,13 @@ def calibrate(
         finish(result, out_file, as_json)
         left = 1 - result.summary["share_of_blocks_read"]
         say(f"--art takes these thresholds from now on; on this text they leave {left:.0%} of the pot unread.")
+
+
+def _shares(keeps: str) -> tuple[int, ...]:
+    shares = numbers("--keeps", keeps, int)
+    if not all(0 < share < 100 for share in shares):
+        raise ConfigError(f"--keeps is {keeps!r}", fix="Give shares between 1 and 99 per cent.")
+    return shares
 
 
 def _engine_and_text(

@@ -61,6 +61,25 @@ def specprefill_config(config: EngineConfig, question: str) -> EngineConfig:
     )
 
 
+def page_document(text: str) -> Document:
+    """A text as a document of one page."""
+    return Document("prompt", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
+
+
+def prompt_session(engine: Engine, spec: SpecConfig, question: str, document: Document) -> Session:
+    """A session in which a document is open that is to be read whole for `question`; nothing is read yet."""
+    session = engine.session(specprefill_config(replace(engine.config, spec=spec), question))
+    for _ in session.open(document):
+        pass
+    return session
+
+
+def score(session: Session) -> Stretch:
+    """The scores of a whole prompt, from the speculator of a session that `prompt_session` made."""
+    skimmer, tokens = cast(Skimmer, session.skimmer), session.opened_tokens()
+    return skimmer.speculator.read(session.decoder.ids(tokens.ids(0, tokens.num_tokens)))
+
+
 def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) -> Iterator[Point]:
     """Every case at every share, in every variant and truncated."""
 
@@ -69,8 +88,7 @@ def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) ->
 
     for case in cases:
         passkey = make_passkey(case, engine.config.seed, count)
-        page = Page(1, passkey.document)
-        document = Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
+        document = page_document(passkey.document)
         for contender, keep, session in (
             *_plain(engine, document, keeps),
             *_readings(engine, document, QUESTION, keeps),
@@ -82,10 +100,7 @@ def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) ->
 
 def run_recalls(engine: Engine, document: Document, num_spans: int, keeps: Sequence[int]) -> Iterator[Point]:
     """Every span of a document, its cue the question, at every share, in every variant and truncated."""
-    plain = engine.session(specprefill_config(replace(engine.config, spec=SpecConfig()), QUESTION))
-    for _ in plain.open(document):
-        pass
-    tokens = plain.opened_tokens()
+    tokens = prompt_session(engine, SpecConfig(), QUESTION, document).opened_tokens()
     without = list(_plain(engine, document, keeps))  # what they read is the same for every span
     for start in span_starts(tokens.num_tokens, num_spans):
         cue = engine.loaded.tokenizer.decode(tokens.ids(start, start + CUE_TOKENS).tolist())
@@ -159,21 +174,13 @@ def _readings(
     # What answers do with a speculator needs its pot, and there is none: every prompt is scored once.
     spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None, num_draft=0, num_restored=0)
     config = specprefill_config(replace(engine.config, spec=spec), question)
-    stretch = _score(engine, replace(config, spec=variants(spec)[-1]), document)
+    stretch = score(prompt_session(engine, variants(spec)[-1], question, document))
     for keep in keeps:
         for variant in variants(spec):
             session = engine.session(replace(config, spec=replace(variant, keep=keep / 100)))
             rows = stretch.maxima[: 1 + variant.num_lookahead]
             session.skimmer = Skimmer(_Remembered(replace(stretch, maxima=rows)))
             yield f"SpecPrefill {spec_variant(variant)}", keep, _read(session, document)
-
-
-def _score(engine: Engine, config: EngineConfig, document: Document) -> Stretch:
-    session = engine.session(config)
-    for _ in session.open(document):
-        pass
-    skimmer, tokens = cast(Skimmer, session.skimmer), session.opened_tokens()
-    return skimmer.speculator.read(session.decoder.ids(tokens.ids(0, tokens.num_tokens)))
 
 
 def _truncated(config: EngineConfig, num_tokens: int) -> EngineConfig:
