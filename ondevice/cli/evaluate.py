@@ -27,7 +27,7 @@ _SCHEDULES = (
     "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
 )
 _TAUS = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2"
-_LAYERS = "4,8,15,30"
+_LAYERS = "4,15,30"
 Source = Annotated[Path, typer.Option(help="The document to read and recall.")]
 Tokens = Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")]
 Spans = Annotated[int, typer.Option(help="Places that are recalled.", min=1)]
@@ -203,9 +203,9 @@ def speculator(
     layer_counts: Annotated[str, typer.Option(help="Layers of the speculator, where it is the model's own.")] = _LAYERS,
     look_aheads: Annotated[str, typer.Option(help="Tokens that the speculator adds to the prompt.")] = "1,4,8",
     length: Annotated[int, typer.Option(help="Tokens of a passkey prompt.")] = 2048,
-    trials: Annotated[int, typer.Option(help="Passkey prompts for each of five places of the key.", min=1)] = 3,
+    trials: Annotated[int, typer.Option(help="Passkey prompts for each of five places of the key.", min=1)] = 2,
     tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = 2048,
-    spans: Spans = 24,
+    spans: Spans = 16,
     out_file: OutFile = None,
     as_json: AsJson = False,
 ) -> None:

@@ -22,6 +22,7 @@ from ondevice.prefill.choose import choose, importance
 from ondevice.results import Row, row
 
 BASE = "as usual"
+ALL_LAYERS = 1_000  # more than any model has
 ADAPTIVE = (0.1, 0.6)  # bounds of the share that follows the scores
 
 
@@ -78,7 +79,7 @@ def settings(spec: SpecConfig, layers: Sequence[int], look_aheads: Sequence[int]
     return {
         BASE: spec,
         **{f"{number} layers": replace(spec, layers=number) for number in layers},
-        **{f"{number} layers, all score": replace(spec, layers=number, score_layers=number) for number in layers},
+        "all of its layers score": replace(spec, score_layers=ALL_LAYERS),
         **{f"look-ahead {steps}": replace(spec, num_lookahead=steps) for steps in look_aheads},
         "raw": replace(spec, pool_size=1, chunk_size=1),
         "pool 1, chunks of 16": replace(spec, pool_size=1, chunk_size=16),
