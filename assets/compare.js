@@ -38,11 +38,10 @@
     }
     const facts = find("dl");
     while (facts.children.length > 2 * value.facts.length) facts.lastChild.remove();
-    value.facts.forEach(([name, text, varies], i) => {
+    value.facts.forEach(([name, text], i) => {
       if (!facts.children[2 * i]) facts.append(od.textElement("dt", ""), od.textElement("dd", ""));
       set(facts.children[2 * i], name);
       set(facts.children[2 * i + 1], text);
-      facts.children[2 * i + 1].toggleAttribute("data-varies", varies);
     });
   };
 

@@ -17,11 +17,7 @@
     const title = od.textElement("h3", entry.title);
     title.tabIndex = -1;
     const facts = od.textElement("dl", "");
-    for (const [name, text, varies] of entry.facts) {
-      const value = od.textElement("dd", text);
-      if (varies) value.dataset.varies = "";
-      facts.append(od.textElement("dt", name), value);
-    }
+    for (const [name, text] of entry.facts) facts.append(od.textElement("dt", name), od.textElement("dd", text));
     const row = od.textElement("div", "", "od-entry-buttons");
     const rest = () => {
       const open = button("Open", `Open ${entry.title}`, () => send.open_entry({ id: entry.id }), "od-primary");
@@ -43,7 +39,8 @@
       form.append(label, keep, button("Cancel", "", back));
       form.addEventListener("submit", (event) => {
         event.preventDefault();
-        send.rename_entry({ id: entry.id, title: field.value });
+        if (field.value.trim() === entry.title) back();
+        else send.rename_entry({ id: entry.id, title: field.value });
       });
       form.addEventListener("keydown", (event) => { if (event.key === "Escape") back(); });
       row.replaceChildren(form);

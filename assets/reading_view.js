@@ -13,7 +13,7 @@
     const of = find(".od-page-of"), folder = find("details");
     // For every piece: index of its page, its number there, height in pixels; `tops` are the sums of heights.
     let pages = [], parts = [], heights = [], tops = [], firstPiece = [];
-    let shown = new Map(), cache = new Map(), flash = null, goal = null, frame = 0, timer = 0, newsTimer = 0, flashTimer = 0;
+    let shown = new Map(), cache = new Map(), flash = null, goal = null, frame = 0, timer = 0, newsTimer = 0, flashTimer = 0, asked = 0;
 
     const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; draw(); }); };
     const pageSpan = (index) => [
@@ -71,7 +71,7 @@
 
     /** Puts what is in view into the page and takes everything else out. */
     const draw = () => {
-      if (!folder.open || !tokens.summary || !tokens.pages || !pages.length) return;
+      if (!folder.open || !box.clientWidth || !tokens.summary || !tokens.pages || !pages.length) return;
       const first = pieceAt(box.scrollTop - AHEAD), last = pieceAt(box.scrollTop + box.clientHeight + AHEAD);
       for (const [number, piece] of shown) {
         if (number < first || number > last) { piece.node.remove(); shown.delete(number); }
@@ -85,7 +85,6 @@
       const here = pages[pieceAt(box.scrollTop + 8)];
       if (document.activeElement !== field) field.value = tokens.pages.numbers[here];
       tellSettled();
-      box.dataset.pieces = shown.size;
       box.dataset.page = tokens.pages.numbers[here];
     };
 
@@ -100,7 +99,7 @@
       body.style.minHeight = `${heights[number] - (parts[number] ? 0 : HEADING)}px`;
       node.append(body);
       inner.append(node);
-      const piece = { node, body, stamp: "" };
+      const piece = { node, body, stamp: "", asked: 0 };
       const known = cache.get(number);
       if (known) write(number, piece, known);
       return piece;
@@ -111,11 +110,13 @@
       for (const [number, piece] of [...shown].sort(([a], [b]) => a - b)) {
         const stamp = tokens.summary && stampNow(number);
         if (!stamp || piece.stamp === stamp || shown.get(number) !== piece) continue;
+        const mine = ++asked; // an answer that comes after a later one is of the past
         const cut = flash ? { from: flash.start, to: flash.stop } : {};
         const response = await tokens.ask("text", { index: pages[number], part: parts[number], ...cut });
         if (!response) return;
-        const value = { stamp, ...await response.json() };
+        const value = { stamp, asked: mine, ...await response.json() };
         if (!tokens.summary) return; // closed meanwhile
+        if (piece.asked > mine) continue;
         cache.delete(number);
         cache.set(number, value);
         if (cache.size > KEPT) cache.delete(cache.keys().next().value);
@@ -133,13 +134,13 @@
     };
 
     const write = (number, piece, value) => {
-      piece.stamp = value.stamp;
+      [piece.stamp, piece.asked] = [value.stamp, value.asked];
       let token = value.start;
       const runs = value.runs.map(([count, text, state, step]) => {
         const run = od.textElement("span", text, `od-t od-t-${state} od-k-${step}`);
         run.dataset.start = token;
         run.dataset.stop = token += count;
-        if (flash && token > flash.start && token - count < flash.stop) run.classList.add("od-flash");
+        if (flash && token > flash.start && token - count < flash.stop) run.classList.add("od-flash", ...(flash.isOver ? ["od-flashed"] : []));
         return run;
       });
       if (!runs.length) runs.push(od.textElement("em", "There is no text here."));
@@ -188,6 +189,7 @@
       const mine = flash;
       clearTimeout(flashTimer);
       flashTimer = setTimeout(() => {
+        mine.isOver = true;
         if (flash === mine) inner.querySelectorAll(".od-flash").forEach((run) => run.classList.add("od-flashed"));
       }, FLASH_MS);
       od.chooseOnMap?.(flash.start, flash.stop);
@@ -222,7 +224,8 @@
     });
     let width = 0;
     new ResizeObserver(() => {
-      if (!box.clientWidth || Math.abs(box.clientWidth - width) < 2 || !tokens.pages || !pages.length) return;
+      if (!box.clientWidth || !tokens.pages || !pages.length) return;
+      if (Math.abs(box.clientWidth - width) < 2) return soon();
       width = box.clientWidth;
       // Lines break elsewhere now: what is at the top stays there.
       const top = pieceAt(box.scrollTop), part = (box.scrollTop - tops[top]) / Math.max(heights[top], 1);
@@ -244,7 +247,11 @@
     tokens.listen((what) => {
       if (what === "document" || what === "pages") layOut();
       else if (what === "look") { cache.clear(); soon(); }
-      else if (what === "cells" && tokens.look.cycle === null) { cache.clear(); if (folder.open && shown.size) news(); }
+      else if (what === "cells" && tokens.look.cycle === null) {
+        cache.clear();
+        tellSettled();
+        if (folder.open && box.clientWidth && shown.size) news();
+      }
       element.querySelector(".od-text-empty").hidden = Boolean(tokens.summary);
     });
   };

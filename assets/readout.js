@@ -11,8 +11,9 @@
    */
   od.readout = (canvas, output, { count, at, describe, paint }) => {
     const chosen = { index: -1, refresh: () => choose(Math.min(chosen.index, count() - 1), true) };
-    const choose = (index, isNew) => {
+    const choose = (index, isNew, isSpoken = false) => {
       if (index === chosen.index && !isNew) return;
+      output.ariaLive = isSpoken ? "polite" : "off"; // what the pointer passes over is not said aloud
       chosen.index = index;
       const text = describe(index);
       if (output.textContent !== text) output.textContent = text;
@@ -32,7 +33,7 @@
       }[event.key];
       if (next === undefined || last < 0) return;
       event.preventDefault();
-      choose(next);
+      choose(next, false, true);
     });
     return chosen;
   };

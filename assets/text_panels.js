@@ -43,9 +43,8 @@
 
   od.progress = (element, props, watch) => od.follow(props, watch, (value) => {
     element.querySelectorAll(".od-bar").forEach((bar, i) => {
-      const { label = "", done = 0, total = 1, text = "", detail = "", is_active = false } = value?.[i] ?? {};
+      const { label = "", done = 0, total = 1, text = "", detail = "" } = value?.[i] ?? {};
       const track = bar.querySelector(".od-track");
-      bar.classList.toggle("od-active", is_active);
       bar.querySelector(".od-bar-label").textContent = label;
       bar.querySelector(".od-bar-text").textContent = text;
       bar.querySelector(".od-bar-detail").textContent = detail;

@@ -7,14 +7,14 @@
 
   let tell = () => {};
 
-  /** Shows what is known of the tokens of a span, or of none. */
-  od.tellToken = (span) => tell(span);
+  /** Shows what is known of the tokens of a span, or of none; a screen reader says it where `isSpoken`. */
+  od.tellToken = (span, isSpoken = false) => tell(span, isSpoken);
 
   od.tokenDetail = (element) => {
     const detail = element.querySelector(".od-detail"), readout = detail.querySelector(".od-readout");
     const quote = detail.querySelector(".od-quote"), grid = detail.querySelector(".od-heads");
     const figure = detail.querySelector(".od-heads-box");
-    let span = null, timer = 0, shown = null;
+    let span = null, timer = 0, shown = null, asked = 0;
 
     const paintHeads = od.canvasOf(grid, () => (shown?.holders.length ? shown.holders[0].length * pitch() + 1 : 1),
       (context) => {
@@ -51,21 +51,24 @@
     };
 
     const ask = async () => {
-      const wanted = span;
-      const response = wanted && await od.tokens.ask("token", wanted);
-      if (wanted !== span || !response) return;
-      const account = await response.json();
-      if (wanted === span && od.tokens.summary) show(account);
+      const number = ++asked; // an answer that comes after a later one is of the past
+      const response = span && await od.tokens.ask("token", span);
+      const account = response && await response.json();
+      if (account && number === asked && od.tokens.summary) show(account);
     };
+    const soon = (ms) => { timer ||= setTimeout(() => { timer = 0; ask(); }, ms); };
 
-    tell = (next) => {
+    tell = (next, isSpoken = false) => {
       span = next && { start: next.start, stop: next.stop };
+      readout.ariaLive = isSpoken ? "polite" : "off";
       clearTimeout(timer);
-      if (span) timer = setTimeout(ask, WAIT_MS); else show(null);
+      timer = 0;
+      asked++;
+      if (span) soon(WAIT_MS); else show(null);
     };
     od.tokens.listen((what) => {
       if (what === "document") tell(null);
-      else if ((what === "cells" || what === "look") && span) { clearTimeout(timer); timer = setTimeout(ask, WAIT_MS * 4); }
+      else if ((what === "cells" || what === "look") && span) soon(WAIT_MS * 4);
     });
     show(null);
   };

@@ -5,13 +5,15 @@
   "use strict";
   const od = window.ondevice;
   const LEFT = 46, RIGHT = 12, BAND = 16; // the numbers of pages, the bar that shows where one is, lines of a band
+  const DOUBLE_MS = 250; // between the two clicks of a double click
   const PITCHES = [16, 14, 12, 11, 10, 9, 8, 7, 6], FINE = 8, CLOSER = [14, 24];
+
+  const columnsOf = (width, pitch) => Math.max(Math.floor((width - LEFT - RIGHT) / pitch), 1);
 
   /** The ladder of zooms for a document, from all of it to single tokens: { size: tokens of a cell, pitch: pixels }. */
   const zoomsFor = (numTokens, width, height) => {
     const fits = (size, pitch) => {
-      const columns = Math.floor((width - LEFT - RIGHT) / pitch);
-      return Math.ceil(Math.ceil(numTokens / size) / columns) * pitch <= height;
+      return Math.ceil(Math.ceil(numTokens / size) / columnsOf(width, pitch)) * pitch <= height;
     };
     let size = 1;
     while (!fits(size, PITCHES.at(-1))) size *= 2;
@@ -29,7 +31,7 @@
     let bands = new Map(), picture = null, bandStamp = "";
 
     const zoom = () => ladder[level];
-    const columns = () => Math.floor((width - LEFT - RIGHT) / zoom().pitch);
+    const columns = () => columnsOf(width, zoom().pitch);
     const numCells = () => Math.ceil(tokens.summary.num_tokens / zoom().size);
     const contentHeight = () => Math.ceil(numCells() / columns()) * zoom().pitch;
     const limit = (y) => Math.min(Math.max(y, 0), Math.max(contentHeight() - height, 0));
@@ -40,7 +42,7 @@
     // -- painting ---------------------------------------------------------------------------------
 
     const paint = () => {
-      if (!width) return;
+      if (!canvas.clientWidth) return; // behind another tab
       const scale = window.devicePixelRatio || 1, context = canvas.getContext("2d");
       if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
         canvas.width = Math.round(width * scale);
@@ -65,8 +67,8 @@
       for (let index = first; index <= last; index++) {
         if (index * BAND * across >= total) break;
         let band = bands.get(index);
-        if (!band || (!band.isWhole && band.isStale)) bands.set(index, band = paintBand(index, across, scale));
-        context.drawImage(band.canvas, LEFT, index * BAND * pitch - scroll, across * pitch, BAND * pitch);
+        if (!band) bands.set(index, band = paintBand(index, across, scale));
+        context.drawImage(band, LEFT, index * BAND * pitch - scroll, across * pitch, BAND * pitch);
       }
       paintPages(context, across, pitch, total);
       paintPlace(context);
@@ -88,17 +90,17 @@
       const pen = band.getContext("2d");
       pen.scale(scale, scale);
       const begin = index * BAND * across, end = Math.min(begin + BAND * across, total);
-      let isWhole = true, tile = null, tileIndex = -1;
+      let tile = null, tileIndex = -1;
       for (let cell = begin; cell < end; cell++) {
         const wanted = Math.floor(cell / tokens.TILE);
         if (wanted !== tileIndex) [tileIndex, tile] = [wanted, tokens.tile(size, wanted)];
         const at = 2 * (cell - wanted * tokens.TILE);
-        if (!tile || at >= tile.length) { isWhole = false; continue; }
+        if (!tile || at >= tile.length) continue;
         const row = Math.floor((cell - begin) / across), column = (cell - begin) % across;
         pen.drawImage(picture(tile[at] & 15, tile[at + 1]), column * pitch, row * pitch, side, side);
       }
       paintTicks(pen, begin, end, across, pitch);
-      return { canvas: band, isWhole, isStale: false };
+      return band;
     };
 
     /** Where pages begin: a line before the cell. Left out where there would be one before nearly every cell. */
@@ -207,10 +209,11 @@
       soon();
     };
 
-    const choose = (span) => {
+    /** Outlines a span and tells what is known of it, aloud where it was chosen with a key. */
+    const choose = (span, isSpoken = false) => {
       if (span?.start === chosen?.start && span?.stop === chosen?.stop) return;
       chosen = span;
-      od.tellToken(span);
+      od.tellToken(span, isSpoken);
       soon();
     };
 
@@ -234,7 +237,7 @@
     }, { passive: false });
 
     const fingers = new Map();
-    let dragged = 0, pinched = 0;
+    let dragged = 0, pinched = 0, clicked = 0;
     const distance = () => {
       const [a, b] = [...fingers.values()];
       return Math.hypot(a.x - b.x, a.y - b.y);
@@ -274,12 +277,17 @@
       const cell = cellAt(event.offsetX, event.offsetY);
       if (cell < 0) return;
       choose(spanOf(cell));
-      od.showSpan(chosen.start, chosen.stop);
+      const { start, stop } = chosen;
+      clearTimeout(clicked);
+      clicked = setTimeout(() => od.showSpan(start, stop), DOUBLE_MS); // the text may scroll the map away
     };
     canvas.addEventListener("pointerup", lift);
     canvas.addEventListener("pointercancel", lift);
     canvas.addEventListener("pointerleave", () => { if (!fingers.size && document.activeElement !== canvas) choose(null); });
-    canvas.addEventListener("dblclick", (event) => zoomBy(1, event.offsetX, event.offsetY));
+    canvas.addEventListener("dblclick", (event) => {
+      clearTimeout(clicked);
+      zoomBy(1, event.offsetX, event.offsetY);
+    });
 
     canvas.addEventListener("keydown", (event) => {
       if (!isReady() || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -290,7 +298,7 @@
       if (jump !== undefined) {
         const from = cell < 0 ? Math.floor(scroll / zoom().pitch) * across - (jump > 0 ? 1 : 0) : cell;
         const to = Math.min(Math.max(from + jump, 0), numCells() - 1);
-        choose(spanOf(to));
+        choose(spanOf(to), true);
         reveal(chosen.start);
       } else if (event.key === "+" || event.key === "=") zoomBy(1);
       else if (event.key === "-") zoomBy(-1);
@@ -317,7 +325,7 @@
     };
     const zoomTopOf = (wanted) => ladder[Math.min(Math.max(wanted, 0), ladder.length - 1)].pitch / 2;
 
-    new ResizeObserver(() => { if (Math.floor(canvas.clientWidth) !== width) layOut(false); }).observe(canvas);
+    new ResizeObserver(() => { if (Math.floor(canvas.clientWidth) !== width) layOut(false); else soon(); }).observe(canvas);
     od.onTheme(forget);
     od.cellLegend(find(".od-key"));
     od.mapControls(element);

@@ -5,6 +5,7 @@
   const od = window.ondevice;
   const TILE = 8192; // cells of one request: 16 kB
   const KEPT_TILES = 48, PAUSE_MS = 110; // between two requests for the same tile: below ten a second
+  const RETRY_MS = 1000, LONGEST_MS = 30_000; // a request that failed is made again, later each time
 
   // The numbers of ondevice/ui/token_map.py.
   od.STATE = { UNREAD: 0, SKIPPED: 1, EVICTED: 2, PRUNED: 3, IN_HOST: 4, KEPT: 5, NOVEL: 6, RECENT: 7, SINK: 8 };
@@ -50,16 +51,18 @@
   /** The newest bytes that are here of a tile of cells of `size` tokens, or null; asks for newer ones if there are. */
   tokens.tile = (size, index) => {
     const key = `${size}:${index}`, stamp = tokens.stamp();
-    const tile = tiles.get(key) ?? { bytes: null, stamp: "", isAsked: false, asked: -PAUSE_MS };
+    const tile = tiles.get(key) ?? { bytes: null, stamp: "", isAsked: false, asked: -PAUSE_MS, failures: 0 };
     tiles.delete(key);
     tiles.set(key, tile); // the last used come last
     if (tiles.size > KEPT_TILES) tiles.delete(tiles.keys().next().value);
     if (tile.stamp !== stamp && !tile.isAsked) {
       tile.isAsked = true;
-      setTimeout(() => load(tile, size, index), Math.max(tile.asked + PAUSE_MS - performance.now(), 0));
+      const pause = tile.failures ? retryAfter(tile.failures) : PAUSE_MS;
+      setTimeout(() => load(tile, size, index), Math.max(tile.asked + pause - performance.now(), 0));
     }
     return tile.bytes;
   };
+  const retryAfter = (failures) => Math.min(RETRY_MS * 2 ** (failures - 1), LONGEST_MS);
 
   /** Whether the bytes that are here of a tile are the newest. */
   tokens.isCurrent = (size, index) => tiles.get(`${size}:${index}`)?.stamp === tokens.stamp();
@@ -74,16 +77,21 @@
       tile.stamp = stamp;
     }
     tile.isAsked = false;
-    if (response) tell("tile");
+    tile.failures = response ? 0 : tile.failures + 1;
+    if (start < total) tell("tile"); // whoever still needs a tile that failed asks for it again
   };
 
-  const loadPages = async () => {
+  const loadPages = async (failures = 0) => {
     const { document, num_pages } = tokens.summary;
     const numbers = new Uint32Array(num_pages), starts = new Uint32Array(num_pages);
     for (let first = 0; first < num_pages;) {
       const response = await tokens.ask("pages", { first });
       const pairs = new Uint32Array(response ? await response.arrayBuffer() : 0);
-      if (!pairs.length || tokens.summary?.document !== document) return; // closed meanwhile
+      if (tokens.summary?.document !== document) return; // closed meanwhile
+      if (!pairs.length) {
+        const again = () => { if (tokens.summary?.document === document && !tokens.pages) loadPages(failures + 1); };
+        return setTimeout(again, retryAfter(failures + 1));
+      }
       for (let i = 0; i < pairs.length / 2; i++) [numbers[first + i], starts[first + i]] = [pairs[2 * i], pairs[2 * i + 1]];
       first += pairs.length / 2;
     }

@@ -87,8 +87,7 @@ window.ondevice = (() => {
     return context.createPattern(tile, "repeat");
   };
 
-  const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const number = (value) => value.toLocaleString("en-US");
 
-  return { colour, follow, canvasOf, onTheme, textElement, saveFile, hatch, bytesOf, number };
+  return { colour, follow, canvasOf, onTheme, textElement, saveFile, hatch, number };
 })();

@@ -40,7 +40,7 @@ def test_two_ways_side_by_side(desk: Desk) -> None:
     assert f"Read {len(TEXT):,} of {len(TEXT):,} tokens" in pot["ledger"]
     assert "skipped" in cut["ledger"]
     assert (cut["done"], cut["total"]) == (len(TEXT), len(TEXT)), "what is skipped counts as done"
-    names = [name for name, _, _ in pot["facts"]]
+    names = [name for name, _ in pot["facts"]]
     assert names[:4] == ["Time to read", "Reading speed", "First word after", "Answering speed"]
     assert names[4:] == ["Memory of the pot", "Blocks of the pot read"]
     record = json.loads(shown["export"]["json"])
@@ -59,9 +59,9 @@ def test_every_way_of_reading_works(desk: Desk) -> None:
     by_key = {column["key"]: column for column in shown["columns"]}
     assert "not reliable" in by_key["full"]["warning"], "the tiny model has a window of 512"
     assert not by_key["infinipot"]["warning"]
-    [blocks] = [text for name, text, _ in by_key["infinipot"]["facts"] if name.startswith("Blocks")]
+    [blocks] = [text for name, text in by_key["infinipot"]["facts"] if name.startswith("Blocks")]
     assert blocks == "100 %"
-    with_small, without = (dict(fact[:2] for fact in by_key[key]["facts"]) for key in ("spec", "infinipot"))
+    with_small, without = (dict(by_key[key]["facts"]) for key in ("spec", "infinipot"))
     assert "Of that the small model's" in with_small
     assert "Of that the small model's" not in without
     assert "the small model's pot" in by_key["spec"]["ledger"]

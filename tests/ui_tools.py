@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -93,6 +94,25 @@ def slow_down(monkeypatch: pytest.MonkeyPatch, engine: Engine, seconds: float) -
         return forward(*args, **options)
 
     monkeypatch.setattr(engine.decoder, "forward", slower)
+
+
+class Gate:
+    """Lets so many forward passes of an engine through and holds the next until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, engine: Engine, num_passes: int) -> None:
+        self._left, self._open = num_passes, threading.Event()
+        forward = engine.decoder.forward
+
+        def gated(*args: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                self._open.wait(60)
+            return forward(*args, **options)
+
+        monkeypatch.setattr(engine.decoder, "forward", gated)
+
+    def open(self) -> None:
+        self._open.set()
 
 
 @contextmanager

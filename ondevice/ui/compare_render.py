@@ -90,23 +90,23 @@ def _skipped(column: Column) -> int:
     return ledger.tokens_skipped if ledger is not None else 0
 
 
-def _facts(column: Column) -> list[list[Any]]:
+def _facts(column: Column) -> list[list[str]]:
     """Name, text, and whether it differs from run to run."""
     telemetry, finished = column.telemetry, column.finished
-    facts: list[list[Any]] = []
+    facts: list[list[str]] = []
     if telemetry.num_read:
-        facts.append(["Time to read", words.duration(telemetry.ingest_seconds), True])
-        facts.append(["Reading speed", words.rate(telemetry.num_read / max(telemetry.ingest_seconds, 1e-9)), True])
+        facts.append(["Time to read", words.duration(telemetry.ingest_seconds)])
+        facts.append(["Reading speed", words.rate(telemetry.num_read / max(telemetry.ingest_seconds, 1e-9))])
     if finished is not None:
-        facts.append(["First word after", words.duration(finished.ttft_seconds), True])
+        facts.append(["First word after", words.duration(finished.ttft_seconds)])
         speed = telemetry.decode_tokens_per_second
-        facts.append(["Answering speed", words.rate(speed) if speed else "one token", True])
+        facts.append(["Answering speed", words.rate(speed) if speed else "one token"])
     if column.pot_bytes:
-        facts.append(["Memory of the pot", words.size(column.pot_bytes), False])
+        facts.append(["Memory of the pot", words.size(column.pot_bytes)])
     if column.speculator_bytes:
-        facts.append(["Of that the small model's", words.size(column.speculator_bytes), False])
+        facts.append(["Of that the small model's", words.size(column.speculator_bytes)])
     if finished is not None:
-        facts.append(["Blocks of the pot read", words.share(finished.share_read, 1.0), False])
+        facts.append(["Blocks of the pot read", words.share(finished.share_read, 1.0)])
     return facts
 
 
@@ -157,10 +157,10 @@ def _record(column: Column) -> dict[str, Any]:
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison as a text to keep or to send."""
     lines = [f"# {_line(comparison.document)}", "", f"Question: {_line(comparison.question)}", "", _SAME, ""]
-    names = list(dict.fromkeys(fact[0] for column in comparison.columns for fact in _facts(column)))
+    names = list(dict.fromkeys(name for column in comparison.columns for name, _ in _facts(column)))
     rows = [["", *names]]
     for column in comparison.columns:
-        facts = {fact[0]: fact[1] for fact in _facts(column)}
+        facts = dict(_facts(column))
         rows.append([column.contender.label, *(facts.get(name, "") for name in names)])
     rule = ["---"] * len(rows[0])
     lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]

@@ -123,20 +123,20 @@ class LibraryActions:
 
     def _shown(self, entry: Entry) -> dict[str, Any]:
         reason = entry.misfit(self._engine.loaded)
-        facts: list[list[Any]] = []  # name, text, whether it differs from run to run
+        facts: list[list[str]] = []
         if entry.document:
             facts = [
-                ["File", entry.document, False],
-                ["Text", f"{words.plural(entry.num_pages, entry.unit)}, {words.count(entry.num_tokens)} tokens", False],
-                ["Model", entry.model, False],
-                ["Settings", settings.in_words(entry.config) if entry.config is not None else "not known", False],
-                ["Memory when open", words.size(entry.pot_bytes), False],
-                ["Saved", _date(entry.saved), True],
+                ["File", entry.document],
+                ["Text", f"{words.plural(entry.num_pages, entry.unit)}, {words.count(entry.num_tokens)} tokens"],
+                ["Model", entry.model],
+                ["Settings", settings.in_words(entry.config) if entry.config is not None else "not known"],
+                ["Memory when open", words.size(entry.pot_bytes)],
+                ["Saved", _date(entry.saved)],
             ]
         return {
             "id": entry.id,
             "title": entry.title,
-            "facts": [*facts, ["Size on disk", words.size(entry.size_bytes), True]],
+            "facts": [*facts, ["Size on disk", words.size(entry.size_bytes)]],
             "reason": f"{reason}. It can be deleted." if reason else "",
             "can_rename": not entry.problem,
         }

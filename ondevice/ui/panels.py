@@ -49,7 +49,7 @@ TEMPLATES = {
         '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length.</p>'
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
-    "memory": '<p class="od-memory" data-varies hidden></p>',
+    "memory": '<p class="od-memory" hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',
@@ -59,8 +59,8 @@ TEMPLATES = {
         '<section class="od-panel"><h2>The pot: fixed memory</h2>'
         '<p class="od-explain">A fixed number of places for tokens, called slots, in every layer of the model. '
         "When they are full, the least useful tokens are evicted.</p>"
-        '<canvas class="od-fill" tabindex="0" role="img" aria-label="The pot is empty"></canvas>'
-        f'<output class="od-readout"></output>{_FILL_KEY}<p class="od-facts"></p></section>'
+        '<canvas class="od-fill" tabindex="0" role="application" aria-label="The pot is empty"></canvas>'
+        f'<output class="od-readout" aria-live="off"></output>{_FILL_KEY}<p class="od-facts"></p></section>'
     ),
     "latency": (
         '<section class="od-panel"><h2>Where the time goes</h2>'
@@ -70,14 +70,14 @@ TEMPLATES = {
         '<section class="od-panel" hidden><h2>Time chunk by chunk</h2>'
         '<p class="od-explain">A chunk is what is read until the pot is full. Each bar is one chunk, or several of a '
         "long document.</p>"
-        '<canvas tabindex="0" role="img" aria-label="Nothing read"></canvas>'
-        f'<output class="od-readout"></output>{_TIME_KEY}<p class="od-facts"></p></section>'
+        '<canvas tabindex="0" role="application" aria-label="Nothing read"></canvas>'
+        f'<output class="od-readout" aria-live="off"></output>{_TIME_KEY}<p class="od-facts"></p></section>'
     ),
     "blocks": (
         '<section class="od-panel" hidden><h2>What the last answer read of the pot</h2>'
         '<p class="od-explain">Reading ends early where more of the pot would not change the next word.</p>'
-        '<canvas tabindex="0" role="img" aria-label=""></canvas>'
-        '<output class="od-readout"></output><p class="od-facts"></p></section>'
+        '<canvas tabindex="0" role="application" aria-label=""></canvas>'
+        '<output class="od-readout" aria-live="off"></output><p class="od-facts"></p></section>'
     ),
     "sources": (
         '<section class="od-panel od-sources" hidden aria-label="Where the answers looked">'
@@ -106,7 +106,7 @@ TEMPLATES = {
         '<p class="od-explain">Documents that you have saved with their pot: opened again, nothing is read twice. '
         "Nothing is saved unless you press “Save to library”.</p>"
         '<p class="od-problem" role="alert" hidden></p>'
-        '<p class="od-total" role="status" data-varies></p><div class="od-entries"></div>'
+        '<p class="od-total" role="status"></p><div class="od-entries"></div>'
         '<p class="od-nothing">Nothing is saved yet. Read a document, then press “Save to library” under its card.</p>'
         "</section>"
     ),

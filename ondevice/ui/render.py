@@ -140,12 +140,12 @@ def progress(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def _pages_bar(workspace: Workspace) -> dict[str, Any]:
-    bar = {"label": "Text extracted", "done": 0, "total": 1, "text": "", "is_active": False}
+    bar = {"label": "Text extracted", "done": 0, "total": 1, "text": ""}
     document, pages = workspace.document, workspace.pages
     if workspace.activity is Phase.OPENING and pages is not None:
         of = f" of {words.count(pages.total)}" if pages.total is not None else ""
         text = f"{words.count(pages.done)}{of} pages" if pages.done or of else "looking into the file"
-        return bar | {"done": pages.done, "total": pages.total, "text": text, "is_active": True}
+        return bar | {"done": pages.done, "total": pages.total, "text": text}
     if document is None:
         return bar
     total = document.num_pages or 0
@@ -171,7 +171,6 @@ def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
         "total": max(total, 1),
         "text": text,
         "detail": detail,
-        "is_active": is_active,
     }
 
 

@@ -17,6 +17,7 @@ ARGUMENTS = [
     "--disable-gpu", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-lcd-text",
 ]  # fmt: skip
 LIMIT_MS = 30_000
+_IS_LOADED = "body[data-state]:not([data-state=loading])"
 
 
 @dataclass
@@ -57,6 +58,14 @@ class Visit:
         self.page.click("#od-sample")
         self.state("ready")
 
+    def reload(self) -> None:
+        """Load the page again; where a stream is open, the old page reports its end as an error of its own."""
+        assert self.errors == []
+        self.page.reload()
+        self.page.wait_for_selector(_IS_LOADED)
+        assert all("abort" in error.lower() or "errored out" in error for error in self.errors), self.errors
+        self.errors.clear()
+
     def upload(self, path: str) -> None:
         self.page.set_input_files("#od-file input[type=file]", path)
 
@@ -93,7 +102,7 @@ def visiting(context: BrowserContext, url: str) -> Iterator[Visit]:
     page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.add_init_script("if (!sessionStorage.visited) { localStorage.clear(); sessionStorage.visited = 1; }")
     page.goto(url)
-    page.wait_for_selector("body[data-state]:not([data-state=loading])", timeout=LIMIT_MS)
+    page.wait_for_selector(_IS_LOADED, timeout=LIMIT_MS)
     try:
         yield visit
     finally:

@@ -121,7 +121,7 @@ def _at_rest(event: Event, words: Iterator[str]) -> Event:
             return replace(event, text=next(words), seconds=_TTFT_SECONDS + _SECONDS_PER_ANSWER_TOKEN * event.index)
         case AnswerFinished():
             seconds = _SECONDS_PER_ANSWER_TOKEN * event.num_tokens
-            return replace(event, text=ANSWER, ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds)
+            return replace(event, text=ANSWER, ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds, sources_seconds=0.04)
     return event
 
 

@@ -14,11 +14,12 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.engine import Session
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
+from ondevice.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import slow_down, tiny_engine
+from tests.ui_tools import Gate, slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -30,8 +31,8 @@ ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_t
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(ENGINE, port=0) as address:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 
 
@@ -108,7 +109,7 @@ def test_a_reload_loses_nothing(visit: Visit) -> None:
     visit.state("read")
     visit.ask("When?")
     visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "answered")
-    visit.page.reload()
+    visit.reload()
     visit.state("read")
     assert "lighthouse.md" in visit.text("#od-card")
     visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == 1, "the conversation is back")
@@ -177,18 +178,23 @@ def test_hostile_text_is_only_text(visit: Visit, tmp_path: Path, monkeypatch: py
     )
 
 
-def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(visit: Visit) -> None:
+def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = visit.page
     visit.open_sample()
+    gate = Gate(monkeypatch, ENGINE, 0)
     page.click("#od-read")
     page.get_by_role("tab", name="Library").click()
-    visit.state("read")
     canvas = page.locator(".od-map")
-    assert not canvas.is_visible()
+    canvas.wait_for(state="hidden")
+    gate.open()
+    visit.state("read")
+    painted = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.join()"
+    unread = canvas.evaluate(painted)
     page.get_by_role("tab", name="Read & ask").click()
     canvas.wait_for()
-    painted = "c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"
-    visit.until(lambda: canvas.evaluate(painted) > 20, "the canvas is drawn")
+    visit.until(lambda: canvas.evaluate(painted) != unread, "the canvas is drawn anew")
 
 
 def test_progress_comes_at_most_ten_times_a_second(visit: Visit) -> None:

@@ -14,7 +14,7 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit
-from tests.ui_tools import slow_down, tiny_engine
+from tests.ui_tools import Gate, slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -49,15 +49,6 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     slow_down(monkeypatch, ENGINE, 0.03)
 
 
-def reload(visit: Visit) -> None:
-    """Reload in the middle of a stream, whose end the old page reports as an error of its own."""
-    assert visit.errors == []
-    visit.page.reload()
-    visit.page.wait_for_selector("body[data-state]:not([data-state=loading])")
-    assert all("abort" in error.lower() or "errored out" in error for error in visit.errors), visit.errors
-    visit.errors.clear()
-
-
 def files(folder: Path, **contents: bytes) -> list[str]:
     paths = []
     for name, content in contents.items():
@@ -88,28 +79,32 @@ def test_several_files_at_once(visit: Visit, tmp_path: Path) -> None:
     assert not page.is_visible("#od-documents")
 
 
-def test_a_reload_in_the_middle_of_reading_loses_nothing(visit: Visit, slow: None) -> None:
+def test_a_reload_in_the_middle_of_reading_loses_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
+    gate = Gate(monkeypatch, ENGINE, 12)
     page.click("#od-read")
     bar = page.get_by_role("progressbar", name="Tokens read")
     visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "reading has begun")
-    reload(visit)
+    visit.reload()
     visit.state("reading")
+    gate.open()
     visit.state("read")
     assert bar.get_attribute("aria-valuenow") == bar.get_attribute("aria-valuemax")
 
 
-def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, slow: None) -> None:
+def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
     page.click("#od-read")
     visit.state("read")
+    gate = Gate(monkeypatch, ENGINE, 5)
     visit.ask("How many steps?")
     visit.state("answering")
-    reload(visit)
+    visit.reload()
     visit.state("answering")
     assert page.is_visible("#od-stop")
+    gate.open()
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the answer ends with its account")
     assert "was stopped" not in visit.text("#od-chat .thought-group")
 
@@ -174,7 +169,7 @@ def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
     visit.until(lambda: columns.count() == 2, "there is a column for each")
     bar = columns.first.get_by_role("progressbar")
     visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "its progress is shown")
-    reload(visit)
+    visit.reload()
     page.get_by_role("tab", name="Compare").click()
     visit.until(lambda: page.locator(".od-column[data-stage=done]").count() == 2, "it goes on after a reload")
     assert "11,178 of 11,178 tokens" in columns.first.inner_text()

@@ -14,9 +14,10 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
-from tests.ui_tools import slow_down, tiny_engine
+from tests.ui_tools import Gate, slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -27,12 +28,12 @@ POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
 FINGERPRINT = "c => { let sum = 0; for (const v of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) " \
     "sum = (sum * 31 + v) | 0; return sum; }"  # fmt: skip
-SLOWEST_FRAME_MS = 1000 / 30
+SLOWEST_FRAME_MS = 34  # 30 frames a second, and what times of frames are rounded by
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(ENGINE, port=0) as address:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 
 
@@ -98,6 +99,10 @@ def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
     assert data(visit, "first") == first, "another tab changes nothing"
     page.click("[data-zoom=whole]")
     visit.until(lambda: data(visit, "level") == "0", "and back")
+    page.dblclick(".od-map", position={"x": 300, "y": 100})
+    visit.until(lambda: data(visit, "level") == "1", "a double click zooms")
+    page.click("[data-zoom=whole]")
+    visit.until(lambda: data(visit, "level") == "0", "and back")
     page.hover(".od-map", position={"x": 300, "y": 100})
     page.keyboard.down("Control")
     page.mouse.wheel(0, -60)
@@ -116,6 +121,9 @@ def test_the_map_by_keyboard_alone(visit: Visit) -> None:
     first = readout(visit, "Tokens 1")
     page.keyboard.press("ArrowRight")
     visit.until(lambda: visit.text(".od-detail .od-readout") != first, "the next cell is told")
+    assert page.get_attribute(".od-detail .od-readout", "aria-live") == "polite"
+    page.hover(".od-map", position={"x": 300, "y": 100})
+    assert page.get_attribute(".od-detail .od-readout", "aria-live") == "off"
     page.keyboard.press("End")
     while data(visit, "size") != "1":
         page.keyboard.press("+")
@@ -132,6 +140,25 @@ def test_the_map_by_keyboard_alone(visit: Visit) -> None:
     page.focus(".od-map")
     page.keyboard.press("0")
     visit.until(lambda: data(visit, "level") == "0", "0 shows the whole document")
+
+
+def test_what_could_not_be_fetched_is_asked_for_again(visit: Visit) -> None:
+    page, failed = visit.page, []
+
+    def fail_once(route: Any) -> None:
+        kind = urlsplit(route.request.url).path
+        if kind in failed:
+            route.continue_()
+        else:
+            failed.append(kind)
+            route.fulfill(status=204)
+
+    page.route("**/ondevice/cells?*", fail_once)
+    page.route("**/ondevice/pages?*", fail_once)
+    visit.open_sample()
+    settle(visit)
+    assert len(failed) == 2
+    page.wait_for_selector(".od-text .od-t")
 
 
 def test_one_head_alone(visit: Visit) -> None:
@@ -153,9 +180,10 @@ def test_one_head_alone(visit: Visit) -> None:
     visit.until(lambda: page.locator(".od-map").evaluate(FINGERPRINT) == everything, "as it was")
 
 
-def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, slow: None) -> None:
+def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
+    gate = Gate(monkeypatch, ENGINE, 24)
     assert page.is_disabled("[data-replay=play]")
     assert "has not been full" in visit.text(".od-replay-note")
     page.click("#od-read")
@@ -166,6 +194,7 @@ def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, slow: None)
     cycle, picture = data(visit, "cycle"), page.locator(".od-map").evaluate(FINGERPRINT)
     said = visit.text(".od-replay output")
     most = int(slider.get_attribute("max") or 0)
+    gate.open()
     visit.until(lambda: int(slider.get_attribute("max") or 0) > most + 3, "reading goes on")
     page.wait_for_timeout(300)
     assert data(visit, "cycle") == cycle
