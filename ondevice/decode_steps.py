@@ -64,14 +64,14 @@ def read_and_record(session: Session, document: Document, num_steps: int, report
     """
     for _ in session.open(document):
         pass
-    total = session.opened_tokens().num_total
-    if total is None or total <= num_steps:
+    total, (start, stop) = session.opened_tokens().num_total, session.spans[-1]
+    if total is None or stop - start <= num_steps:
         raise ConfigError(
-            f"The text has {total or 0:,} tokens, and the last {num_steps} are kept for later",
+            f"The text has {max(stop - start, 0):,} tokens to read, and the last {num_steps} are kept for later",
             where=document.name,
-            fix="Name a longer file.",
+            fix="Name a longer file, or raise --capacity.",
         )
-    session.spans = [(0, total - num_steps)]
+    session.spans[-1] = (start, stop - num_steps)
     for _ in session.resume():
         report("Reading", session.num_read / total)
     return record(session, session.opened_tokens().ids(total - num_steps, total).tolist())

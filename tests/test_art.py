@@ -10,7 +10,7 @@ from ondevice.kernels.decode_attention import Termination
 
 from ondevice.bench.art import ALL, ART, QUICK, Cache, run_art, summary_of
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
-from ondevice.decode_steps import keys_values, read_again, record
+from ondevice.decode_steps import keys_values, read_again, read_and_record, record
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
@@ -238,3 +238,19 @@ def test_steps_are_recorded_where_all_layers_can_end_early_only(key_rotation):
         record(session, [1, 2])
     with pytest.raises(ConfigError, match="free slots"):
         record(_read(ArtConfig()), [1] * 500)
+
+
+@pytest.mark.parametrize("policy", ["truncate", "full", "infinipot"])
+def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
+    session = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
+    steps = read_and_record(session, _document(), 5, lambda *told: None)
+    assert steps[-1].num_slots == session.pot.num_cached[0]
+    origin = session.pot.origin[0].unique()
+    assert int(origin[-1]) == len(TEXT) - 6
+    if policy == "truncate":
+        start, stop = session.left_out
+        assert not bool(((origin >= start) & (origin < stop)).any())
+        assert session.num_read == len(TEXT) - (stop - start) - 5
+    too_long = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
+    with pytest.raises(ConfigError, match="kept for later"):
+        read_and_record(too_long, _document(TEXT[:300]), 300, lambda *told: None)
