@@ -86,7 +86,7 @@ class Reader:
         skimmer, config = session.skimmer, session.config.pot
         assert skimmer is not None
         if skimmer.is_done(session.spans[0][0]):  # reading was stopped just there
-            session.spans.pop(0)
+            self._end_span(session)
             return
         if not skimmer.chosen.numel():
             yield skimmer.look_ahead(session, tokens)
@@ -99,13 +99,19 @@ class Reader:
         step_size = num_tokens if session.reads_whole_prompt else config.step_size
         num_passes = -(-num_tokens // step_size)
         for i, part in enumerate(skimmer.parts(num_tokens, num_passes, session.spans[0][0])):
-            keep_positions_low(session, part.stop - part.start)
+            keep_positions_low(session, part.stop - part.start + config.reserve)
             is_last = i == num_passes - 1
             yield from self._read_pass(session, tokens, part.start, part.stop, overflows and is_last, prunes, part)
             if session.is_stopping():
                 return
         if skimmer.is_done(session.spans[0][0]):
-            session.spans.pop(0)
+            self._end_span(session)
+
+    @staticmethod
+    def _end_span(session: Session) -> None:
+        """All that was chosen of a span is read: question and answer may take every slot that is free."""
+        session.spans.pop(0)
+        keep_positions_low(session, session.used_pot().num_free)
 
     def _read_pass(
         self,
@@ -171,6 +177,7 @@ class Reader:
         if session.skimmer is not None and part is not None:
             session.skimmer.done(part)
         session.spans[0] = (stop, session.spans[0][1])
+        left_out = session.left_out  # counted as skipped from the beginning on, and by nobody's choice
         read = TokensRead(
             num_read=session.num_read,
             num_total=tokens.num_total,
@@ -179,7 +186,7 @@ class Reader:
             seconds=time.perf_counter() - began,
             num_cached=tuple(pot.num_cached),
             capacity=pot.shape.capacity,
-            num_skipped=session.num_skipped if part is not None else 0,
+            num_skipped=session.num_skipped - (left_out[1] - left_out[0]),
         )
         # Both are done before either is told: whoever stops here leaves a pot with room for the next chunk.
         events = [read, *self._distill(session, out.mass)] if distill_after else [read]

@@ -40,9 +40,12 @@ def restore(
         return None
     began, pot = time.perf_counter(), session.used_pot()
     num_free = max(session.config.pot.reserve, ids.shape[1] + 1)
-    room = pot.shape.capacity - num_free - 2 * session.num_protected
-    wanted = skimmer.speculator.looks_for(ids, min(spec.num_restored, room), is_stopped)
-    wanted = wanted[np.isin(wanted, session.depths.skipped)][: max(min(spec.num_restored, room), 0)]
+    smallest = min(keys.shape[2] for keys in pot.keys)  # layers may differ
+    most = min(spec.num_restored, smallest - num_free - 2 * session.num_protected)
+    if most < 1:
+        return None
+    wanted = skimmer.speculator.looks_for(ids, most, is_stopped)
+    wanted = wanted[np.isin(wanted, session.depths.skipped)][:most]
     if not wanted.size:
         return None
     undo.save(None)

@@ -29,6 +29,7 @@ from ondevice.model.termination import RunTimeTermination, rules_of, warm_up
 from ondevice.pot.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.retention import count_heads, tokens_per_layer
+from ondevice.prefill.choose import most_chosen
 from ondevice.prefill.depths import Depths
 from ondevice.prefill.slim import slim_steps, stored_tokens
 from ondevice.reading import Reader
@@ -50,12 +51,19 @@ class Session:
         slim_steps: where hidden states are pruned; none: nowhere.
         depths: how far each document token got.
         skimmer: the speculator and what it has chosen; None where there is none.
+        speculator_fingerprint: of a speculator with weights of its own; "" where it is the model's first layers.
     """
 
     def __init__(
-        self, loaded: LoadedModel, decoder: Decoder, config: EngineConfig, speculator: Decoder | None = None
+        self,
+        loaded: LoadedModel,
+        decoder: Decoder,
+        config: EngineConfig,
+        speculator: Decoder | None = None,
+        speculator_fingerprint: str = "",
     ) -> None:
         self.loaded, self.decoder, self.config = loaded, decoder, config
+        self.speculator_fingerprint = speculator_fingerprint
         self.tokens: DocumentTokens | None = None
         self.num_read = self.num_skipped = self.num_cycles = 0
         self.spans: list[tuple[int, int]] = []
@@ -168,10 +176,12 @@ class Session:
         else:
             self.spans = [(0, total)]
             if pot_config.policy == "full":
-                beside, layers = num_prefix + pot_config.reserve, len(self.decoder.parts.layers)
-                stored = stored_tokens(self.slim_steps, self.config.slim, total, layers)
+                spec, layers = self.config.spec, len(self.decoder.parts.layers)
+                most = most_chosen(total, spec)  # the speculator sees all of it in one stretch
+                beside = num_prefix + pot_config.reserve + min(spec.num_restored, total - most)
+                stored = stored_tokens(self.slim_steps, self.config.slim, most, layers)
                 self.pot = self.decoder.new_pot(
-                    beside + total,
+                    beside + most,
                     key_rotation=pot_config.key_rotation,
                     capacities=tuple(beside + tokens for tokens in stored) if self.reads_whole_prompt else None,
                 )
@@ -238,9 +248,11 @@ class Session:
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
-        half the reserve if that is more. Where tokens come back from the host tier, the free slots are theirs.
+        half the reserve if that is more. Where tokens come back from the host tier, or skipped ones are read, the free
+        slots are theirs.
         """
-        free = 0 if self.has_more_outside else self.used_pot().num_free - generation.max_new_tokens
+        restores = self.skimmer is not None and self.config.spec.num_restored > 0
+        free = 0 if self.has_more_outside or restores else self.used_pot().num_free - generation.max_new_tokens
         return max(free, self.config.pot.reserve // 2)
 
     def complete(self, text: str, generation: GenerationConfig | None = None) -> Iterator[Event]:

@@ -117,13 +117,13 @@ class Skimmer:
 
 
 def keep_positions_low(session: Session, span: int) -> None:
-    """Number the pot's positions anew where a pass of `span` places would lead out of the trained window.
+    """Number the pot's positions anew where `span` more of them would lead out of the trained window.
 
     Skipped tokens take positions and no slots, so that they may run out before the slots do.
     """
     pot, config = session.used_pot(), session.config.pot
     is_distilled = config.context_reset and config.policy not in ("full", "truncate")
-    if is_distilled and max(pot.next_position) + span + config.reserve > session.loaded.max_positions:
+    if is_distilled and max(pot.next_position) + span > session.loaded.max_positions:
         for layers, _ in pot.layers_by_length():
             reset_positions(pot, layers, session.decoder.rotate_keys)
 

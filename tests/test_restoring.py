@@ -11,6 +11,7 @@ from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import PotMismatch
 from ondevice.events import AnswerFinished, TokensRestored
+from ondevice.history import Turn
 from ondevice.model.decoder import Decoder
 from ondevice.model.read_on import read_late
 from ondevice.prefill.memory_of_keys import MemoryOfKeys
@@ -162,3 +163,29 @@ def test_a_saved_session_without_mean_keys_cannot_restore_and_says_so(loaded, tm
         load_session(Engine(loaded, config), tmp_path / "a.pot")
     save_session(session_of(loaded), tmp_path / "b.pot")
     assert ask(load_session(Engine(loaded, without.config), tmp_path / "b.pot"))[0] is None
+
+
+def test_layers_that_hold_fewer_tokens_limit_what_is_read_again(loaded, tmp_path):
+    """Pruning leaves deeper layers fewer slots; a reopened pot is not as large as the settings of now would make it."""
+    fields = {
+        "pot": replace(POT, policy="full"),
+        "slim": SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2),
+    }
+    save_session(session_of(loaded, replace(SPEC, num_restored=8), **fields), tmp_path / "a.pot")
+    config = session_of(loaded, replace(SPEC, num_restored=700), **fields).config
+    session = load_session(Engine(loaded, config), tmp_path / "a.pot")
+    before = session.used_pot().state()
+    restored, _ = ask(session)
+    assert 0 < restored.num_tokens < 700
+    after = session.used_pot().state()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_earlier_turns_leave_room_for_what_is_read_again(loaded):
+    """The pot here has many free slots: without earlier turns giving way they would be taken by those."""
+    session = session_of(loaded, pot=replace(POT, capacity=1000))
+    turns = [Turn("kk wu?", "x" * 100)] * 30
+    finished = list(session.ask("kk wu", history=turns))[-1]
+    alone = list(session.ask("kk wu"))[-1]
+    assert finished.num_forgotten > finished.num_remembered
+    assert finished.num_restored == alone.num_restored > 0

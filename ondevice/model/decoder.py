@@ -141,7 +141,8 @@ class Decoder:
         if needed > free:
             raise PotError(
                 f"A pot of {capacity:,} slots takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
-                fix=f"Lower --capacity; {int(capacity * 0.8 * free / needed):,} slots would fit.",
+                fix=f"{int(capacity * 0.8 * free / needed):,} slots would fit: lower --capacity, or choose another "
+                "--policy than full, which has a slot for every token that it reads.",
             )
         return MemoryPot(shape, dtype=self.dtype, device=self.device)
 

@@ -60,6 +60,15 @@ def choose(scores: Tensor, config: SpecConfig, *, is_first: bool) -> Tensor:
     return tokens[tokens < num_tokens]
 
 
+def most_chosen(num_tokens: int, config: SpecConfig) -> int:
+    """How many tokens of a stretch `choose` lets through at most."""
+    if not config.skips:
+        return num_tokens
+    share = config.keep if config.adaptive_keep is None else config.adaptive_keep[1]
+    num_chunks = -(-num_tokens // config.chunk_size)
+    return min(max(round(share * num_chunks), 1) * config.chunk_size, num_tokens)
+
+
 def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
     """How many chunks go on: the fixed share, or the fewest that cover the score, between two bounds.
 

@@ -8,6 +8,7 @@ import torch
 from ondevice.config import EngineConfig
 from ondevice.engine import Engine
 from ondevice.errors import PotError
+from ondevice.prefill.choose import most_chosen
 from ondevice.ui import words
 from ondevice.ui.settings import slot_bytes
 
@@ -16,16 +17,21 @@ _SHARE = 0.9  # of the free memory; the rest is for the forward passes
 
 def pot_bytes(engine: Engine, config: EngineConfig, num_tokens: int) -> int:
     """Bytes of the pot for a document of `num_tokens` tokens, and of the small model's where the settings ask for one:
-    that has as many slots, in its own layers. Only policy `full` depends on the document.
+    that has as many slots, in its own layers. Only policy `full` depends on the document; the small model then has a
+    slot for every token, and the pot for every one that is let through.
 
     Raises:
         ConfigError, ModelError: there cannot be such a small model.
     """
-    pot = config.pot
-    slots = num_tokens + pot.reserve if pot.policy == "full" else pot.capacity
-    speculator = engine.speculator(config.spec)
+    pot, spec = config.pot, config.spec
+    slots = small_slots = pot.capacity
+    if pot.policy == "full":
+        most = most_chosen(num_tokens, spec)
+        slots = pot.reserve + most + min(spec.num_restored, num_tokens - most)
+        small_slots = pot.reserve + num_tokens
+    speculator = engine.speculator(spec)
     small = 0 if speculator is None else speculator.new_pot(1).nbytes
-    return slots * (slot_bytes(engine) + small)
+    return slots * slot_bytes(engine) + small_slots * small
 
 
 def free_bytes(device: torch.device) -> int:
