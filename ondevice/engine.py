@@ -30,7 +30,7 @@ class Engine:
         self.config = config
         self.decoder = Decoder(loaded.model)
         self.lane = Lane()
-        self._speculators: dict[str, Decoder] = {}  # loaded ones, by name
+        self._speculators: dict[str, tuple[Decoder, str]] = {}  # loaded ones with their fingerprints, by name
 
     @classmethod
     def load(cls, config: EngineConfig, on_progress: Progress = silent) -> Engine:
@@ -57,25 +57,27 @@ class Engine:
             ModelError: the speculator that it names cannot be loaded, or has another vocabulary.
         """
         config = config or self.config
-        return Session(self.loaded, self.decoder, config, self.speculator(config.spec))
+        speculator = self.speculator(config.spec)
+        _, fingerprint = self._speculators.get(config.spec.model, (None, ""))
+        return Session(self.loaded, self.decoder, config, speculator, fingerprint)
 
     def speculator(self, spec: SpecConfig, on_progress: Progress = silent) -> Decoder | None:
         """The small model that these settings ask for, loaded once; None where they ask for none.
 
         Raises:
-            ConfigError: there are more layers wished for than the model has, or the vocabularies differ.
+            ConfigError: there are more layers wished for than that model has, or the vocabularies differ.
             ModelError: it cannot be loaded.
         """
         if not spec.needs_speculator:
             return None
         if not spec.model:
-            return self._own_layers(spec.layers)
+            return _first_layers(self.decoder, spec.layers or -(-len(self.decoder.parts.layers) // OWN_SHARE))
         if spec.model not in self._speculators:
             config = self.config
             loaded = load_model(spec.model, device=config.device, dtype=config.dtype, on_progress=on_progress)
             self.add_speculator(spec.model, loaded)
-        decoder = self._speculators[spec.model]
-        return decoder.first_layers(spec.layers) if 0 < spec.layers < len(decoder.parts.layers) else decoder
+        decoder, _ = self._speculators[spec.model]
+        return _first_layers(decoder, spec.layers or len(decoder.parts.layers))
 
     def add_speculator(self, name: str, loaded: LoadedModel) -> None:
         """Offer a loaded model as the speculator `name`.
@@ -88,13 +90,13 @@ class Engine:
                 f"The speculator {loaded.name} has another vocabulary than {self.loaded.name}",
                 fix="Name a smaller model of the same family, or leave --speculator out to use the model's own layers.",
             )
-        self._speculators[name] = Decoder(loaded.model)
+        self._speculators[name] = Decoder(loaded.model), loaded.fingerprint
 
-    def _own_layers(self, num_layers: int) -> Decoder:
-        there = len(self.decoder.parts.layers)
-        if num_layers > there:
-            raise ConfigError(
-                f"--speculator-layers is {num_layers}, and the model has {there}",
-                fix=f"Name at most {there}.",
-            )
-        return self.decoder.first_layers(num_layers or -(-there // OWN_SHARE))
+
+def _first_layers(decoder: Decoder, num_layers: int) -> Decoder:
+    there = len(decoder.parts.layers)
+    if num_layers > there:
+        raise ConfigError(
+            f"--speculator-layers is {num_layers}, and the model has {there}", fix=f"Name at most {there}."
+        )
+    return decoder.first_layers(num_layers)

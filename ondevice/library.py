@@ -25,7 +25,7 @@ from ondevice.config import EngineConfig
 from ondevice.engine import Engine, Session
 from ondevice.errors import LibraryError, OndeviceError, PotError, PotMismatch
 from ondevice.model.load import LoadedModel
-from ondevice.session_file import config_of, load_session, save_session, saved_config
+from ondevice.session_file import config_of, load_session, reopened, save_session, saved_config
 
 FORMAT = 1
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
@@ -175,17 +175,10 @@ class Library:
             raise PotMismatch(reason, fix="Start the app with that model, or read the document again.")
         ours = engine.config
         saved = saved_config(path / _POT)
-        config = replace(
-            saved,
-            model=ours.model,
-            device=ours.device,
-            dtype=ours.dtype,
-            quantization=ours.quantization,
-            seed=ours.seed,
-            generation=replace(ours.generation, chat=saved.generation.chat),
-            tier=replace(saved.tier, folder=ours.tier.folder),
-            art=ours.art,
-        )
+        # What was chosen for this document stays: its memory is counted with that.
+        spec = replace(saved.spec, model=saved.spec.model and ours.spec.model)
+        config = reopened(saved, replace(ours, pot=saved.pot, spec=spec))
+        config = replace(config, model=ours.model, dtype=ours.dtype, quantization=ours.quantization)
         return load_session(engine, path / _POT, config), _read_json(path / _RECORD)
 
     def rename(self, entry_id: object, title: str) -> Entry:

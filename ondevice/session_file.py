@@ -24,7 +24,8 @@ _DEPTHS = "depths"
 _TIER = "tier."
 _SPECULATOR = "speculator."
 # Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
-_ANSWER_SETTINGS = ("decode_policy", "key_rotation", "num_draft", "falls_back", "num_restored")
+_POT_ANSWERS = ("decode_policy", "key_rotation")
+_SPEC_ANSWERS = ("num_draft", "falls_back", "num_restored")
 
 
 def save_session(session: Session, path: Path) -> None:
@@ -66,8 +67,14 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
     """
     session = engine.session(config)
     header = read_header(path)
-    check_match(path, header, _fingerprints(session))
     spec = session.config.spec
+    if spec.num_draft and not spec.skips and "spec" not in header.get("method", {}):
+        raise PotMismatch(
+            "The pot was saved without --draft, and no speculator has read the document",
+            where=str(path),
+            fix="Leave --draft out, or read the document again with it.",
+        )
+    check_match(path, header, _fingerprints(session))
     if spec.skips and spec.num_restored and not header["config"]["spec"]["num_restored"]:
         raise PotMismatch(
             "The pot was saved without --spec-restore, and what a question needs for it was not kept",
@@ -111,6 +118,29 @@ def saved_config(path: Path) -> EngineConfig:
     return config_of(read_header(path)["config"])
 
 
+def reopened(saved: EngineConfig, wished: EngineConfig) -> EngineConfig:
+    """The settings in which a session that was made with `saved` is opened and asked: those of `wished` wherever they
+    do not touch what was read.
+
+    Where files go, and where the speculator's weights lie if they moved, is for `wished` to say, too. What the saved
+    pot cannot do is refused by `load_session`.
+    """
+    return replace(
+        saved,
+        device=wished.device,
+        seed=wished.seed,
+        generation=replace(wished.generation, chat=saved.generation.chat),
+        tier=replace(saved.tier, folder=wished.tier.folder),
+        art=wished.art,
+        pot=replace(saved.pot, **{name: getattr(wished.pot, name) for name in _POT_ANSWERS}),
+        spec=replace(
+            saved.spec,
+            model=wished.spec.model or saved.spec.model,
+            **{name: getattr(wished.spec, name) for name in _SPEC_ANSWERS},
+        ),
+    )
+
+
 def config_of(saved: dict[str, Any]) -> EngineConfig:
     """The settings that `EngineConfig.to_dict` gave, after a way through JSON.
 
@@ -147,8 +177,9 @@ def _fingerprints(session: Session) -> dict[str, Any]:
     method["slim"] = asdict(session.config.slim) | {"schedule": steps} if steps else None
     if session.config.spec.needs_speculator:  # what was read also lies in the speculator's own pot
         spec = asdict(session.config.spec)
-        method["spec"] = {name: value for name, value in spec.items() if name not in _ANSWER_SETTINGS}
-    for name in _ANSWER_SETTINGS:
+        method["spec"] = {name: value for name, value in spec.items() if name not in _SPEC_ANSWERS}
+        method["spec"]["model"] = session.speculator_fingerprint  # a name is a place, not what lies there
+    for name in _POT_ANSWERS:
         method.pop(name, None)
     return {
         "model": session.loaded.fingerprint,

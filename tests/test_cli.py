@@ -161,6 +161,17 @@ def test_a_saved_pot_answers_as_the_session_that_saved_it(checkpoint: Path, text
     assert "780 tokens, none read again" in again.stderr
 
 
+def test_a_saved_pot_is_asked_as_the_options_say_now(checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    pot = tmp_path / "lamp.pot"
+    assert ask(checkpoint, text, "--draft", "2", "--speculator-layers", "1", "--save", pot).exit_code == 0
+    drafting, plain = (
+        last_json(run("ask", pot, "When?", "--max-new-tokens", "6", "--draft", number, "--json"))["config"]
+        for number in (3, 0)
+    )
+    assert (drafting["spec"]["num_draft"], plain["spec"]["num_draft"]) == (3, 0)
+    assert drafting["spec"]["layers"] == 1
+
+
 def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: Path) -> None:
     assert ask(checkpoint, text, "--save", tmp_path / "a.pot").exit_code == 0
     assert (tmp_path / "a.pot").is_file()

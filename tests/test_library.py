@@ -17,6 +17,7 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
+from ondevice.config import SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import LibraryError, PotError, PotMismatch
@@ -66,6 +67,15 @@ def test_what_goes_in_comes_out(library: Library, saved: Entry) -> None:
     assert tuple(document.pages) == DOCUMENT.pages, "text and pages are there for the reading view"
     first, second = (list(s.ask("When?"))[-1].text for s in (SESSION, session))  # type: ignore[union-attr]
     assert first == second
+
+
+def test_it_is_asked_as_was_chosen_for_it(library: Library) -> None:
+    """Not as the app's own settings say, which another document may be read with."""
+    spec = SpecConfig(keep=0.5, layers=1, num_draft=2, num_restored=32)
+    entry = library.save(read_session(tiny_engine(replace(CONFIG, spec=spec))), RECORD)
+    session, _ = library.open(ENGINE, entry.id)
+    assert session.config.spec == spec
+    assert session.used_pot().nbytes + session.speculator_bytes == entry.pot_bytes
 
 
 def test_the_list_says_what_it_is(saved: Entry) -> None:

@@ -12,12 +12,12 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfi
 from ondevice.contender import contender_name
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, PotMismatch
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensChosen, TokensRead
 from ondevice.model.decoder import Decoder, PassStopped
-from ondevice.prefill.choose import choose, chunk_scores, importance, num_kept_chunks
+from ondevice.prefill.choose import choose, chunk_scores, importance, most_chosen, num_kept_chunks
 from ondevice.prefill.speculate import Speculator
-from ondevice.session_file import load_session, save_session, saved_config
+from ondevice.session_file import load_session, reopened, save_session, saved_config
 from tests.tiny import FAMILIES, tiny_loaded, tiny_model
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1100))
@@ -241,7 +241,10 @@ def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, pol
     assert 0.4 < ledger.tokens_read / sum(e.stop - e.start for e in chosen) < 0.6
     assert chosen[0].tokens[0, 0] == 0, "the sinks are read"
     reads = [e for e in events if isinstance(e, TokensRead)]
-    assert reads[-1].num_read + reads[-1].num_skipped == len(TEXT)
+    start, stop = session.left_out
+    assert (stop > start) == (policy == "truncate")
+    assert reads[-1].num_read + reads[-1].num_skipped == len(TEXT) - (stop - start)
+    assert reads[0].num_read + reads[0].num_skipped <= chosen[0].stop, "what lies ahead is not passed"
     if policy not in ("truncate", "full"):
         assert len([e for e in events if isinstance(e, PotDistilled)]) == session.num_cycles > 1
     speculator = session.skimmer.speculator
@@ -366,7 +369,9 @@ def test_positions_stay_within_the_trained_window():
     for _ in session.read(document()):
         pot = session.pot
         assert pot is None or max(pot.next_position) <= 420
-    session.used_pot().check_integrity(len(TEXT))
+    pot = session.used_pot()
+    pot.check_integrity(len(TEXT))
+    assert max(pot.next_position) + pot.num_free <= 420, "a question and its answer may take every free slot"
 
 
 @pytest.mark.parametrize("novelty", ["known", "rarity", "speculator"])
@@ -411,7 +416,49 @@ def test_another_model_can_be_the_speculator_if_it_has_the_same_vocabulary(loade
     assert (session.used_pot().novelty >= 0).all()
 
 
+def test_a_saved_session_belongs_to_the_speculators_weights_and_not_to_their_place(loaded, tmp_path):
+    def with_other(name, seed):
+        one = engine(loaded, SpecConfig(keep=0.5, model=name, chunk_size=8))
+        one.add_speculator(name, tiny_loaded("qwen2", seed=seed))
+        return one
+
+    first = with_other("here", 5)
+    session = first.session()
+    read(session)
+    save_session(session, tmp_path / "a.pot")
+    assert tokens_of(load_session(with_other("moved", 5), tmp_path / "a.pot")) == tokens_of(session)
+    with pytest.raises(PotMismatch):
+        load_session(with_other("here", 6), tmp_path / "a.pot")
+
+
+def test_a_saved_session_is_asked_as_is_wished_now(loaded, tmp_path):
+    def reopen(path, **spec):
+        wished = EngineConfig(pot=PotConfig(key_rotation="on-read"), seed=9, spec=SpecConfig(**spec))
+        return load_session(Engine(loaded, wished), path, reopened(saved_config(path), wished))
+
+    paths = {}
+    for name, spec in {"skims": HALF, "drafts": SpecConfig(num_draft=2, layers=1), "plain": SpecConfig()}.items():
+        session, paths[name] = engine(loaded, spec).session(), tmp_path / f"{name}.pot"
+        read(session)
+        save_session(session, paths[name])
+    for name in ("skims", "drafts"):
+        drafting, plain = reopen(paths[name], num_draft=3), reopen(paths[name])
+        assert list(drafting.complete("why?"))[-1].num_drafted > 0
+        assert list(plain.complete("why?"))[-1].num_drafted == 0
+        assert (plain.config.seed, plain.config.spec.keep) == (9, HALF.keep if name == "skims" else 1.0)
+        assert not plain.used_pot().rotated
+        assert tokens_of(drafting) == tokens_of(plain)
+    with pytest.raises(PotMismatch, match="without --draft"):
+        reopen(paths["plain"], num_draft=3)
+    with pytest.raises(PotMismatch, match="without --spec-restore"):
+        reopen(paths["skims"], num_restored=64)
+
+
 def test_what_cannot_work_is_refused(loaded):
+    named = engine(loaded, SpecConfig(keep=0.5, layers=4, model="other"))
+    named.add_speculator("other", tiny_loaded("qwen2"))
+    with pytest.raises(ConfigError, match="the model has 3"):
+        named.session()
     with pytest.raises(ConfigError, match="the model has 3"):
         engine(loaded, SpecConfig(keep=0.5, layers=4)).session()
     with pytest.raises(ConfigError, match="--reserve"):
@@ -450,3 +497,21 @@ def test_the_terminal_names_the_pages_that_were_skipped():
 )
 def test_a_contender_says_what_its_speculator_does(spec, name):
     assert contender_name(EngineConfig(spec=spec)) == contender_name(EngineConfig()) + name
+
+
+@pytest.mark.parametrize("spec", [HALF, SpecConfig(adaptive_keep=(0.01, 0.3), layers=1, num_restored=32), SpecConfig()])
+def test_a_full_cache_has_room_for_what_is_chosen_and_no_more(loaded, spec):
+    session = engine(loaded, spec, policy="full").session()
+    read(session)
+    room = POT["reserve"] + most_chosen(len(TEXT), spec) + spec.num_restored
+    assert session.used_pot().shape.capacity == room
+    assert session.num_read <= most_chosen(len(TEXT), spec)
+    if spec == HALF:
+        assert session.used_pot().num_free < POT["reserve"] + spec.chunk_size, "only the last chunk may be short"
+
+
+def test_no_choice_is_larger_than_the_bound():
+    for size in (1, 7, 8, 100):
+        scores = torch.arange(size).float()
+        for spec in (SpecConfig(keep=0.3, chunk_size=8), SpecConfig(adaptive_keep=(0.01, 0.6), chunk_size=3)):
+            assert choose(scores, spec, is_first=True).shape[0] <= most_chosen(size, spec) <= size

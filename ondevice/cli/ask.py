@@ -92,29 +92,18 @@ def _read(
 def _open_saved(
     path: Path, options: PotOptions, answers: AnswerOptions, display: ProgressDisplay, seconds: dict[str, float]
 ) -> Session:
-    """A saved session: model and pot as they were saved, device, seed and answers as they are asked for now."""
-    from ondevice.session_file import load_session, saved_config
+    """A saved session: model and reading as they were saved, device, seed and answers as they are asked for now."""
+    from ondevice.session_file import load_session, reopened, saved_config
 
     saved = saved_config(path)
-    generation = replace(answers.config(), chat=saved.generation.chat)
     model = options.model if options.model != type(options)().model else saved.model
-    # Where files go is for this machine to say, not for whoever saved the pot.
-    tier = replace(saved.tier, folder=options.host_folder)
-    config = replace(
-        saved,
-        model=model,
-        device=options.device,
-        seed=options.seed,
-        generation=generation,
-        tier=tier,
-        art=options.config().art,
-    )
+    config = replace(reopened(saved, options.config(answers.config())), model=model)
     with _timed(seconds, "load_seconds"):
         engine = load_engine(config, display)
     seconds["ingest_seconds"] = 0.0
     with _timed(seconds, "reopen_seconds"):
         session = load_session(engine, path)
-    say(f"Opened {path.name}, with the settings it was saved with: {session.num_read:,} tokens, none read again.")
+    say(f"Opened {path.name}, with the settings it was read with: {session.num_read:,} tokens, none read again.")
     return session
 
 
