@@ -6,8 +6,11 @@ It knows neither the model nor who asks; the screen and the programming interfac
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from types import TracebackType
+
+_POLL_SECONDS = 0.1
 
 
 class Lane:
@@ -50,3 +53,13 @@ class Ticket:
         """Wait for the turn, for so long at most; returns whether it has come."""
         with self._moved:
             return self._moved.wait_for(lambda: self._line[0] is self, seconds)
+
+    def wait_unless(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
+        """As `wait`, but also over once `stop` is set, and False then: whoever is stopped does not want the turn."""
+        end = time.monotonic() + seconds
+        while not stop.is_set():
+            if self.wait(max(min(end - time.monotonic(), _POLL_SECONDS), 0)):
+                return not stop.is_set()
+            if time.monotonic() >= end:
+                break
+        return False

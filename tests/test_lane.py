@@ -29,6 +29,18 @@ def test_whoever_leaves_the_line_lets_the_next_ones_move_up() -> None:
         assert last.num_ahead == 1
 
 
+def test_whoever_is_stopped_waits_no_longer_and_gets_no_turn() -> None:
+    lane, stop = Lane(), threading.Event()
+    with lane.ticket() as first, lane.ticket() as second:
+        assert first.wait_unless(stop)
+        assert not second.wait_unless(stop, seconds=0.01)
+        timer = threading.Timer(0.02, stop.set)
+        timer.start()
+        assert not second.wait_unless(stop)
+        assert not first.wait_unless(stop), "although it is the first"
+        timer.join()
+
+
 def test_two_threads_are_never_in_it_at_once() -> None:
     lane, inside, most = Lane(), [], []
 
