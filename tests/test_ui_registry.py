@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,8 @@ def test_the_least_recently_used_workspace_gives_way() -> None:
     clock = Clock()
     registry = Registry(max_visitors=2, clock=clock)
     old, middle = registry.create(), registry.create()
-    old.current.accept(DOCUMENT, make_layout([(1, 3)], "part"))
+    for visitor in (old, middle):
+        visitor.current.accept(DOCUMENT, make_layout([(1, 3)], "part"))
     clock.now = 1
     registry.find(middle.id)
     clock.now = 2
@@ -91,14 +93,42 @@ def test_the_least_recently_used_workspace_gives_way() -> None:
     assert registry.find(new.id) is new
 
 
+def test_who_has_nothing_gives_way_to_who_has_documents() -> None:
+    clock = Clock()
+    registry = Registry(max_visitors=2, clock=clock)
+    owner = registry.create()
+    owner.current.accept(DOCUMENT, make_layout([(1, 3)], "part"))
+    for _ in range(3):
+        clock.now += 1
+        last = registry.create()
+        assert registry.find(last.id) is last, "whoever comes may stay"
+    assert registry.find(owner.id) is owner
+    assert len(registry) == 2
+
+
+def test_a_workspace_is_given_to_one_alone() -> None:
+    visitor = Registry().create()
+    given: list[Workspace] = []
+    threads = [threading.Thread(target=lambda i=i: given.append(visitor.new(f"{i}.txt"))) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({workspace.id for workspace in given}) == 4
+    visitor.close(given[0])
+    visitor.look_at(given[0])
+    assert visitor.current in visitor.workspaces, "what is closed cannot be looked at"
+
+
 def test_work_in_progress_is_not_dropped() -> None:
     clock = Clock()
     registry = Registry(max_visitors=1, ttl_seconds=10, clock=clock)
     busy = registry.create()
-    with busy.current.working(Phase.READING):
-        clock.now = 100
-        registry.create()
-        assert registry.find(busy.id) is busy
+    busy.current.claim()
+    clock.now = 100
+    registry.create()
+    assert registry.find(busy.id) is busy
+    busy.current.release()
     clock.now = 200
     registry.sweep()
     assert len(registry) == 0
@@ -138,9 +168,12 @@ def test_an_activity_ends_in_rest_whatever_happens() -> None:
             assert not workspace.halt(timeout=0)
             raise ZeroDivisionError
 
+    workspace.claim()
     with pytest.raises(ZeroDivisionError):
         fail()
     assert workspace.phase is Phase.EMPTY
+    assert not workspace.claim(), "it belongs to who has claimed it until that one lets go"
+    workspace.release()
     assert workspace.halt(timeout=0)
 
 

@@ -47,7 +47,7 @@ class Registry:
 
     def find(self, visitor_id: object) -> Visitor | None:
         """The visitor with this id, which counts as used now."""
-        self.sweep()
+        self.sweep(visitor_id)
         with self._lock:
             visitor = self._by_id.get(visitor_id) if isinstance(visitor_id, str) else None
             if visitor is not None:
@@ -56,37 +56,32 @@ class Registry:
 
     def workspace(self, workspace_id: object) -> Workspace | None:
         """The open document with this id, whoever's it is; its visitor counts as here now."""
-        self.sweep()
         with self._lock:
-            for visitor in self._by_id.values():
-                workspace = visitor.find(workspace_id)
-                if workspace is not None:
-                    visitor.last_used = self._clock()
-                    return workspace
-        return None
+            found = next((one.id for one in self._by_id.values() if one.find(workspace_id) is not None), None)
+        visitor = self.find(found)
+        return visitor.find(workspace_id) if visitor is not None else None
 
     def create(self) -> Visitor:
         """A new visitor under an id that nobody can guess; ids are never taken from the browser."""
         visitor = Visitor(secrets.token_hex(16), last_used=self._clock())
         with self._lock:
             self._by_id[visitor.id] = visitor
-        self.sweep()
+        self.sweep(visitor.id)
         return visitor
 
-    def sweep(self) -> None:
-        """Drop what is too old, then the least recently used beyond the limit. Work in progress stays."""
+    def sweep(self, coming: object = None) -> None:
+        """Drop who is too old, and who is beyond the limit: first those without a document, then the least recently
+        used. Work in progress stays, and who is `coming` now, by its id, unless it is too old."""
         with self._lock:
             now = self._clock()
             for visitor in self._by_id.values():
                 if not visitor.is_idle:
                     visitor.last_used = now  # its time begins when its work has ended
-            resting = sorted((v for v in self._by_id.values() if v.is_idle), key=lambda v: v.last_used)
-            num_beyond = min(len(self._by_id) - self._max_visitors, len(resting) - 1)  # whoever came last stays
-            dropped = [
-                visitor
-                for i, visitor in enumerate(resting)
-                if i < num_beyond or now - visitor.last_used > self._ttl_seconds
-            ]
+            resting = [visitor for visitor in self._by_id.values() if visitor.is_idle]
+            dropped = [visitor for visitor in resting if now - visitor.last_used > self._ttl_seconds]
+            others = [visitor for visitor in resting if visitor not in dropped and visitor.id != coming]
+            others.sort(key=lambda visitor: (bool(visitor.documents), visitor.last_used))
+            dropped += others[: max(len(self._by_id) - len(dropped) - self._max_visitors, 0)]
             for visitor in dropped:
                 del self._by_id[visitor.id]
         for visitor in dropped:

@@ -45,7 +45,8 @@ class Uploads:
         """Move a file that Gradio has received into a folder of its own.
 
         Raises:
-            DocumentError: it is too large, or the disk is nearly full.
+            DocumentError: it is too large, the disk is nearly full, or it is not there (any more): Gradio stores the
+                same file once, however often it was chosen.
         """
         name = received.name
         try:
@@ -61,6 +62,11 @@ class Uploads:
             target = self._folder / secrets.token_hex(16) / name
             target.parent.mkdir(mode=0o700)
             shutil.move(received, target)
+        except OSError as error:
+            reason = error.strerror or "an error of the disk"
+            raise DocumentError(
+                f"The file cannot be taken: {reason}", where=name, fix="Choose it once more."
+            ) from error
         finally:
             self._discard_received(received)
         return Upload(target)

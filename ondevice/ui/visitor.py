@@ -6,6 +6,7 @@ It lives under a random id; the browser knows nothing but that id.
 from __future__ import annotations
 
 import secrets
+import threading
 from dataclasses import dataclass, field
 
 from ondevice.errors import DocumentError
@@ -32,6 +33,7 @@ class Visitor:
     current: Workspace = field(init=False)
     comparison: Comparison = field(default_factory=Comparison)
     last_used: float = 0.0
+    _changing: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.current = self._add()
@@ -50,31 +52,38 @@ class Visitor:
         return next((workspace for workspace in self.workspaces if workspace.id == workspace_id), None)
 
     def new(self, name: str) -> Workspace:
-        """A workspace for the document of that name: the empty one, or one more.
+        """A workspace for the document of that name: the empty one, or one more. Nobody else is given the same.
 
         Raises:
             DocumentError: there are too many.
         """
-        if len(self.documents) >= MAX_DOCUMENTS:
-            raise DocumentError(f"{MAX_DOCUMENTS} documents are open already", where=name, fix="Close one of them.")
-        unused = next((workspace for workspace in self.workspaces if workspace.is_unused), None)
-        workspace = unused or self._add()
-        workspace.opening_name = name
-        return workspace
+        with self._changing:
+            if len(self.documents) >= MAX_DOCUMENTS:
+                raise DocumentError(f"{MAX_DOCUMENTS} documents are open already", where=name, fix="Close one of them.")
+            unused = next((workspace for workspace in self.workspaces if workspace.is_unused), None)
+            workspace = unused or self._add()
+            workspace.opening_name = name
+            return workspace
+
+    def look_at(self, workspace: Workspace) -> None:
+        """Look at a document, unless it has been closed meanwhile."""
+        with self._changing:
+            if workspace in self.workspaces:
+                self.current = workspace
 
     def close(self, workspace: Workspace) -> None:
         """Drop a document with its pot; the one beside it is looked at then."""
         workspace.end()
+        with self._changing:
+            if workspace in self.workspaces:  # else it is closed twice at once
+                place = self.workspaces.index(workspace)
+                self.workspaces.remove(workspace)
+                if not self.workspaces:
+                    self._add()
+                if self.current is workspace:
+                    self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
         workspace.halt()
         workspace.forget()
-        if workspace not in self.workspaces:  # closed twice at once
-            return
-        place = self.workspaces.index(workspace)
-        self.workspaces.remove(workspace)
-        if not self.workspaces:
-            self._add()
-        if self.current is workspace:
-            self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
 
     def halt(self) -> None:
         """Stop everything, and wait until it has ended."""

@@ -127,13 +127,16 @@ class Workspace:
         return self.document is None and self.locked is None and self.idle.is_set() and not self.opening_name
 
     def claim(self) -> bool:
-        """Put an action in line; False where another is running or in line. `release` follows."""
+        """Put an action in line; False where another is running or in line, or nothing may begin here any more.
+
+        Whoever has claimed releases, once.
+        """
         with self._claiming:
             if self._is_closed or not self.idle.is_set():
                 return False
             self.stop.clear()
+            self.is_waiting = True
             self.idle.clear()
-        self.is_waiting = True
         return True
 
     def end(self) -> None:
@@ -142,24 +145,14 @@ class Workspace:
             self._is_closed = True
 
     def release(self) -> None:
-        """The action has ended, or has left the line."""
-        self.activity, self.is_waiting = None, False
+        """The action that claimed has ended, or has left the line."""
+        self.is_waiting = False
         self.idle.set()
 
     @contextmanager
     def working(self, activity: Phase) -> Iterator[None]:
-        """Mark an activity as running; however it ends, the workspace is at rest afterwards."""
-        self.idle.clear()
-        self.activity, self.is_waiting = activity, False
-        try:
-            yield
-        finally:
-            self.release()
-
-    @contextmanager
-    def interrupted_by(self, activity: Phase) -> Iterator[None]:
-        """Mark another activity as running inside the one that is; that goes on afterwards."""
-        before, self.activity = self.activity, activity
+        """Mark an activity of the action that claimed as running; what it interrupts goes on afterwards."""
+        before, self.activity, self.is_waiting = self.activity, activity, False
         try:
             yield
         finally:
