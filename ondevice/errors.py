@@ -106,3 +106,9 @@ class LibraryError(OndeviceError):
     """A saved document cannot be kept, found, renamed or deleted."""
 
     code = "library"
+
+
+class NotInLibrary(LibraryError):
+    """There is no saved document of that id."""
+
+    code = "not-found"

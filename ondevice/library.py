@@ -23,7 +23,7 @@ import psutil
 
 from ondevice.config import EngineConfig
 from ondevice.engine import Engine, Session
-from ondevice.errors import LibraryError, OndeviceError, PotError, PotMismatch
+from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
 from ondevice.model.load import LoadedModel
 from ondevice.session_file import config_of, load_session, reopened, save_session, saved_config
 
@@ -111,7 +111,7 @@ class Library:
         """One entry.
 
         Raises:
-            LibraryError: there is none of that id.
+            NotInLibrary: there is none of that id.
         """
         return _read_entry(self._path(entry_id))
 
@@ -126,7 +126,9 @@ class Library:
             LibraryError: the disk has no room, or the folder cannot be written.
         """
         tokens, pot = session.opened_tokens(), session.used_pot()
-        old = next((entry for entry in self.entries() if entry.id == replaces), None)
+        old = None
+        with suppress(NotInLibrary):
+            old = self.find(replaces)
         entry = Entry(
             id=secrets.token_hex(16),
             title=old.title if old is not None else clean_title(tokens.document.name),
@@ -215,7 +217,7 @@ class Library:
             path = self.folder / entry_id
             if path.is_dir() and not path.is_symlink():
                 return path
-        raise LibraryError("There is no such document in the library", fix="It may have been deleted elsewhere.")
+        raise NotInLibrary("There is no such document in the library", fix="It may have been deleted elsewhere.")
 
     def _folders(self) -> list[Path]:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import secrets
 from collections.abc import Awaitable, Callable
@@ -22,12 +21,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message
 
-from ondevice.errors import ConfigError, LibraryError, OndeviceError, PotError
-from ondevice.library import Entry
+from ondevice.errors import ConfigError, LibraryError, NotInLibrary, OndeviceError, PotError
+from ondevice.library import Entry, clean_title
 from ondevice.ui.api_jobs import Jobs, error_json
 from ondevice.ui.api_settings import answering_config, reading_config
 from ondevice.ui.api_stream import stream, unless_gone
-from ondevice.ui.room import free_device_memory
 from ondevice.ui.uploads import Uploads
 from ondevice.ui.workspace import Phase, Workspace
 
@@ -102,7 +100,7 @@ class Api:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         try:
             pair = base64.b64decode(given, validate=True) if kind.lower() == "basic" else b""
-        except binascii.Error:
+        except ValueError:  # not base64, or not even ASCII
             pair = b""
         if not secrets.compare_digest(pair, ":".join(self._auth).encode()):
             await asyncio.sleep(_WRONG_PASSWORD_SECONDS)
@@ -123,7 +121,7 @@ class Api:
         )
 
     async def _documents(self, request: Request) -> Response:
-        return JSONResponse({"documents": [_card(workspace) for workspace in self._jobs.visitor.documents]})
+        return JSONResponse({"documents": [_card(workspace) for workspace in self._jobs.documents]})
 
     async def _open(self, request: Request) -> Response:
         limit = self._uploads.max_bytes + _BESIDE_FILE_BYTES
@@ -137,15 +135,13 @@ class Api:
         except OndeviceError:
             upload.discard()
             raise
-        workspace.claim()
         await unless_gone(request, lambda: self._jobs.open(workspace, upload, password), workspace.request_stop)
-        if workspace.document is None:
-            raise ApiError(499, "stopped", "Opening was stopped")
+        _require_open(workspace)
         return JSONResponse(_card(workspace), 201)
 
     def _new_workspace(self, name: str) -> Workspace:
         try:
-            return self._jobs.visitor.new(name)
+            return self._jobs.new(name)
         except OndeviceError as error:  # nothing is wrong with the file
             raise ApiError(409, "busy", error.what, error.fix) from error
 
@@ -154,8 +150,7 @@ class Api:
 
     async def _close(self, request: Request) -> Response:
         workspace = self._find(request)
-        await run_in_threadpool(self._jobs.visitor.close, workspace)
-        free_device_memory()
+        await run_in_threadpool(self._jobs.close, workspace)
         return Response(status_code=204)
 
     async def _ledger(self, request: Request) -> Response:
@@ -206,15 +201,17 @@ class Api:
         return JSONResponse({"entries": [self._entry(entry) for entry in entries]})
 
     async def _reopen(self, request: Request) -> Response:
-        entry = self._jobs.library.find(request.path_params["id"])
+        entry = await run_in_threadpool(self._jobs.library.find, request.path_params["id"])
         workspace = self._new_workspace(entry.title)
-        workspace.claim()
         await unless_gone(request, lambda: self._jobs.reopen(workspace, entry), workspace.request_stop)
+        _require_open(workspace)
         return JSONResponse(_card(workspace), 201)
 
     async def _rename(self, request: Request) -> Response:
         title = (await _json(request)).get("title")
-        entry = self._jobs.library.rename(request.path_params["id"], title if isinstance(title, str) else "")
+        if not isinstance(title, str) or not clean_title(title):
+            raise ConfigError("The new name is empty", fix="Send it as a text, in `title`.")
+        entry = await run_in_threadpool(self._jobs.library.rename, request.path_params["id"], title)
         return JSONResponse(self._entry(entry))
 
     async def _delete(self, request: Request) -> Response:
@@ -228,8 +225,8 @@ class Api:
         return {**shown, "config": config, "problem": entry.misfit(self._jobs.engine.loaded)}
 
     def _find(self, request: Request) -> Workspace:
-        workspace = self._jobs.visitor.find(request.path_params["id"])
-        if workspace is None or workspace.is_unused:
+        workspace = self._jobs.find(request.path_params["id"])
+        if workspace is None:
             raise ApiError(404, "not-found", "There is no such document", "It may have been closed, or idle too long.")
         return workspace
 
@@ -238,6 +235,11 @@ class Api:
         if not workspace.claim():
             raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
         return workspace
+
+
+def _require_open(workspace: Workspace) -> None:
+    if workspace.document is None:
+        raise ApiError(499, "stopped", "Opening was stopped")
 
 
 def _card(workspace: Workspace) -> dict[str, Any]:
@@ -305,8 +307,10 @@ def _status(error: Exception) -> int:
     match error:
         case ApiError():
             return error.status
+        case NotInLibrary():
+            return 404
         case LibraryError():
-            return 404 if "no such" in error.what else 409
+            return 409
         case ConfigError():
             return 400
         case PotError():

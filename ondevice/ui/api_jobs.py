@@ -5,10 +5,9 @@ Every function that uses the model stands in the engine's lane, in line with the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.engine import Engine
@@ -20,13 +19,13 @@ from ondevice.ui.conversation import Answer
 from ondevice.ui.opening import begin_reading, open_upload
 from ondevice.ui.record import record_of, take_up
 from ondevice.ui.registry import Registry
-from ondevice.ui.room import require_bytes
+from ondevice.ui.room import free_device_memory, require_bytes
 from ondevice.ui.running import problem_text
 from ondevice.ui.uploads import Upload
 from ondevice.ui.visitor import Visitor
 from ondevice.ui.workspace import Phase, Workspace
 
-_POLL_SECONDS = 0.1
+_T = TypeVar("_T")
 _TOLD_EVERY = 1.0  # seconds between two words to who stands in line
 
 
@@ -45,17 +44,39 @@ class Jobs:
         self._visitor_id = ""
 
     @property
-    def visitor(self) -> Visitor:
-        """The visitor that the interface is; a new one after a long rest."""
-        visitor = self._registry.find(self._visitor_id)
-        if visitor is None:
-            visitor = self._registry.create()
-            self._visitor_id = visitor.id
-        return visitor
+    def documents(self) -> list[Workspace]:
+        """All that is open here."""
+        visitor = self._visitor()
+        return visitor.documents if visitor is not None else []
+
+    def find(self, workspace_id: str) -> Workspace | None:
+        """An open document."""
+        return next((workspace for workspace in self.documents if workspace.id == workspace_id), None)
+
+    def new(self, name: str) -> Workspace:
+        """A claimed workspace for the document of that name; raises as `Visitor.new`.
+
+        The interface is a visitor, made by its first document, and anew by the first one after a long rest.
+        """
+        visitor = self._visitor() or self._registry.create()
+        self._visitor_id = visitor.id
+        workspace = visitor.new(name)
+        workspace.claim()
+        return workspace
+
+    def close(self, workspace: Workspace) -> None:
+        """Drop a document with its pot."""
+        visitor = self._visitor()
+        if visitor is not None:
+            visitor.close(workspace)
+        free_device_memory()
 
     def open(self, workspace: Workspace, upload: Upload, password: str) -> None:
-        """Open an uploaded file in a claimed workspace; where that fails, the workspace goes. Raises as `extract`."""
-        visitor = self.visitor
+        """Open an uploaded file in a claimed workspace, which goes where that fails or is stopped.
+
+        Raises:
+            DocumentError: as `extract`.
+        """
         try:
             with (
                 workspace.working(Phase.OPENING),
@@ -67,8 +88,7 @@ class Jobs:
                     pass
         finally:
             upload.discard()
-            if workspace.document is None:
-                visitor.close(workspace)
+            self._release_or_close(workspace)
 
     def read(self, workspace: Workspace, config: EngineConfig) -> Iterator[dict[str, Any]]:
         """Read the document of a claimed workspace from its beginning; a stopped reading goes on with `resume`."""
@@ -115,21 +135,25 @@ class Jobs:
         Raises:
             PotError, LibraryError: as `Library.save`; or it was stopped before its turn.
         """
-        session = workspace.session
-        if session is None:
+
+        def work() -> Entry:
+            if workspace.session is None:
+                raise PotError("There is no pot to save yet", fix="Read the document first.")
+            entry = self.library.save(workspace.session, record_of(workspace), replaces=workspace.entry_id)
+            workspace.entry_id = entry.id
+            return entry
+
+        try:
+            return self._once(workspace, Phase.SAVING, work)
+        finally:
             workspace.release()
-            raise PotError("There is no pot to save yet", fix="Read the document first.")
-        saved: list[Entry] = []
-
-        def work() -> None:
-            saved.append(self.library.save(session, record_of(workspace), replaces=workspace.entry_id))
-
-        self._once(workspace, Phase.SAVING, work)
-        workspace.entry_id = saved[0].id
-        return saved[0]
 
     def reopen(self, workspace: Workspace, entry: Entry) -> None:
-        """Open a saved document in a claimed workspace, which goes where that fails; raises as `Library.open`."""
+        """Open a saved document in a claimed workspace, which goes where that fails or is stopped.
+
+        Raises:
+            PotError, PotMismatch, LibraryError: as `Library.open`; or it was stopped before its turn.
+        """
 
         def work() -> None:
             promised = self._registry.promised_bytes(workspace)
@@ -138,12 +162,10 @@ class Jobs:
             take_up(workspace, session, record)
             workspace.entry_id = entry.id
 
-        visitor = self.visitor
         try:
             self._once(workspace, Phase.REOPENING, work)
         finally:
-            if workspace.document is None:
-                visitor.close(workspace)
+            self._release_or_close(workspace)
 
     def _follow_reading(self, workspace: Workspace, events: Iterator[Event]) -> Iterator[dict[str, Any]]:
         try:
@@ -156,16 +178,21 @@ class Jobs:
         finally:
             workspace.note_rest()
 
-    def _once(self, workspace: Workspace, activity: Phase, work: Callable[[], None]) -> None:
-        try:
-            with self.engine.lane.ticket() as ticket:
-                while not ticket.wait(_POLL_SECONDS):
-                    if workspace.stop.is_set():
-                        raise PotError("It was stopped while it stood in line", fix="Try again.")
-                with workspace.working(activity):
-                    work()
-        finally:
-            workspace.release()
+    def _visitor(self) -> Visitor | None:
+        return self._registry.find(self._visitor_id)
+
+    def _release_or_close(self, workspace: Workspace) -> None:
+        """The end of opening. What was stopped goes: nobody has been told its id."""
+        workspace.release()
+        if workspace.document is None or workspace.stop.is_set():
+            self.close(workspace)
+
+    def _once(self, workspace: Workspace, activity: Phase, work: Callable[[], _T]) -> _T:
+        with self.engine.lane.ticket() as ticket:
+            if not ticket.wait_unless(workspace.stop):
+                raise PotError("It was stopped while it stood in line", fix="Try again.")
+            with workspace.working(activity):
+                return work()
 
     def _in_turn(
         self, workspace: Workspace, activity: Phase, steps: Callable[[], Iterator[dict[str, Any]]]
@@ -173,16 +200,13 @@ class Jobs:
         """Steps in the lane. A failure is the last line: the status of the response has long been sent."""
         try:
             with self.engine.lane.ticket() as ticket:
-                told = float("-inf")
-                while not ticket.wait(_POLL_SECONDS):
-                    if time.monotonic() - told >= _TOLD_EVERY:
-                        told = time.monotonic()
-                        yield {"event": "waiting", "num_ahead": ticket.num_ahead}
+                seconds = 0.0
+                while not ticket.wait_unless(workspace.stop, seconds):
                     if workspace.stop.is_set():
-                        break
-                if workspace.stop.is_set():
-                    yield {"event": "stopped"}
-                    return
+                        yield {"event": "stopped"}
+                        return
+                    yield {"event": "waiting", "num_ahead": ticket.num_ahead}
+                    seconds = _TOLD_EVERY
                 with workspace.working(activity):
                     yield from steps()
         except Exception as error:
