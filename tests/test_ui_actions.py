@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from ondevice.config import SpecConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
+from ondevice.library import Library
 from ondevice.ui import render, words
 from ondevice.ui.conversation import Answer
+from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.room import pot_bytes
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.workspace import Phase, Workspace
@@ -129,10 +132,11 @@ def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk)
 
 
 def test_stop_tells_at_once_and_again_when_it_has_ended(desk: Desk) -> None:
-    with desk.workspace.working(Phase.READING):
-        steps = desk.actions.stop(desk.id)
-        assert next(iter(steps))["stop"]["value"] == "Stopping…"
-        assert desk.workspace.stop.is_set()
+    desk.workspace.claim()
+    steps = desk.actions.stop(desk.id)
+    assert next(iter(steps))["stop"]["value"] == "Stopping…"
+    assert desk.workspace.stop.is_set()
+    desk.workspace.release()
     assert not is_visible(screen_after(steps), "stop")
 
 
@@ -436,8 +440,65 @@ def test_failures_while_reading_leave_the_workspace_at_rest(
     assert not is_visible(screen, "stop")
 
 
-def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
-    screen = screen_after(desk.actions.ask("0" * 32, "When?", desk.form))
-    assert screen["session_id"] not in ("0" * 32, desk.id)
-    stopped = screen_after(desk.actions.stop("f" * 32))
-    assert "idle for too long" in stopped["problem"]["text"]
+def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk, tmp_path: Path) -> None:
+    library = LibraryActions(desk.runner, Library(tmp_path))
+    unknown, shown = "0" * 32, desk.workspace.id
+    for steps in (
+        desk.actions.ask(unknown, "When?", desk.form, shown),
+        desk.actions.ask(unknown, "When?", desk.form),
+        desk.actions.read(unknown, desk.form, shown),
+        desk.actions.resume(unknown, shown),
+        desk.actions.stop(unknown, shown),
+        library.save(unknown, shown),
+        [desk.actions.forget(unknown, shown)],
+        [desk.actions.follow(unknown)],
+        desk.actions.open_sample(unknown),
+    ):
+        screen = screen_after(steps)
+        assert screen["session_id"] not in (unknown, desk.id)
+        assert "idle for too long" in screen["problem"]["text"]
+    assert dict(screen["card"]["rows"])["File"] == "lighthouse.md", "told, and done"
+    assert not desk.actions.follow(unknown)["follow"]["active"], "nobody asks for it every second for ever"
+
+
+# -- two pages of one browser ------------------------------------------------------------------------
+
+
+def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk, tmp_path: Path) -> None:
+    desk, library = read_desk, LibraryActions(read_desk.runner, Library(tmp_path))
+    screen_after(desk.actions.open_sample(desk.id))  # on another page
+    other, seen = desk.visitor.current, desk.workspace.id
+    screen_after(desk.actions.read(desk.id, desk.form, other.id))
+    session = other.session
+    desk.ask()
+    answers = len(other.messages)
+    for steps in (
+        desk.actions.read(desk.id, desk.form, seen),
+        desk.actions.resume(desk.id, seen),
+        desk.actions.ask(desk.id, "When?", desk.form, seen),
+        desk.actions.unlock(desk.id, "sesame", seen),
+        library.save(desk.id, seen),
+        [desk.actions.forget(desk.id, seen)],
+        [desk.actions.clear_conversation(desk.id, seen)],
+        [desk.actions.forget(desk.id, "0" * 32)],
+        [desk.actions.export(desk.id, "0" * 32, kind="md")],
+        desk.actions.stop(desk.id, "0" * 32),
+    ):
+        screen = screen_after(steps)
+        assert screen["toast"] == screen["problem"]["text"]
+        assert "Nothing was done" in screen["toast"]
+        assert screen["shown"] == other.id
+        assert (other.session, len(other.messages)) == (session, answers)
+        assert desk.visitor.current is other
+    assert desk.workspace.document is not None
+    assert not library.show()["library"]["entries"]
+    desk.ask()
+    text = desk.actions.export(desk.id, other.id, kind="md")["download"]["text"]
+    assert "lighthouse.md" in text
+    desk.workspace.claim()
+    list(desk.actions.stop(desk.id, other.id))
+    assert not desk.workspace.stop.is_set(), "it stops what the page shows"
+    threading.Timer(0.05, desk.workspace.release).start()
+    list(desk.actions.stop(desk.id, seen))
+    assert desk.workspace.stop.is_set()
+    assert desk.actions.forget(desk.id, other.id)["shown"] == seen

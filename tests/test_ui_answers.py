@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +67,7 @@ def test_no_sources_are_looked_for_where_none_are_wished(asked_desk: Desk) -> No
 
 
 def test_the_conversation_is_saved_as_json_with_all_that_it_depends_on(asked_desk: Desk) -> None:
-    file = asked_desk.actions.export(asked_desk.id, "json")["download"]
+    file = asked_desk.actions.export(asked_desk.id, kind="json")["download"]
     assert (file["name"], file["mime"]) == ("lamp-answers.json", "application/json")
     saved = json.loads(file["text"])
     assert saved["document"] == {
@@ -80,12 +82,12 @@ def test_the_conversation_is_saved_as_json_with_all_that_it_depends_on(asked_des
     assert first["ledger"]["tokens_read"] == len(TEXT)
     assert first["sources"][0]["text"] in TEXT
     assert (first["num_remembered"], second["num_remembered"]) == (0, 1)
-    again = asked_desk.actions.export(asked_desk.id, "json")["download"]
+    again = asked_desk.actions.export(asked_desk.id, kind="json")["download"]
     assert again["id"] != file["id"], "the browser has to see that it was pressed again"
 
 
 def test_the_conversation_is_saved_as_markdown(asked_desk: Desk) -> None:
-    file = asked_desk.actions.export(asked_desk.id, "md")["download"]
+    file = asked_desk.actions.export(asked_desk.id, kind="md")["download"]
     assert (file["name"], file["mime"]) == ("lamp-answers.md", "text/markdown")
     text = file["text"]
     for exchange in asked_desk.workspace.exchanges:
@@ -102,7 +104,7 @@ def test_the_conversation_is_saved_as_markdown(asked_desk: Desk) -> None:
 
 def test_there_is_nothing_to_save_before_an_answer(desk: Desk) -> None:
     desk.read()
-    assert desk.actions.export(desk.id, "md") == {}
+    assert desk.actions.export(desk.id, kind="md") == {}
     assert not desk.actions.restore(desk.id)["export_markdown"]["interactive"]
     desk.ask()
     cleared = desk.actions.clear_conversation(desk.id)
@@ -146,7 +148,8 @@ def test_a_question_while_reading_is_answered_from_what_was_read_and_reading_goe
         telemetry = desk.workspace.telemetry
         if question is None and 0 < telemetry.num_read < len(TEXT):
             question = screen_after(desk.actions.ask(desk.id, "What so far?", desk.form))
-            assert question["question"] == "", "the field is free again"
+            assert question["question"] == {"interactive": False} | question["question"], "kept until it is read"
+            assert "value" not in question["question"]
             assert not question["ask"]["interactive"], "one at a time"
             assert "after this step" in question["status"]["text"]
         if "status" in patch:
@@ -201,29 +204,46 @@ def test_stop_ends_the_answer_and_the_reading(desk: Desk, monkeypatch: pytest.Mo
     assert desk.workspace.telemetry.num_read == len(TEXT)
 
 
-def test_a_question_that_was_not_answered_goes_back_to_its_field(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def clears_the_field(patch: dict[str, Any]) -> bool:
+    return patch.get("question") == ""
+
+
+def test_a_question_that_was_not_answered_stays_in_its_field(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
-    steps = desk.actions.read(desk.id, desk.form)
-    for _ in steps:
+    patches = []
+    for patch in (steps := desk.actions.read(desk.id, desk.form)):
+        patches.append(patch)
         if desk.workspace.telemetry.num_read:
             desk.workspace.request_stop()
-            assert screen_after(desk.actions.ask(desk.id, "Too late?", desk.form))["question"] == ""
+            patches += desk.actions.ask(desk.id, "Too late?", desk.form)
             break
-    assert any(patch.get("question") == "Too late?" for patch in steps)
+    patches += steps
     assert desk.workspace.exchanges == []
+    assert not any(map(clears_the_field, patches))
+    assert patches[-1]["question"]["interactive"], "it can be asked again"
 
 
+@pytest.mark.parametrize(
+    ("question", "failure", "told"), [("why " * 500, None, "free slots"), ("Why?", MemoryError(), "not enough memory")]
+)
 def test_a_question_that_fails_while_reading_does_not_end_the_reading(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, question: str, failure: Exception | None, told: str
 ) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+
+    def failing(*args: Any) -> Iterator[Any]:
+        raise failure
+        yield
+
     patches, asked = [], False
     for patch in desk.actions.read(desk.id, desk.form):
         patches.append(patch)
         if desk.workspace.telemetry.num_read and not asked:
-            asked = desk.workspace.asked.put(Asked("why " * 500, CONFIG.generation, True))
-    assert any("free slots" in patch.get("toast", "") for patch in patches)
-    assert any(patch.get("question") == "why " * 500 for patch in patches)
+            if failure is not None:
+                monkeypatch.setattr(desk.workspace.session, "ask", failing)
+            asked = desk.workspace.asked.put(Asked(question, CONFIG.generation, True))
+    assert any(told in patch.get("toast", "") for patch in patches)
+    assert not any(map(clears_the_field, patches)), "it stays in its field"
     assert patches[-1]["status"]["phase"] == "read"
 
 

@@ -49,6 +49,32 @@ def test_several_files_are_opened_and_a_bad_one_is_named(desk: Desk, tmp_path: P
     assert list(desk.uploads_folder.iterdir()) == []
 
 
+def test_the_same_file_twice_and_a_failure_in_between_leave_nothing_waiting(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [path] = files(tmp_path, twice=b"one two")
+    screen = screen_after(desk.actions.open_received(desk.id, [path, path]))
+    assert [label.split("\n")[0] for label in choices(screen)] == ["lamp.txt", "twice.txt"]
+    assert "twice.txt" in screen["problem"]["text"]
+    monkeypatch.setattr(desk.actions, "_open", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(desk.actions.open_received(desk.id, files(tmp_path, one=b"one", two=b"two")))
+    assert [workspace.name for workspace in desk.visitor.documents] == ["lamp.txt", "twice.txt"]
+    assert list(desk.uploads_folder.iterdir()) == []
+
+
+def test_what_is_closed_before_its_turn_is_not_opened(desk: Desk, tmp_path: Path) -> None:
+    steps = desk.actions.open_received(desk.id, files(tmp_path, first=b"one two", next=b"three"))
+    for patch in steps:
+        if "documents" in patch and len(choices(patch)) == 3:
+            desk.visitor.close(desk.visitor.documents[-1])
+            break
+    screen = screen_after(steps)
+    assert [label.split("\n")[0] for label in choices(screen)] == ["lamp.txt", "first.txt"]
+    assert "toast" not in screen
+    assert list(desk.uploads_folder.iterdir()) == []
+
+
 def test_each_document_has_its_own_pot_and_conversation(desk: Desk, tmp_path: Path) -> None:
     desk.read()
     desk.ask("When?")

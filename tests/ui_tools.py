@@ -19,6 +19,7 @@ from ondevice.engine import Engine
 from ondevice.events import Event
 from ondevice.ui.actions import Actions
 from ondevice.ui.registry import Registry
+from ondevice.ui.running import Runner
 from ondevice.ui.settings import Form
 from ondevice.ui.token_map import make_layout
 from ondevice.ui.uploads import Uploads
@@ -44,7 +45,8 @@ class Desk:
         self.registry = Registry()
         self.uploads_folder = folder / "documents"
         self.uploads_folder.mkdir(mode=0o700)
-        self.actions = Actions(self.engine, self.registry, Uploads(self.uploads_folder))
+        self.runner = Runner(self.engine, self.registry)
+        self.actions = Actions(self.runner, Uploads(self.uploads_folder))
         self.visitor = self.registry.create()
         self.workspace: Workspace = self.visitor.current
         self.id = self.visitor.id

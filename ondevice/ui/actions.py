@@ -6,7 +6,6 @@ an action with a sentence on the screen, and nothing that was there before is lo
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from importlib import resources
@@ -25,7 +24,7 @@ from ondevice.ui.question_box import Asked
 from ondevice.ui.registry import Registry
 from ondevice.ui.render import Patch
 from ondevice.ui.room import free_device_memory
-from ondevice.ui.running import Runner
+from ondevice.ui.running import Runner, problem_text
 from ondevice.ui.settings import Form
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.uploads import Upload, Uploads
@@ -38,17 +37,17 @@ _PASSWORD_WRONG = "This password does not open the file. Check it and try again;
 
 
 class Actions:
-    """The actions of the screen.
+    """The actions of the screen. `shown` is the id of the document that the page shows, as the page says.
 
     Args:
-        engine: the model.
-        registry: all visitors.
+        runner: how actions run.
         uploads: where received files go.
     """
 
-    def __init__(self, engine: Engine, registry: Registry, uploads: Uploads) -> None:
-        self._engine, self._registry, self._uploads = engine, registry, uploads
-        self._runner = Runner(engine, registry)
+    def __init__(self, runner: Runner, uploads: Uploads) -> None:
+        self._runner, self._uploads = runner, uploads
+        self._engine: Engine = runner.engine
+        self._registry: Registry = runner.registry
 
     # -- the page --------------------------------------------------------------------------------
 
@@ -58,8 +57,7 @@ class Actions:
 
     def follow(self, visitor_id: object) -> Patch:
         """Show how an action goes on that another page of the same browser has started."""
-        visitor = self._registry.find(visitor_id)
-        return self._runner.page(visitor) if visitor is not None else {}
+        return self._runner.page(self._runner.visitor(visitor_id))
 
     # -- the documents ---------------------------------------------------------------------------
 
@@ -70,18 +68,22 @@ class Actions:
         if not received:
             return
         yield {"file": None}  # the drop zone is free again; the card shows the document
-        queued, problems = [], []
-        for path in received:
-            try:
-                queued.append(_in_a_new_workspace(visitor, self._uploads.take(path)))
-            except OndeviceError as error:
-                problems.append(words.error(error))
-        for workspace, upload in queued:
-            if workspace not in visitor.workspaces:  # closed before its turn came
+        problems = self._runner.expiry(visitor)
+        queued: list[tuple[Workspace, Upload]] = []
+        try:
+            for path in received:
+                try:
+                    upload = self._uploads.take(path)
+                    queued.append((self._new_workspace(visitor, upload), upload))
+                except OndeviceError as error:
+                    problems.append(words.error(error))
+            while queued:
+                problems += yield from self._open(visitor, *queued[0])
+                queued.pop(0)
+        finally:  # where that has failed: nothing waits for ever
+            for workspace, upload in queued:
+                visitor.close(workspace)
                 upload.discard()
-                continue
-            problem = yield from self._open(visitor, workspace, upload, None)
-            problems += [problem] if problem else []
         yield self._told(visitor, problems)
 
     def open_sample(self, visitor_id: object) -> Iterator[Patch]:
@@ -89,43 +91,52 @@ class Actions:
         visitor = self._runner.visitor(visitor_id)
         with resources.as_file(resources.files("ondevice.assets") / SAMPLE) as path:
             upload = self._uploads.copy(path, SAMPLE)
+        problems = self._runner.expiry(visitor)
         try:
-            workspace, upload = _in_a_new_workspace(visitor, upload)
+            workspace = self._new_workspace(visitor, upload)
         except OndeviceError as error:
-            yield self._told(visitor, [words.error(error)])
+            yield self._told(visitor, [*problems, words.error(error)])
             return
-        problem = yield from self._open(visitor, workspace, upload, None)
-        yield self._told(visitor, [problem] if problem else [])
+        problems += yield from self._open(visitor, workspace, upload)
+        yield self._told(visitor, problems)
 
-    def unlock(self, visitor_id: object, password: str) -> Iterator[Patch]:
+    def unlock(self, visitor_id: object, password: str, shown: object = None) -> Iterator[Patch]:
         """Open the file that asked for a password."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
-        if workspace.locked is None:
-            yield self._runner.page(visitor)
-            return
         yield {"password": ""}  # it stays in no field and in no state
-        problem = yield from self._open(visitor, workspace, workspace.locked, password)
-        yield self._told(visitor, [problem] if problem else [])
+        if not self._runner.is_shown(visitor, shown):
+            yield self._runner.not_shown(visitor)
+        elif workspace.locked is None:
+            yield self._runner.page(visitor)
+        else:
+            problems = yield from self._open(visitor, workspace, workspace.locked, password)
+            yield self._told(visitor, problems)
 
     def look_at(self, visitor_id: object, workspace_id: str) -> Patch:
         """Show another one of the open documents."""
         visitor = self._runner.visitor(visitor_id)
-        visitor.current = visitor.find(workspace_id) or visitor.current
+        visitor.look_at(visitor.find(workspace_id) or visitor.current)
         page = self._runner.page(visitor)
         return page | {"password": "", "question": page["question"] | {"value": ""}}
 
-    def forget(self, visitor_id: object) -> Patch:
+    def forget(self, visitor_id: object, shown: object = None) -> Patch:
         """Close the document: drop it with its pot and the conversation."""
         visitor = self._runner.visitor(visitor_id)
+        if not self._runner.is_shown(visitor, shown):
+            return self._runner.not_shown(visitor)
         visitor.close(visitor.current)
         free_device_memory()
         return self._runner.page(visitor) | {"password": ""}
 
     def _open(
-        self, visitor: Visitor, workspace: Workspace, upload: Upload, password: str | None
-    ) -> Generator[Patch, None, str]:
-        """Open a file in a workspace of its own, which vanishes where that fails; returns why it failed, or ""."""
+        self, visitor: Visitor, workspace: Workspace, upload: Upload, password: str | None = None
+    ) -> Generator[Patch, None, list[str]]:
+        """Open a file in a workspace of its own, which vanishes where that fails; returns why it failed.
+
+        Args:
+            password: of a locked file, which has waited there; None: the file is new.
+        """
 
         def steps() -> Iterator[Patch]:
             is_locked = False
@@ -139,17 +150,27 @@ class Actions:
                 if not is_locked:
                     upload.discard()
 
-        before, visitor.current = visitor.current, workspace
-        for patch in self._runner.run(visitor, workspace, Phase.OPENING, steps(), needs_model=False):
-            yield {name: value for name, value in patch.items() if name != "toast"}  # told once, for all files
+        before = visitor.current
+        visitor.look_at(workspace)
+        opening = self._runner.run(visitor, workspace, Phase.OPENING, steps(), needs_model=False)
+        if not (yield from _without_toast(opening)):  # closed before its turn came, or being unlocked already
+            if password is None:
+                upload.discard()
+            return []
         if workspace.document is not None or workspace.locked is not None:
-            return ""
-        problem = workspace.problem.text if workspace.problem is not None else ""
+            return []
+        problem = workspace.problem
         visitor.close(workspace)
-        if before in visitor.workspaces:
-            visitor.current = before
+        visitor.look_at(before)
         yield self._runner.page(visitor)
-        return problem
+        return [problem.text] if problem is not None else []
+
+    def _new_workspace(self, visitor: Visitor, upload: Upload) -> Workspace:
+        try:
+            return visitor.new(upload.path.name)
+        except OndeviceError:
+            upload.discard()
+            raise
 
     def _told(self, visitor: Visitor, problems: list[str]) -> Patch:
         """The files that could not be opened, if there are any."""
@@ -161,20 +182,26 @@ class Actions:
 
     # -- reading and asking ----------------------------------------------------------------------
 
-    def stop(self, visitor_id: object) -> Iterator[Patch]:
-        """End what is running on the document looked at, within one layer of the forward pass under way."""
+    def stop(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
+        """End what is running on the document that is shown, within one layer of the forward pass under way."""
         visitor = self._runner.visitor(visitor_id)
-        workspace = visitor.current
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            yield self._runner.not_shown(visitor)
+            return
         workspace.request_stop()
         if not workspace.idle.is_set():
             yield {"stop": gr.update(value="Stopping…", interactive=False)}
         workspace.halt()
         yield self._runner.page(visitor)
 
-    def read(self, visitor_id: object, form: Form) -> Iterator[Patch]:
+    def read(self, visitor_id: object, form: Form, shown: object = None) -> Iterator[Patch]:
         """Read the document from its beginning, with the settings of the form."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
+        if workspace.document is None or not self._runner.is_shown(visitor, shown):
+            yield self._runner.not_shown(visitor)
+            return
 
         def steps() -> Iterator[Patch]:
             if workspace.document is None:
@@ -185,10 +212,13 @@ class Actions:
 
         yield from self._runner.run(visitor, workspace, Phase.READING, steps())
 
-    def resume(self, visitor_id: object) -> Iterator[Patch]:
+    def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Read on from where reading was stopped."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
+        if workspace.document is None or not self._runner.is_shown(visitor, shown):
+            yield self._runner.not_shown(visitor)
+            return
 
         def steps() -> Iterator[Patch]:
             session = workspace.session
@@ -197,18 +227,21 @@ class Actions:
 
         yield from self._runner.run(visitor, workspace, Phase.READING, steps())
 
-    def ask(self, visitor_id: object, question: str, form: Form) -> Iterator[Patch]:
+    def ask(self, visitor_id: object, question: str, form: Form, shown: object = None) -> Iterator[Patch]:
         """Answer a question from the pot; where the document is being read, reading answers it between two steps."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
+        if workspace.document is None or not self._runner.is_shown(visitor, shown):
+            yield self._runner.not_shown(visitor)
+            return
 
         def asked() -> Asked:
             return Asked(question, form.generation(self._engine.config.generation), form.remembers)
 
         if workspace.asked.is_open:
             try:
-                if workspace.asked.put(asked()):
-                    yield render.controls(workspace) | {"status": render.status(workspace), "question": ""}
+                if workspace.asked.put(asked()):  # its text stays in the field until it is read
+                    yield render.controls(workspace) | {"status": render.status(workspace)}
             except OndeviceError as error:
                 yield self._told(visitor, [words.error(error)])
             return
@@ -219,22 +252,26 @@ class Actions:
 
         yield from self._runner.run(visitor, workspace, Phase.ANSWERING, steps())
 
-    def clear_conversation(self, visitor_id: object) -> Patch:
+    def clear_conversation(self, visitor_id: object, shown: object = None) -> Patch:
         """Drop the questions and answers; the pot has never held them."""
-        workspace = self._runner.visitor(visitor_id).current
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
+        if not self._runner.is_shown(visitor, shown):
+            return self._runner.not_shown(visitor)
         if workspace.idle.is_set():  # else an answer may be growing at its end
             workspace.clear_conversation()
         return {"chat": list(workspace.messages), **render.conversation_tools(workspace)}
 
-    def export(self, visitor_id: object, kind: str) -> Patch:
+    def export(self, visitor_id: object, shown: object = None, *, kind: str) -> Patch:
         """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""
-        workspace = self._runner.visitor(visitor_id).current
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            return self._runner.not_shown(visitor)
         if not workspace.exchanges:
             return {}
         text = as_markdown(workspace) if kind == "md" else as_json(workspace)
-        mime = "text/markdown" if kind == "md" else "application/json"
-        name = f"{Path(workspace.name).stem}-answers.{kind}"
-        return {"download": {"name": name, "mime": mime, "text": text, "id": secrets.token_hex(4)}}
+        return render.download(f"{Path(workspace.name).stem}-answers", kind, text)
 
     def _read(self, workspace: Workspace, events: Iterator[Event]) -> Iterator[Patch]:
         """Go through the events of reading; questions asked meanwhile are answered between two of them."""
@@ -254,23 +291,21 @@ class Actions:
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
                 yield from self._answer_asked(workspace)
         finally:
-            left = workspace.asked.close()
+            workspace.asked.close()
             workspace.note_rest()
-        if left is not None:
-            yield {"question": left.question}  # it was not answered, so it stays in its field
 
     def _answer_asked(self, workspace: Workspace) -> Iterator[Patch]:
         """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
             return
-        with workspace.interrupted_by(Phase.ANSWERING):
+        with workspace.working(Phase.ANSWERING):
             yield render.controls(workspace) | render.reading(workspace)
             try:
                 yield from self._answer(workspace, asked)
-            except OndeviceError as error:
-                workspace.problem = Problem(words.error(error))
-                yield {"question": asked.question, "toast": workspace.problem.text}
+            except Exception as error:
+                workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
+                yield {"toast": workspace.problem.text}
         yield {
             **render.controls(workspace),
             **render.reading(workspace),
@@ -302,9 +337,11 @@ class Actions:
             answer.close()
 
 
-def _in_a_new_workspace(visitor: Visitor, upload: Upload) -> tuple[Workspace, Upload]:
-    try:
-        return visitor.new(upload.path.name), upload
-    except OndeviceError:
-        upload.discard()
-        raise
+def _without_toast(patches: Generator[Patch, None, bool]) -> Generator[Patch, None, bool]:
+    """The same, with what failed left to tell once, for all files; returns what `patches` does."""
+    while True:
+        try:
+            patch = next(patches)
+        except StopIteration as stop:
+            return bool(stop.value)
+        yield {name: value for name, value in patch.items() if name != "toast"}

@@ -22,6 +22,6 @@ def build_app(engine: Engine, registry: Registry, uploads: Uploads, library: Lib
     runner = Runner(engine, registry)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(engine)
-        wire(demo, screen, Actions(engine, registry, uploads), LibraryActions(runner, library), CompareActions(runner))
+        wire(demo, screen, Actions(runner, uploads), LibraryActions(runner, library), CompareActions(runner))
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     return demo

@@ -25,7 +25,10 @@ _STATES = {
 
 
 def documents_list(visitor: Visitor, device: torch.device) -> dict[str, Any]:
-    """Values of the list and of the line on memory below it; both are there once there are two documents."""
+    """Values of the list and of the line on memory below it; both are there once there are two documents.
+
+    `shown` is for the page itself, which says with every click what it shows.
+    """
     documents = visitor.documents
     is_shown = len(documents) > 1
     current = visitor.current.id if visitor.current in documents else None
@@ -38,6 +41,7 @@ def documents_list(visitor: Visitor, device: torch.device) -> dict[str, Any]:
     return {
         "documents": gr.update(choices=choices, value=current, visible=is_shown),
         "memory": {"text": text},
+        "shown": visitor.current.id,
     }
 
 

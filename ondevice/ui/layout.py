@@ -86,6 +86,7 @@ def _document_parts() -> dict[str, Any]:
             elem_id="od-file",
         )
         parts["documents"] = gr.Radio([], label="Open documents", visible=False, elem_id="od-documents")
+        parts["shown"] = gr.Textbox(visible=False)  # id of the document that this page shows
         parts["memory"] = panel("memory")
         parts["card"] = panel("card")
         parts["problem"] = panel("problem")

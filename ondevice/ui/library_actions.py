@@ -45,10 +45,13 @@ class LibraryActions:
             }
         }
 
-    def save(self, visitor_id: object) -> Iterator[Patch]:
-        """Keep the document that is looked at, with its pot and its conversation."""
+    def save(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
+        """Keep the document that the page shows (its id is `shown`), with its pot and its conversation."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
+        if workspace.document is None or not self._runner.is_shown(visitor, shown):
+            yield self._runner.not_shown(visitor)
+            return
 
         def steps() -> Iterator[Patch]:
             if workspace.session is None:
@@ -65,7 +68,7 @@ class LibraryActions:
         visitor = self._runner.visitor(visitor_id)
         opened = next((w for w in visitor.workspaces if entry_id and w.entry_id == entry_id), None)
         if opened is not None:
-            visitor.current = opened
+            visitor.look_at(opened)
             yield self._runner.page(visitor) | {"tabs": gr.update(selected="read")}
             return
         try:
@@ -83,13 +86,14 @@ class LibraryActions:
             workspace.entry_id = entry.id
             yield {}
 
-        before, visitor.current = visitor.current, workspace
+        before = visitor.current
+        visitor.look_at(workspace)
         yield {"tabs": gr.update(selected="read")}
-        yield from self._runner.run(visitor, workspace, Phase.REOPENING, steps())
-        if workspace.document is None:
+        has_begun = yield from self._runner.run(visitor, workspace, Phase.REOPENING, steps())
+        if has_begun and workspace.document is None:
             problem = workspace.problem
             visitor.close(workspace)
-            visitor.current = before if before in visitor.workspaces else visitor.current
+            visitor.look_at(before)
             visitor.current.problem = problem or Problem("Opening it was stopped.")
             yield self._runner.page(visitor)
 

@@ -5,6 +5,7 @@ Pure functions of the workspace. Names are those of `layout.Screen`.
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import gradio as gr
@@ -239,6 +240,13 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once{_small_size(session)}",
         "cycles": f"{words.plural(session.num_cycles, 'time')} full and thinned out",
     }
+
+
+def download(name: str, kind: str, text: str) -> Patch:
+    """A file that the browser makes by itself: `kind` is `md` or `json`."""
+    mime = "text/markdown" if kind == "md" else "application/json"
+    # The browser has to see that it was pressed again.
+    return {"download": {"name": f"{name}.{kind}", "mime": mime, "text": text, "id": secrets.token_hex(4)}}
 
 
 def _tier_size(session: Session) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 
 import torch
@@ -23,8 +23,14 @@ from ondevice.ui.visitor import Visitor
 from ondevice.ui.workspace import Phase, Problem, Workspace
 
 NO_MEMORY = "There was not enough memory for this. Choose a smaller pot and read again."
-_EXPIRED = "This page was idle for too long, so its documents were dropped. Please choose them again."
-_POLL_SECONDS = 0.1
+_EXPIRED = Problem(
+    "This page was idle for too long, or the app was started again: its documents were dropped. "
+    "Please choose them again."
+)
+_NOT_SHOWN = (
+    "Nothing was done: what you saw was closed, or another document was chosen meanwhile, maybe on another page. "
+    "Look at what is shown now, then try again."
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +51,26 @@ class Runner:
         visitor = self.registry.find(visitor_id)
         if visitor is None:
             visitor = self.registry.create()
-            visitor.current.problem = Problem(_EXPIRED)
+            visitor.current.problem = _EXPIRED
         return visitor
+
+    def is_shown(self, visitor: Visitor, shown: object) -> bool:
+        """Whether a page that shows the document of this id means the one that is looked at.
+
+        What is looked at belongs to the browser, and a page may lag behind another one. A page that says nothing
+        means what is looked at.
+        """
+        return visitor.current.problem is not _EXPIRED and (not shown or visitor.current.id == shown)
+
+    def not_shown(self, visitor: Visitor) -> Patch:
+        """The page as it is now, for one that meant something else: nothing was done."""
+        problem = visitor.current.problem
+        text = _EXPIRED.text if problem is _EXPIRED else _NOT_SHOWN
+        return self.page(visitor) | {"problem": {"text": text}, "toast": text}
+
+    def expiry(self, visitor: Visitor) -> list[str]:
+        """What to tell who opens a document on a page that has lost all it had."""
+        return [_EXPIRED.text] if visitor.current.problem is _EXPIRED else []
 
     def page(self, visitor: Visitor) -> Patch:
         """All there is to show, for a page that was just loaded and for the end of an action."""
@@ -74,14 +98,15 @@ class Runner:
         steps: Iterator[Patch],
         *,
         needs_model: bool = True,
-    ) -> Iterator[Patch]:
+    ) -> Generator[Patch, None, bool]:
         """Go through the steps of an action, and show where everything stands at its beginning and end.
 
         What belongs to a document that is not looked at now is left out. A second action on the same document,
-        begun by a double click or on another page, is left out as a whole.
+        begun by a double click or on another page, is left out as a whole, and so is one on a closed document;
+        returns False then.
         """
         if not workspace.claim():
-            return
+            return False
         workspace.problem, toast = None, {}
         try:
             with closing(steps):  # type: ignore[type-var]
@@ -98,6 +123,7 @@ class Runner:
         finally:
             workspace.release()
         yield self.page(visitor) | toast
+        return True
 
     def _in_turn(
         self, visitor: Visitor, workspace: Workspace, activity: Phase, steps: Iterator[Patch]
@@ -105,10 +131,7 @@ class Runner:
         with self.engine.lane.ticket() as ticket:
             if not ticket.wait(0):
                 yield render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)
-            while not ticket.wait(_POLL_SECONDS):
-                if workspace.stop.is_set():
-                    return
-            if not workspace.stop.is_set():
+            if ticket.wait_unless(workspace.stop):
                 yield from self._at_work(visitor, workspace, activity, steps)
 
     def _at_work(

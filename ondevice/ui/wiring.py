@@ -31,18 +31,15 @@ QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
 def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActions, compare: CompareActions) -> None:
     """Connect the components of the screen with the actions."""
     parts = screen.parts
-    session_id, question, password = parts["session_id"], parts["question"], parts["password"]
+    session_id, shown, question, password = (parts[name] for name in ("session_id", "shown", "question", "password"))
     common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
     quick = common | QUICK_LANE
 
-    def form_of(values: tuple[Any, ...]) -> Form:
-        return Form(*values)
+    def read(visitor_id: str, shown: str, *values: Any) -> Iterator[Patch]:
+        return actions.read(visitor_id, Form(*values), shown)
 
-    def read(workspace_id: str, *values: Any) -> Iterator[Patch]:
-        return actions.read(workspace_id, form_of(values))
-
-    def ask(workspace_id: str, text: str, *values: Any) -> Iterator[Patch]:
-        return actions.ask(workspace_id, text, form_of(values))
+    def ask(visitor_id: str, shown: str, text: str, *values: Any) -> Iterator[Patch]:
+        return actions.ask(visitor_id, text, Form(*values), shown)
 
     stream, once = _streaming(parts), _single(parts)
 
@@ -53,19 +50,19 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
     opening: dict[str, Any] = common | DOCUMENT_LANE | {"trigger_mode": "multiple"}
     parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **opening)
     parts["sample"].click(stream(actions.open_sample), session_id, **opening)
-    gr.on([parts["unlock"].click, password.submit], stream(actions.unlock), [session_id, password], **opening)
+    gr.on([parts["unlock"].click, password.submit], stream(actions.unlock), [session_id, password, shown], **opening)
     parts["documents"].input(once(actions.look_at), [session_id, parts["documents"]], **quick)
-    parts["forget"].click(once(actions.forget), session_id, **quick)
+    parts["forget"].click(once(actions.forget), [session_id, shown], **quick)
 
     # Several documents may stand in line for the model at once; the engine's lane lets one of them work.
     working: dict[str, Any] = common | ENGINE_LANE | {"trigger_mode": "multiple"}
-    parts["read"].click(stream(read), [session_id, *screen.form], **working)
-    parts["resume"].click(stream(actions.resume), session_id, **working)
-    gr.on([parts["ask"].click, question.submit], stream(ask), [session_id, question, *screen.form], **working)
-    parts["stop"].click(stream(actions.stop), session_id, **quick)
-    parts["chat"].clear(once(actions.clear_conversation), session_id, **quick)
+    parts["read"].click(stream(read), [session_id, shown, *screen.form], **working)
+    parts["resume"].click(stream(actions.resume), [session_id, shown], **working)
+    gr.on([parts["ask"].click, question.submit], stream(ask), [session_id, shown, question, *screen.form], **working)
+    parts["stop"].click(stream(actions.stop), [session_id, shown], **quick)
+    parts["chat"].clear(once(actions.clear_conversation), [session_id, shown], **quick)
     for kind, button in (("md", parts["export_markdown"]), ("json", parts["export_json"])):
-        button.click(once(partial(_export, actions, kind)), session_id, **quick)
+        button.click(once(partial(actions.export, kind=kind)), [session_id, shown], **quick)
     parts["chat"].example_select(_example_text, None, question, **_small())
     _wire_settings(screen)
     _wire_library(demo, parts, library)
@@ -105,14 +102,10 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
         return once(library.delete)(visitor_id, event._data.get("id"))
 
     gr.on([demo.load, parts["library_tab"].select], once(library.show), None, **common, **QUICK_LANE)
-    parts["save"].click(stream(library.save), session_id, **common, **ENGINE_LANE)
+    parts["save"].click(stream(library.save), [session_id, parts["shown"]], **common, **ENGINE_LANE)
     parts["library"].open_entry(open_entry, session_id, **common, **ENGINE_LANE)
     parts["library"].rename_entry(rename_entry, None, **common, **QUICK_LANE)
     parts["library"].delete_entry(delete_entry, session_id, **common, **QUICK_LANE)
-
-
-def _export(actions: Actions, kind: str, visitor_id: object) -> Patch:
-    return actions.export(visitor_id, kind)
 
 
 def _wire_settings(screen: Screen) -> None:

@@ -79,6 +79,25 @@ def test_several_files_at_once(visit: Visit, tmp_path: Path) -> None:
     assert not page.is_visible("#od-documents")
 
 
+def test_a_page_acts_only_on_the_document_that_it_shows(visit: Visit, tmp_path: Path) -> None:
+    visit.open_sample()
+    other = visit.page.context.new_page()
+    other.add_init_script("sessionStorage.visited = 1")
+    other.goto(visit.url)
+    other.wait_for_selector("body[data-state=ready]")
+    other.set_input_files("#od-file input[type=file]", files(tmp_path, other=b"One, two. " * 300))
+    other.get_by_role("radio", name="other.txt").wait_for()
+    assert "lighthouse.md" in visit.text("#od-card"), "this page has not heard of it"
+    visit.page.click("#od-forget")
+    visit.until(lambda: "Nothing was done" in visit.text("#od-problem"), "it says so")
+    assert "other.txt" in visit.text("#od-card"), "and shows what is looked at now"
+    visit.page.click("#od-forget")
+    visit.until(lambda: "lighthouse.md" in visit.text("#od-card"), "what it shows can be closed")
+    visit.page.click("#od-read")
+    visit.state("read")
+    other.close()
+
+
 def test_a_reload_in_the_middle_of_reading_loses_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
