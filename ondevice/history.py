@@ -40,30 +40,19 @@ def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tok
 
     Where not even the newest has room, its answer is shortened. The question itself is never cut.
     """
-    alone, behind = parts.question(question), parts.follow_up(question)
-    asked = [_Asked.of(parts, turn) for turn in turns]
-    for num_turns in range(len(asked), 0, -1):
-        kept = asked[-num_turns:]
-        room = max_tokens - len(behind) - len(kept[0].first) - sum(len(turn.later) for turn in kept[1:])
-        num_answers = sum(len(turn.answer) for turn in kept)
-        is_shortened = num_answers > room
-        if not is_shortened or (num_turns == 1 and room >= _FEWEST):
-            ids = [*kept[0].first, *kept[0].answer[: room if is_shortened else None]]
-            for turn in kept[1:]:
-                ids += [*turn.later, *turn.answer]
-            return Prompt([*ids, *behind], num_turns, len(turns) - num_turns, is_shortened)
-    return Prompt(alone, num_forgotten=len(turns))
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Ids of one turn: its question as the first and as a later one, and its answer."""
-
-    first: list[int]
-    later: list[int]
-    answer: list[int]
-
-    @classmethod
-    def of(cls, parts: ChatParts, turn: Turn) -> _Asked:
+    behind = parts.follow_up(question)
+    later: list[int] = []  # turns behind the one at hand
+    prompt = Prompt(parts.question(question), num_forgotten=len(turns))
+    for number, turn in enumerate(reversed(turns), 1):
+        first = parts.question(turn.question)
         answer = parts.tokenizer.encode(turn.answer)[0].tolist()  # hostile text: no control token comes of it
-        return cls(parts.question(turn.question), parts.follow_up(turn.question), answer)
+        room = max_tokens - len(behind) - len(first) - len(later)
+        is_shortened = len(answer) > room
+        if is_shortened and (number > 1 or room < _FEWEST):
+            break
+        ids = [*first, *answer[:room], *later, *behind]
+        prompt = Prompt(ids, number, len(turns) - number, is_shortened)
+        if is_shortened:
+            break
+        later = [*parts.follow_up(turn.question), *answer, *later]
+    return prompt

@@ -19,7 +19,7 @@ from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
 from ondevice.pot.hidden_tier import DroppedStates
-from ondevice.pot.policies import WINDOW_TOKENS, make_policy
+from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.novelty import Novelty, WordCounts
 from ondevice.prefill.slim import Pruning
 from ondevice.skimming import UNTIL_END, Part, keep_positions_low
@@ -147,7 +147,9 @@ class Reader:
             pot,
             origin=torch.arange(start, stop, dtype=torch.int32, device=session.decoder.device),
             num_transient=catalyst.shape[1],
-            num_observed=self._num_observed(ids.shape[1], catalyst.shape[1]) if distill_after else 0,
+            num_observed=num_observed(self._policy, catalyst.shape[1], ids.shape[1] + catalyst.shape[1])
+            if distill_after
+            else 0,
             offsets=offsets,
             span=stop - start,
             pruning=pruning,
@@ -191,11 +193,6 @@ class Reader:
         # Both are done before either is told: whoever stops here leaves a pot with room for the next chunk.
         events = [read, *self._distill(session, out.mass)] if distill_after else [read]
         yield from events
-
-    def _num_observed(self, num_tokens: int, num_catalyst: int) -> int:
-        """Last queries of a pass before a distillation whose attention the policy looks at."""
-        wished = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
-        return min(wished[self._policy.observes], num_tokens + num_catalyst)
 
     def _distill(self, session: Session, mass: list[Tensor]) -> list[Event]:
         began = time.perf_counter()

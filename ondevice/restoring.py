@@ -67,10 +67,9 @@ def _make_room(session: Session, ids: Tensor, num_free: int, is_stopped: Callabl
     pot = session.used_pot()
     if pot.num_free >= num_free:
         return
-    num_cached, next_position = list(pot.num_cached), list(pot.next_position)
-    out = session.decoder.forward(ids, pot, num_observed=ids.shape[1], is_stopped=is_stopped)
-    pot.truncate(num_cached, next_position)
-    for layer, used in enumerate(num_cached):
+    with pot.taken_back():
+        out = session.decoder.forward(ids, pot, num_observed=ids.shape[1], is_stopped=is_stopped)
+    for layer, used in enumerate(list(pot.num_cached)):
         num_kept = pot.keys[layer].shape[2] - num_free
         if num_kept < used:
             is_protected = pot.positions[layer, :, :, :used] < session.num_protected

@@ -56,10 +56,11 @@ class Revival:
             PassStopped: `is_stopped` returned True.
         """
         pot, queries, began = self._session.used_pot(), list[Tensor](), time.perf_counter()
-        num_cached, next_position = list(pot.num_cached), list(pot.next_position)
-        out = self._session.decoder.forward(ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=is_stopped)
-        self._mass = [layer[..., :used] for layer, used in zip(out.mass, num_cached, strict=True)]
-        pot.truncate(num_cached, next_position)
+        with pot.taken_back():
+            out = self._session.decoder.forward(
+                ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=is_stopped
+            )
+        self._mass = [layer[..., :used] for layer, used in zip(out.mass, pot.num_cached, strict=True)]
         self._seconds += time.perf_counter() - began
         self.looks_elsewhere(queries)
 

@@ -118,19 +118,16 @@ def _attention(
     decoder: Decoder, pot: MemoryPot, ids: list[int], num_observed: int, is_stopped: Callable[[], bool]
 ) -> list[Tensor]:
     """Attention per query of the last tokens of `ids`, read at the end of the pot and taken out of it again."""
-    num_cached, next_position = list(pot.num_cached), list(pot.next_position)
     groups = decoder.parts.num_heads // decoder.parts.num_kv_heads
     heads = (pot.shape.num_kv_heads, 1)
-    sums = [torch.zeros(heads[0], used, device=decoder.device) for used in num_cached]
-    size = max(_MAX_SCORES // (decoder.parts.num_heads * (max(num_cached) + len(ids))), 1)
+    sums = [torch.zeros(heads[0], used, device=decoder.device) for used in pot.num_cached]
+    size = max(_MAX_SCORES // (decoder.parts.num_heads * (max(pot.num_cached) + len(ids))), 1)
     first = len(ids) - num_observed
     cuts = [0, *range(first, len(ids), size), len(ids)] if first else [*range(0, len(ids), size), len(ids)]
-    try:
+    with pot.taken_back():
         for start, stop in pairwise(cuts):
             observed = stop - start if start >= first else 0
             out = decoder.forward(decoder.ids(ids[start:stop]), pot, num_observed=observed, is_stopped=is_stopped)
             for total, mass in zip(sums, out.mass, strict=False):
                 total += mass[0, :, : total.shape[-1]]
-    finally:
-        pot.truncate(num_cached, next_position)
     return [total / (groups * num_observed) for total in sums]

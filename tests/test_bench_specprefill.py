@@ -118,6 +118,13 @@ def test_every_variant_reads_its_share(engine):
     assert draw(result, curve_of(result)) == picture
 
 
+def test_prompts_scored_before_are_sessions_like_others(engine):
+    readings = list(evaluation._readings(engine, document(), "why?", (40,)))
+    assert [session.speculator_bytes for _, _, session in readings] == [0] * 3
+    finished = [list(session.complete("why?"))[-1] for _, _, session in readings]
+    assert {one.num_sourced for one in finished} == {0}, "nobody asks where an answer looked"
+
+
 def test_the_same_budget_is_read(engine):
     config = evaluation.specprefill_config(replace(engine.config, spec=SpecConfig(keep=0.3, layers=1)), "why?")
     session = evaluation._read(engine.session(config), document(TEXT[:256]))

@@ -13,6 +13,7 @@ from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, TokensRead
 from ondevice.history import Turn, with_history
+from ondevice.model.tokenizer import Tokenizer
 from tests.tiny import byte_tokenizer, tiny_loaded
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=240, step_size=40)
@@ -79,6 +80,16 @@ def test_the_last_turns_stay_where_there_is_not_room_for_all() -> None:
     nothing = with_history(parts, "Third?", TURNS, 20)
     assert nothing.ids == parts.question("Third?")
     assert (nothing.num_remembered, nothing.num_forgotten) == (0, 2)
+
+
+def test_turns_for_which_there_is_no_room_are_not_even_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, encoded = byte_tokenizer().chat_parts(), []
+    encode = Tokenizer.encode
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: encoded.append(text) or encode(self, text))
+    prompt = with_history(parts, "And?", [Turn(f"Question {i}?", f"Answer {i}.") for i in range(500)], 300)
+    assert 1 < prompt.num_remembered < 10
+    assert prompt.num_remembered + prompt.num_forgotten == 500
+    assert len(encoded) < 40
 
 
 def test_control_tokens_in_an_earlier_answer_stay_text() -> None:

@@ -88,10 +88,14 @@ def make_passkey(case: Case, seed: int, count_tokens: CountTokens) -> Passkey:
     return Passkey(document, key, num_tokens)
 
 
+def secret(key: int) -> str:
+    """The sentences that tell the key."""
+    return f"The pass key is {key}. Remember it. {key} is the pass key."
+
+
 def _document(key: int, num_filler_chars: int, depth: float) -> str:
     before = round(num_filler_chars * depth)
-    secret = f"The pass key is {key}. Remember it. {key} is the pass key."
-    return "\n".join((TASK, _filler(before), secret, _filler(num_filler_chars - before), ""))
+    return "\n".join((TASK, _filler(before), secret(key), _filler(num_filler_chars - before), ""))
 
 
 def _filler(num_chars: int) -> str:

@@ -57,7 +57,7 @@ def specprefill_config(config: EngineConfig, question: str) -> EngineConfig:
     return replace(
         config,
         pot=replace(config.pot, policy="full", catalyst="text", catalyst_text=question),
-        generation=GenerationConfig(max_new_tokens=_NEW_TOKENS, chat=False),
+        generation=GenerationConfig(max_new_tokens=_NEW_TOKENS, chat=False, num_sources=0),
     )
 
 
@@ -100,8 +100,8 @@ def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) ->
 
 def run_recalls(engine: Engine, document: Document, num_spans: int, keeps: Sequence[int]) -> Iterator[Point]:
     """Every span of a document, its cue the question, at every share, in every variant and truncated."""
-    tokens = prompt_session(engine, SpecConfig(), QUESTION, document).opened_tokens()
     without = list(_plain(engine, document, keeps))  # what they read is the same for every span
+    tokens = without[0][2].opened_tokens()
     for start in span_starts(tokens.num_tokens, num_spans):
         cue = engine.loaded.tokenizer.decode(tokens.ids(start, start + CUE_TOKENS).tolist())
         for contender, keep, session in (*without, *_readings(engine, document, cue, keeps)):
@@ -147,6 +147,10 @@ class _Remembered(Speculator):
 
     def begin(self, num_tokens: int | None) -> None:
         pass
+
+    @property
+    def nbytes(self) -> int:
+        return 0  # it holds scores, and no pot
 
     @property
     def room(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from ondevice.config import SpecConfig
 from ondevice.documents import Document
 from ondevice.engine import Engine
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
+from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, secret
 from ondevice.evaluation.recall import CUE_TOKENS, SPAN_TOKENS, span_starts
 from ondevice.evaluation.specprefill import page_document, prompt_session, score
 from ondevice.prefill.choose import choose, importance
@@ -56,7 +56,7 @@ def wanted_passkeys(engine: Engine, cases: Sequence[Case]) -> list[Wanted]:
     encode, wanted = engine.loaded.tokenizer.encode, []
     for case in cases:
         passkey = make_passkey(case, engine.config.seed, lambda text: len(encode(text)[0]))
-        sentence = f"The pass key is {passkey.key}. Remember it. {passkey.key} is the pass key."
+        sentence = secret(passkey.key)
         first = passkey.document.index(sentence)
         spans = encode(passkey.document)[1]
         inside = np.flatnonzero((spans[:, 1] > first) & (spans[:, 0] < first + len(sentence)))

@@ -6,7 +6,8 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -256,6 +257,15 @@ class MemoryPot:
             self._clear(slice(layer, layer + 1), length, self.num_cached[layer])
         self.num_cached = list(num_cached)
         self.next_position = list(next_position)
+
+    @contextmanager
+    def taken_back(self) -> Iterator[None]:
+        """What goes into free slots within leaves them at the end, whatever happens: a look at what the pot holds."""
+        num_cached, next_position = list(self.num_cached), list(self.next_position)
+        try:
+            yield
+        finally:
+            self.truncate(num_cached, next_position)
 
     def state(self) -> dict[str, Tensor]:
         """Copies of what the used slots hold, by name; with `restore` it makes another pot equal to this one."""

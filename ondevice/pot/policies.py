@@ -160,6 +160,12 @@ class Random:
         return torch.rand(view.novelty.shape, generator=self.generator).to(view.novelty.device)
 
 
+def num_observed(policy: RetentionPolicy, num_catalyst: int, num_queries: int) -> int:
+    """Last queries of a pass whose attention a policy looks at, of `num_queries`, with the catalyst at their end."""
+    wished = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
+    return min(wished[policy.observes], num_queries)
+
+
 def make_policy(config: PotConfig, seed: int) -> RetentionPolicy:
     """The policy named in the settings; `full` and `truncate` never distill, so any will do."""
     if config.policy == "streaming-llm":

@@ -1,8 +1,10 @@
 """What the speculator remembers of all it has read: mean keys, by which a later question finds what was skipped.
 
 A block of the document is scored by the best of its units, as in SlimInfer. Keys are those before RoPE: where a unit
-stood says nothing about what it holds. The memory grows with the document: for every eight tokens a key in 16 bits in
-each KV head of each scoring layer.
+stood says nothing about what it holds.
+
+Unlike pots this is not of fixed size: it grows with the document, by a key in 16 bits for every eight tokens in each
+KV head of each scoring layer. A question takes room for those of one layer more, in the model's type.
 """
 
 from __future__ import annotations
@@ -25,14 +27,13 @@ class MemoryOfKeys:
     """Mean keys of units, stretch by stretch."""
 
     def __init__(self) -> None:
-        self._keys: list[Tensor] = []  # of each stretch (num_units, num_layers, num_kv_heads, head_dim)
-        self._starts: list[Tensor] = []  # of each stretch (num_units, 2) int32: first token and first beyond
-        self._blocks: list[Tensor] = []  # of each stretch (num_units,) int64: the number of its block
-        self._num_blocks = 0
+        self._keys: list[Tensor] = []  # (num_units, num_layers, num_kv_heads, head_dim) of one stretch or of several
+        self._stretches: list[tuple[int, int]] = []  # document tokens [start, stop); units and blocks begin with them
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensors in (self._keys, self._starts, self._blocks) for tensor in tensors)
+        """Bytes of the keys."""
+        return sum(keys.nbytes for keys in self._keys)
 
     def add(self, keys: Sequence[Tensor], start: int) -> None:
         """Take in a stretch.
@@ -41,14 +42,9 @@ class MemoryOfKeys:
             keys: of each scoring layer (1, num_kv_heads, n, head_dim) before RoPE.
             start: document token at which it begins.
         """
-        num_tokens = keys[0].shape[2]
         units = [torch.stack([unit.mean(dim=2)[0] for unit in layer.split(UNIT_TOKENS, dim=2)]) for layer in keys]
-        first = torch.arange(0, num_tokens, UNIT_TOKENS, dtype=torch.int32)
-        beyond = (first + UNIT_TOKENS).clamp(max=num_tokens)
         self._keys.append(torch.stack(units, dim=1).to("cpu", _DTYPE))
-        self._starts.append(torch.stack((first, beyond), dim=1) + start)
-        self._blocks.append(first.long() // BLOCK_TOKENS + self._num_blocks)
-        self._num_blocks += -(-num_tokens // BLOCK_TOKENS)
+        self._stretches.append((start, start + keys[0].shape[2]))
 
     def best(self, queries: Sequence[Tensor], num_blocks: int, *, scale: float, softcap: float | None) -> npt.NDArray:
         """Document tokens (n,) int64, rising, of the blocks that a question looks at most sharply.
@@ -59,27 +55,36 @@ class MemoryOfKeys:
         """
         if not self._keys:
             return np.empty(0, np.int64)
-        keys, places = torch.cat(self._keys), torch.cat(self._starts)
+        keys = self._merged()
         votes = torch.zeros(keys.shape[0])
         for index, query in enumerate(queries):
             layer = keys[:, index].permute(1, 0, 2)[None].to(query)
             votes += attention_votes(query, layer, scale=scale, softcap=softcap)[0].cpu()
-        block_of = torch.cat(self._blocks)
-        scores = torch.zeros(self._num_blocks).scatter_reduce_(0, block_of, votes, "amax")
-        chosen = scores.topk(min(num_blocks, self._num_blocks)).indices
-        wanted = places[torch.isin(block_of, chosen)].tolist()
-        return np.concatenate([np.arange(start, stop) for start, stop in wanted])
+        blocks = [
+            (first, min(first + BLOCK_TOKENS, stop))
+            for start, stop in self._stretches
+            for first in range(start, stop, BLOCK_TOKENS)
+        ]
+        num_units = torch.tensor([-(-(stop - start) // UNIT_TOKENS) for start, stop in blocks])
+        block_of = torch.arange(len(blocks)).repeat_interleave(num_units)
+        scores = torch.zeros(len(blocks)).scatter_reduce_(0, block_of, votes, "amax")
+        chosen = scores.topk(min(num_blocks, len(blocks))).indices.sort().values
+        return np.concatenate([np.arange(*blocks[block]) for block in chosen.tolist()])
 
     def state(self) -> dict[str, Tensor]:
         """All of it, by name; empty where nothing was added."""
         if not self._keys:
             return {}
-        parts = {"keys": self._keys, "places": self._starts, "blocks": self._blocks}
-        return {f"memory.{name}": torch.cat(tensors) for name, tensors in parts.items()}
+        return {"memory.keys": self._merged(), "memory.stretches": torch.tensor(self._stretches)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` of another one gave."""
         if "memory.keys" in state:
-            self._keys, self._starts = [state["memory.keys"]], [state["memory.places"]]
-            self._blocks = [state["memory.blocks"]]
-            self._num_blocks = int(state["memory.blocks"].max()) + 1
+            self._keys = [state["memory.keys"]]
+            self._stretches = [(start, stop) for start, stop in state["memory.stretches"].tolist()]
+
+    def _merged(self) -> Tensor:
+        """The keys of all stretches; they are joined once, and no question copies them again."""
+        if len(self._keys) > 1:
+            self._keys = [torch.cat(self._keys)]
+        return self._keys[0]

@@ -27,7 +27,7 @@ from ondevice.kernels.token_importance import head_maximum
 from ondevice.model.decoder import Decoder
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.policies import WINDOW_TOKENS, make_policy
+from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.memory_of_keys import BLOCK_TOKENS, MemoryOfKeys
 from ondevice.prefill.novelty import Novelty, WordCounts
 
@@ -194,9 +194,8 @@ class Speculator:
         pot, queries = self.opened_pot(), list[Tensor]()
         if pot.num_free < ids.shape[1]:
             return np.empty(0, np.int64)
-        before, positions = list(pot.num_cached), list(pot.next_position)
-        self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
-        pot.truncate(before, positions)
+        with pot.taken_back():
+            self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
         parts, num_blocks = self.decoder.parts, max(num_tokens // BLOCK_TOKENS, 1)
         scoring = queries[-self._num_scoring :]
         return self._memory.best(scoring, num_blocks, scale=parts.scale, softcap=parts.attention_softcap)
@@ -269,13 +268,10 @@ class Speculator:
             the attention to the last slots in use before, as many as every layer has: the maximum over layers and
             heads. Layers differ in what they kept; the tokens read since then are the last in all of them.
         """
-        pot = self.opened_pot()
-        before, positions = list(pot.num_cached), list(pot.next_position)
-        num_prompt = self._prompt.shape[1]
-        wished = {"catalyst": num_prompt, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
-        observed = min(wished[self._policy.observes], num_prompt)
-        passes: list[list[Tensor]] = [[]]
-        try:
+        pot, num_prompt = self.opened_pot(), self._prompt.shape[1]
+        observed = num_observed(self._policy, num_prompt, num_prompt)
+        before, passes = list(pot.num_cached), list[list[Tensor]]([[]])
+        with pot.taken_back():
             out = self.decoder.forward(
                 self._prompt, pot, num_observed=observed, queries=passes[0], is_stopped=is_stopped
             )
@@ -292,8 +288,6 @@ class Speculator:
             )
             num_added = num_prompt + len(passes) - 1
             return maxima[:, : maxima.shape[1] - num_added]
-        finally:
-            pot.truncate(before, positions)
 
     @torch.inference_mode()
     def _maxima(self, queries: Sequence[Tensor]) -> Tensor:
