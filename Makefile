@@ -4,6 +4,7 @@
 #   PYTHON       the Python to use, 3.11 or newer
 #   TORCH_ARGS   more arguments for the installation of torch, for instance the index of another build
 #   ARGS         more arguments for the app: make app ARGS="--port 8000"
+#   BENCH        where `make bench` writes
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,6 +14,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 TORCH_ARGS ?=
 ARGS ?=
+BENCH ?= build/bench
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -28,7 +30,7 @@ help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
 	@echo 'make test         lint, types, unit tests, browser tests'
 	@echo 'make lint         formatting, lint and types only'
-	@echo 'make bench        measure, and write bench/results and docs/results'
+	@echo 'make bench        measure every speed, and write files and tables into $(BENCH)'
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
 	@echo 'make screenshots  compare every screen with its baseline'
 	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
@@ -73,14 +75,18 @@ browser: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
 	$(BIN)/pytest -q tests/browser
 
+# Every speed once more, into a folder of its own. Files of bench/results that need what is not part of this checkout
+# are repeated with it where it is named: BOOKS, two texts, of which thresholds are calibrated on the first and the
+# second is read; GGUF, the default model for llama.cpp.
 bench: setup
-	$(BIN)/ondevice bench ingest --out bench/results/ingest.json
-	$(BIN)/ondevice bench decode --out bench/results/decode.json
-	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out bench/results/equip_$$part.json; done
-	$(BIN)/ondevice bench slim --out bench/results/slim.json
-	$(BIN)/ondevice bench art --out bench/results/art.json
-	$(BIN)/ondevice bench specprefill --out bench/results/specprefill.json
-	$(BIN)/ondevice results
+	$(BIN)/ondevice bench ingest --out $(BENCH)/ingest.json
+	$(BIN)/ondevice bench decode $(if $(GGUF),--llama-cpp $(GGUF)) --out $(BENCH)/decode.json
+	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out $(BENCH)/equip_$$part.json; done
+	$(BIN)/ondevice bench slim --out $(BENCH)/slim.json
+	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --capacity 4096 --keep 2048 --out $(BENCH)/calibrate.json)
+	$(BIN)/ondevice bench art $(if $(BOOKS),--text $(word 2,$(BOOKS))) --out $(BENCH)/art.json
+	$(BIN)/ondevice bench specprefill --out $(BENCH)/specprefill.json
+	$(BIN)/ondevice results --from $(BENCH) --to $(BENCH)
 
 # With the torch that is there, and what came with it: such a machine often has no network to set anything up from.
 gpu-check:

@@ -34,8 +34,9 @@ from ondevice.prefill.speculate import Speculator
 _PLAIN_STEPS = 3  # decoded one by one first, to know what a draft has to beat
 _TRIAL_ROUNDS = 4  # drafts before the first judgement; half as many where none of them was accepted
 ANSWERS_AT_REST = 8  # that go without drafts after one in which they did not pay
-# A tie is nearer than so many units in the last place of the largest logit. Measured on the default model the two
-# ways differ by a tenth of this.
+# A tie is nearer than so many units in the last place of the largest logit. In half precision that is a guess until
+# `gpu_check --parts drafts` has told on a GPU how far the two ways differ there; a careful one, by which so many tokens
+# are near ties, and read again, that drafts hardly pay.
 _TIE_UNITS = {torch.float32: 256.0}
 _TIE_UNITS_HALF = 8.0
 

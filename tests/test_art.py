@@ -1,5 +1,6 @@
 """Run-time termination in answers: what is read, in which order, what is told, and where thresholds come from."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 from ondevice.kernels.decode_attention import Termination
+from typer.testing import CliRunner
 
 from ondevice.bench.art import ALL, ART, QUICK, Cache, run_art, summary_of
+from ondevice.cli import app
+from ondevice.cli.running import begin
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
 from ondevice.decode_steps import keys_values, read_again, read_and_record, record
 from ondevice.documents import Document, Page
@@ -18,11 +22,12 @@ from ondevice.evaluation.art_curve import OFF, rows_of, run_art_curve
 from ondevice.evaluation.calibrate import NUM_STEPS, TAUS, _by_head, _loosest, calibrate
 from ondevice.evaluation.recall import recall_config
 from ondevice.events import AnswerFinished, AnswerToken, BlocksRead
-from ondevice.model.calibration import calibrated, store
+from ondevice.model.calibration import calibrated, store, thresholds
 from ondevice.model.decoder import Decoder
+from ondevice.model.load import load_model
 from ondevice.model.termination import DEFAULT, PAPER, RunTimeTermination, rules_of
 from ondevice.session_file import load_session, save_session, saved_config
-from tests.tiny import FAMILIES, tiny_loaded, tiny_model
+from tests.tiny import FAMILIES, save_checkpoint, tiny_loaded, tiny_model
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
@@ -130,6 +135,9 @@ def test_a_calibration_is_for_one_model_and_one_way_of_reading():
     assert calibrated("model", art, replace(POT, policy="full")) is None
     assert calibrated("model", replace(art, block_size=64), POT) is None
     assert calibrated("model", replace(art, traversal="recency"), POT) is None
+    assert thresholds("model", art, POT) == "calibrated"
+    assert thresholds("model", replace(art, tau=0.1), POT) == "named"
+    assert thresholds("model", replace(art, is_relative=False), POT) == thresholds("other", art, POT) == "usual"
     path.write_text("{ half a file")
     assert calibrated("model", art, POT) is None
 
@@ -254,3 +262,20 @@ def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
     too_long = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
     with pytest.raises(ConfigError, match="kept for later"):
         read_and_record(too_long, _document(TEXT[:300]), 300, lambda *told: None)
+
+
+def test_results_say_where_the_thresholds_came_from(tmp_path, monkeypatch):
+    monkeypatch.setattr("ondevice.bench.art.run_art", lambda *given: iter(()))
+    checkpoint = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
+
+    def thresholds_told(*arguments):
+        done = CliRunner().invoke(app, ["bench", "art", "--quick", "--json", "--model", str(checkpoint), *arguments])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout.splitlines()[-1])["config"]["art"]["thresholds"]
+
+    assert thresholds_told() == {"1024": "usual"}
+    store(load_model(str(checkpoint)).fingerprint, ArtConfig(), POT, (Termination((0.1, 0.2), 1.0, 2, True),))
+    assert thresholds_told() == {"1024": "calibrated"}
+    engine = Engine(tiny_loaded(), EngineConfig(art=CARELESS))
+    assert begin(engine).config["art"]["thresholds"] == "named"
+    assert "thresholds" not in begin(Engine(engine.loaded, EngineConfig())).config["art"]

@@ -8,7 +8,7 @@ import torch
 
 from ondevice.bench.flops import prompt_flops, ttft_bound
 from ondevice.bench.specprefill import own_pair, run_ttft, summary_of
-from ondevice.bench.speculative import rows_of, run_speculative
+from ondevice.bench.speculative import rows_of, run_reading, run_speculative
 from ondevice.bench.speculative import summary_of as decoding_summary
 from ondevice.charts import curve_of, draw
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SpecConfig
@@ -61,7 +61,7 @@ def test_the_head_counts_for_the_tokens_that_it_sees():
 def test_prompts_are_timed_against_their_bound(engine):
     pair = own_pair(Decoder(engine.loaded.model), 192, "tiny", 1)
     looking, rows = (
-        next(run_ttft(pair, 64, num_lookahead=num_lookahead, step_size=40, rounds=1, keeps=(25, 50)))
+        run_ttft(pair, 64, num_lookahead=num_lookahead, step_size=40, rounds=1, keeps=(25, 50))
         for num_lookahead in (1, 0)
     )
     values = {(row.contender, row.metric): row.p50 for row in rows}
@@ -93,6 +93,26 @@ def test_answers_with_drafts_stand_beside_plain_ones(engine):
     assert shares == [0.0, 1.0]
     altered = [[answers[0], replace(answers[1], tokens=(0,)), answers[2]] for answers in rounds]
     assert decoding_summary(rows_of(altered, 8))["speculative_greedy_equal"] == 0.0
+
+
+def test_reading_with_drafts_to_come_is_measured_beside_plain_reading(engine, monkeypatch):
+    """By a clock on which every pass of a layer takes equally long: one of three layers reads everything twice."""
+    passes = []
+    forward = Decoder.forward
+    monkeypatch.setattr(
+        Decoder, "forward", lambda self, *given, **named: passes.append(self) or forward(self, *given, **named)
+    )
+    monkeypatch.setattr(
+        "ondevice.bench.turns.time", SimpleNamespace(perf_counter=lambda: sum(len(d.parts.layers) for d in passes))
+    )
+    rows = run_reading(engine, document(), 2)
+    speeds = {row.contender: row for row in rows if row.metric == "reading speed"}
+    assert [row.n for row in speeds.values()] == [2, 2]
+    assert {row.case["tokens"] for row in rows} == {len(TEXT)}
+    ratio = speeds["drafts always"].p50 / speeds["plain decoding"].p50
+    answers = rows_of(list(run_speculative(engine, document(), num_prompts=1, num_new=4)), 4)
+    assert decoding_summary([*rows, *answers])["speculative_reading_ratio"] == pytest.approx(ratio)
+    assert 0.7 < ratio < 0.8
 
 
 def test_every_variant_reads_its_share(engine):

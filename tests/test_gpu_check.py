@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ondevice.bench import gpu_check
 from ondevice.bench.kernel_cases import kernel_cases
+from ondevice.model.decoder import Decoder
+from tests.tiny import tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,3 +43,14 @@ def test_an_unknown_part_is_refused(capsys):
 def test_every_case_has_a_name_of_its_own():
     names = [str(case) for case in kernel_cases()]
     assert len(names) == len(set(names))
+
+
+def test_several_tokens_at_once_differ_by_rounding_only():
+    for dtype, allowed in ((torch.float32, 256), (torch.bfloat16, 64)):
+        decoder = Decoder(tiny_model("llama").to(dtype))
+        assert 0 < gpu_check.logit_deviation(decoder, num_cached=40, num_tokens=4, rounds=3) < allowed
+    shifted = Decoder(tiny_model("llama"))
+    logits = shifted.logits
+    shifted.logits = lambda states: logits(states) * (1 + 0.01 * (states.shape[1] == 1))
+    found = gpu_check.logit_deviation(shifted, num_cached=40, num_tokens=4, rounds=3)
+    assert found == pytest.approx(0.01 / 1.01 / torch.finfo(torch.float32).eps, rel=0.01)

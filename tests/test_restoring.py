@@ -61,7 +61,8 @@ def test_the_best_blocks_of_a_question_are_found():
     other = MemoryOfKeys()
     other.restore(memory.state())
     assert np.array_equal(other.best(queries, 1, scale=0.25, softcap=None), found)
-    assert memory.state()["memory.keys"].data_ptr() == memory.state()["memory.keys"].data_ptr(), "nothing is copied"
+    before, after = memory.state()["memory.keys"], memory.state()["memory.keys"]
+    assert before.data_ptr() == after.data_ptr(), "nothing is copied again"
     assert memory.nbytes == other.nbytes == 2 * 38 * 2 * 2 * 16  # 19 units of either stretch
     assert MemoryOfKeys().best(queries, 1, scale=0.25, softcap=None).size == 0
 

@@ -1,4 +1,4 @@
-"""The work of SpecPrefill in multiplications: Table 5 and the bound of Appendix E (arXiv 2502.02789)."""
+"""The work of SpecPrefill in multiplications: Table 5 and what Appendix E calls a bound (arXiv 2502.02789)."""
 
 from __future__ import annotations
 
@@ -25,5 +25,10 @@ def prompt_flops(parts: ModelParts, intermediate_size: int, num_tokens: int, *, 
 
 
 def ttft_bound(base: float, speculator: float, keep: float) -> float:
-    """How many times sooner the first token can come at most: FLOPS(base) / (FLOPS(spec) + keep * FLOPS(base))."""
+    """How many times sooner the first token comes by the paper's estimate: FLOPS(base) / (FLOPS(spec) + keep *
+    FLOPS(base)).
+
+    The paper calls it the most that can be reached. It is that for all work but attention, which falls with the square
+    of `keep`, as chosen tokens look at chosen tokens only: what is measured may exceed it.
+    """
     return base / (speculator + keep * base)

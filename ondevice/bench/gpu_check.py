@@ -1,8 +1,9 @@
 """`python -m ondevice.bench.gpu_check`: what only a machine with an NVIDIA GPU can tell, in a few minutes.
 
-Every Triton kernel is compiled and held against its reference; then attention, decoding as a CUDA graph and the time
-to the first token of a long prompt are measured, on random weights of Llama 3.1 8B's shape where they fit. It needs
-torch, triton, transformers, numpy and psutil, and no network. Without a GPU it says what is missing; exit status 2.
+Every Triton kernel is compiled and held against its reference; then attention, decoding as a CUDA graph, how much
+several tokens at once round otherwise than one by one, and the time to the first token of a long prompt are measured,
+on random weights of Llama 3.1 8B's shape where they fit. It needs torch, triton, transformers, numpy and psutil, and
+no network. Without a GPU it says what is missing; exit status 2.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,7 +23,10 @@ from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
 from ondevice.results import Result, Row, new_result, row, write_result
 
-PARTS = ("kernels", "attention", "graph", "prompt", "specprefill")
+if TYPE_CHECKING:
+    from ondevice.model.decoder import Decoder
+
+PARTS = ("kernels", "attention", "graph", "drafts", "prompt", "specprefill")
 _SECONDS = 480.0  # for all parts; what does not fit in is left out
 _PROMPT_TOKENS = 32_768
 _PROMPT_STEP = 4096  # tokens of a pass, where a prompt is read in several
@@ -132,6 +137,37 @@ def measure_graph(run: Run) -> None:
         torch.cuda.empty_cache()
 
 
+def measure_drafts(run: Run) -> None:
+    """How far the logits of several tokens read at once are from those read one by one: `drafting` calls less a tie."""
+    from ondevice.model.decoder import Decoder
+
+    name, decoder = _decoder(run)
+    assert isinstance(decoder, Decoder)
+    units = logit_deviation(decoder, num_cached=1024, num_tokens=4, rounds=16)
+    case = {"model": name, "tokens at once": 4}
+    run.add([row("Decoder.forward", case, "largest deviation of a logit", "last places of the largest", [units])])
+    run.summary["draft_logit_deviation"] = units
+
+
+@torch.inference_mode()
+def logit_deviation(decoder: Decoder, *, num_cached: int, num_tokens: int, rounds: int) -> float:
+    """The largest distance between logits of `num_tokens` tokens at once and one by one, behind `num_cached` tokens, in
+    units in the last place of the largest logit."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, decoder.parts.vocab_size, (1, num_cached + rounds * num_tokens), generator=generator)
+    ids, pot, worst = ids.to(decoder.device), decoder.new_pot(ids.shape[1]), 0.0
+    decoder.forward(ids[:, :num_cached], pot)
+    for part in ids[:, num_cached:].split(num_tokens, dim=1):
+        with pot.taken_back():
+            together = decoder.logits(decoder.forward(part, pot).hidden_states)
+        alone = [decoder.logits(decoder.forward(token, pot).hidden_states) for token in part.split(1, dim=1)]
+        expected = torch.cat(alone, dim=1)
+        unit = torch.finfo(expected.dtype).eps * expected.float().abs().amax(dim=-1)
+        distance = (together.float() - expected.float()).abs().amax(dim=-1)
+        worst = max(worst, float((distance / unit).max()))
+    return worst
+
+
 def measure_prompt(run: Run) -> None:
     """Time to the first token of a whole prompt in one pass, with and without SlimInfer's pruning."""
     from ondevice.bench.slim import PAPER
@@ -180,8 +216,7 @@ def measure_specprefill(run: Run) -> None:
             if not run.has_time:
                 run.leave_out(f"SpecPrefill at {num_tokens} tokens, look-ahead {num_lookahead}", "no time is left")
                 continue
-            for rows in run_ttft(pair, num_tokens, num_lookahead=num_lookahead, step_size=_PROMPT_STEP, rounds=3):
-                run.add(rows)
+            run.add(run_ttft(pair, num_tokens, num_lookahead=num_lookahead, step_size=_PROMPT_STEP, rounds=3))
     # Without look-ahead, at the longest prompt that was measured: the bound does not know of look-ahead.
     plain = [one for one in run.rows if one.case.get("look-ahead") == 0]
     longest = max((one.case["prompt tokens"] for one in plain), default=0)
@@ -218,6 +253,7 @@ _MEASURES: dict[str, Callable[[Run], None]] = {
     "kernels": check_kernels,
     "attention": measure_attention,
     "graph": measure_graph,
+    "drafts": measure_drafts,
     "prompt": measure_prompt,
     "specprefill": measure_specprefill,
 }

@@ -1,4 +1,5 @@
-"""SpecPrefill: the time to the first token of a prompt, beside the same prompt read whole, and beside its bound.
+"""SpecPrefill: the time to the first token of a prompt, beside the same prompt read whole, and beside its bound:
+the estimate from FLOPs that the paper gives that name, see `ttft_bound`.
 
 Both go through the decoder and the speculator as a session uses them, into pots that are there before the clock runs.
 Weights are random where a pair of models is named by its shapes: what they say does not matter here.
@@ -6,7 +7,7 @@ Weights are random where a pair of models is named by its shapes: what they say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,7 @@ class Pair:
     speculator_intermediate: int
 
     def bound(self, num_tokens: int, keep: float, *, num_logits: int | None) -> float:
-        """At most so many times sooner; `num_logits` as for `prompt_flops`."""
+        """So many times sooner by the paper's estimate; `num_logits` as for `prompt_flops`."""
         base = prompt_flops(self.main.parts, self.main_intermediate, num_tokens, num_logits=num_logits)
         none = None if num_logits is None else 0  # the speculator's attention is wanted, not what it predicts
         small = prompt_flops(self.speculator.parts, self.speculator_intermediate, num_tokens, num_logits=none)
@@ -46,7 +47,7 @@ class Pair:
 
 def run_ttft(
     pair: Pair, num_tokens: int, *, num_lookahead: int, step_size: int, rounds: int, keeps: Sequence[int] = KEEPS
-) -> Iterator[list[Row]]:
+) -> list[Row]:
     """Rows of one prompt length; contenders take turns, each round gives one ratio for every share."""
     contenders: dict[str, Callable[[], object]] = {_WHOLE: _Whole(pair.main, num_tokens, step_size)}
     for keep in keeps:
@@ -55,7 +56,7 @@ def run_ttft(
     seconds = take_turns(
         contenders, pair.main.device, min_rounds=rounds, max_rounds=rounds, budget_seconds=float("inf")
     )
-    yield _rows(pair, num_tokens, num_lookahead, seconds, keeps)
+    return _rows(pair, num_tokens, num_lookahead, seconds, keeps)
 
 
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:

@@ -1,12 +1,17 @@
-"""Speculative decoding beside plain decoding: the same greedy answers or not, how many drafts stand, and how fast."""
+"""Speculative decoding beside plain decoding: the same greedy answers or not, how many drafts stand, and how fast.
+
+Who drafts has to know the document: reading it with drafts is measured beside reading it without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from ondevice.bench.turns import speedup_row, take_turns
 from ondevice.config import GenerationConfig, SpecConfig
 from ondevice.documents import Document
 from ondevice.engine import Engine
@@ -34,7 +39,7 @@ def run_speculative(engine: Engine, document: Document, num_prompts: int, num_ne
     All have read the document; the prompts are pieces of it. Drafts are `num_draft` tokens long, 3 if that is 0. No
     token ends an answer meanwhile: the number of steps must not depend on what the model wants to say.
     """
-    spec = replace(engine.config.spec, keep=1.0, adaptive_keep=None, num_draft=engine.config.spec.num_draft or 3)
+    spec = _drafting(engine)
     contenders = {
         _PLAIN: SpecConfig(),
         _ALWAYS: replace(spec, falls_back=False),
@@ -54,6 +59,32 @@ def run_speculative(engine: Engine, document: Document, num_prompts: int, num_ne
             yield [_answer(name, session, prompt) for name, session in sessions.items()]
     finally:
         tokenizer.eos_ids = eos_ids
+
+
+def run_reading(engine: Engine, document: Document, rounds: int) -> list[Row]:
+    """Rows of reading a document with drafts to come and without, in turn: that which drafts is read for it, too."""
+    num_tokens = 0
+
+    def read(spec: SpecConfig) -> None:
+        nonlocal num_tokens
+        session = engine.session(replace(engine.config, spec=spec))
+        for _ in session.read(document):
+            pass
+        num_tokens = session.num_read
+
+    contenders = {_PLAIN: partial(read, SpecConfig()), _ALWAYS: partial(read, _drafting(engine))}
+    seconds = take_turns(
+        contenders, engine.decoder.device, min_rounds=rounds, max_rounds=rounds, budget_seconds=float("inf")
+    )
+    case = {"tokens": num_tokens}
+    rows = [row(name, case, "reading speed", "tokens/s", [num_tokens / s for s in seconds[name]]) for name in seconds]
+    return [*rows, speedup_row(seconds, case, "reading", _ALWAYS, _PLAIN)]
+
+
+def _drafting(engine: Engine) -> SpecConfig:
+    """The settings' speculator, for drafts alone."""
+    spec = engine.config.spec
+    return replace(spec, keep=1.0, adaptive_keep=None, num_draft=spec.num_draft or 3)
 
 
 def rows_of(rounds: Sequence[Sequence[Answer]], num_new: int) -> list[Row]:
@@ -85,10 +116,12 @@ def rows_of(rounds: Sequence[Sequence[Answer]], num_new: int) -> list[Row]:
 
 
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:
-    """1 if every greedy answer is that of plain decoding; the speed-up of drafts always, and while they pay."""
+    """1 if every greedy answer is that of plain decoding; the speed-up of drafts always, and while they pay; reading
+    speed with drafts to come over that without, where it was measured."""
     values = {(one.contender, one.metric): one.p50 for one in rows}
     equal = [value for (_, metric), value in values.items() if metric == "greedy answers equal"]
-    return {
+    reading = {"speculative_reading_ratio": ratio} if (ratio := values.get((_ALWAYS, "reading, speedup"))) else {}
+    return reading | {
         "speculative_greedy_equal": float(min(equal) == 1.0),
         "speculative_speedup": values[_ALWAYS, "decoding, speedup"],
         "speculative_speedup_with_fallback": values[_WHILE_IT_PAYS, "decoding, speedup"],

@@ -184,11 +184,13 @@ def art(
     """
     with told(as_json), ProgressDisplay(err()) as display:
         from ondevice.bench.art import FULL, QUICK, run_art, summary_of
+        from ondevice.model.calibration import thresholds
 
-        engine = load_engine(options.config(), display)
+        engine = load_engine(replace(options, art=True).config(), display)
         plan, rows = QUICK if quick else FULL, []
         document = _document(text, plan.num_tokens, engine, display)
-        result = begin(engine)
+        result, art, model = begin(engine), engine.config.art, engine.loaded.fingerprint
+        result.config["art"]["thresholds"] = {cache.name: thresholds(model, art, cache.pot) for cache in plan.caches}
         for part in run_art(engine, document, plan, display.stage):
             rows += part
         display.clear()
@@ -206,10 +208,11 @@ def specprefill(
     out_file: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time to the first token with SpecPrefill, beside its bound, and answers written with drafts.
+    """Time to the first token with SpecPrefill, beside the paper's estimate, and answers written with drafts.
 
-    The bound is measured with random weights of the proportions of a 1B and an 8B model, and with the model named;
-    drafts are those of the speculator of --speculator and --speculator-layers. About 25 minutes on two cores.
+    The first token comes from random weights of the proportions of a 1B and an 8B model and, without --speculator, from
+    the model named and its first layers; drafts from the speculator of --speculator and --speculator-layers. About 25
+    minutes on two cores.
     """
     with told(as_json), ProgressDisplay(err()) as display:
         from ondevice.bench import specprefill as ttft
@@ -220,26 +223,26 @@ def specprefill(
         num_prompts, num_new = prompts or (2 if quick else 50), new_tokens or (16 if quick else 128)
         result, rows = begin(engine), []
         device, dtype = engine.decoder.device, engine.decoder.dtype
-        speculator = engine.speculator(replace(engine.config.spec, keep=0.5))
-        assert speculator is not None
-        width, depth = engine.loaded.model.config.intermediate_size, len(speculator.parts.layers)
-        own = ttft.own_pair(engine.decoder, width, engine.loaded.name, depth)
         pairs = [ttft.random_pair("llama-3.1-8b-small", "llama-3.2-1b-small", device=device, dtype=dtype)]
-        pairs += [] if engine.config.spec.model else [own]
+        if not engine.config.spec.model:
+            speculator = engine.speculator(replace(engine.config.spec, keep=0.5))
+            assert speculator is not None
+            width, depth = engine.loaded.model.config.intermediate_size, len(speculator.parts.layers)
+            pairs.append(ttft.own_pair(engine.decoder, width, engine.loaded.name, depth))
+        rounds = 1 if quick else rounds
         for pair in pairs:
             for num_lookahead in (0,) if quick else (0, 8):
                 display.stage(f"Reading prompts with {pair.name}", None)
-                for part in ttft.run_ttft(
-                    pair, size, num_lookahead=num_lookahead, step_size=options.step, rounds=1 if quick else rounds
-                ):
-                    rows += part
+                rows += ttft.run_ttft(pair, size, num_lookahead=num_lookahead, step_size=options.step, rounds=rounds)
         document = _document(text, 512 if quick else 1024, engine, display)
+        display.stage("Reading with and without drafts", None)
+        decoding = speculative.run_reading(engine, document, rounds)
         answers: list[list[speculative.Answer]] = []
         for one in speculative.run_speculative(engine, document, num_prompts, num_new):
             answers.append(one)
             display.stage("Answering with and without drafts", len(answers) / num_prompts)
         display.clear()
-        decoding = speculative.rows_of(answers, num_new)
+        decoding += speculative.rows_of(answers, num_new)
         summary = ttft.summary_of(rows) | speculative.summary_of(decoding)
         finish(replace(result, rows=(*rows, *decoding), summary=summary), out_file, as_json)
 

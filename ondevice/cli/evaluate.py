@@ -157,7 +157,7 @@ def art_curve(
     with told(as_json), ProgressDisplay(err()) as display:
         from ondevice.evaluation.art_curve import rows_of, run_art_curve
 
-        engine, document = _engine_and_text(options, text, tokens, display)
+        engine, document = _engine_and_text(replace(options, art=True), text, tokens, display)
         result, points = begin(engine), []
         for point in run_art_curve(engine, document, numbers("--taus", taus, float), spans):
             points.append(point)

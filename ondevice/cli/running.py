@@ -43,9 +43,13 @@ def command_line(arguments: Sequence[str]) -> str:
 
 def begin(engine: Engine, out_file: Path | None = None) -> Result:
     """An empty result of this command, or the unfinished one in `out_file` if it was measured in just the same way."""
+    from ondevice.model.calibration import thresholds
     from ondevice.results import new_result, read_result
 
     result = new_result(command_line(sys.argv[1:]), engine.config, engine.loaded.device)
+    art = engine.config.art
+    if art.enabled:  # what decides is not among the settings
+        result.config["art"]["thresholds"] = thresholds(engine.loaded.fingerprint, art, engine.config.pot)
     if out_file is None or not out_file.is_file():
         return result
     earlier = read_result(out_file)
