@@ -1,4 +1,4 @@
-// The comparison: one column for each way of reading, and its export. Answers are written with textContent only.
+// The comparison: one column for each way of reading, and the buttons that ask for it as a file. Answers are written with textContent only.
 (() => {
   "use strict";
   const od = window.ondevice;
@@ -45,16 +45,13 @@
     });
   };
 
-  od.compare = (element, props, watch) => {
+  od.compare = (element, props, watch, send) => {
     const list = element.querySelector(".od-columns"), exports = element.querySelector(".od-exports");
-    let files = null;
-    const save = (button, name, type, key) => element.querySelector(button)
-      .addEventListener("click", () => files && od.saveFile(name, type, files[key]));
-    save(".od-save-markdown", "comparison.md", "text/markdown", "markdown");
-    save(".od-save-json", "comparison.json", "application/json", "json");
+    for (const [button, kind] of [[".od-save-markdown", "md"], [".od-save-json", "json"]]) {
+      element.querySelector(button).addEventListener("click", () => send.export({ kind }));
+    }
     od.follow(props, watch, (value) => {
-      files = value?.export ?? null;
-      exports.hidden = !files;
+      exports.hidden = !value?.can_be_saved;
       set(element.querySelector(".od-subject"), value?.subject ?? "");
       set(element.querySelector(".od-same"), value?.same ?? "");
       set(element.querySelector(".od-compare-status"), value?.status ?? "");

@@ -14,7 +14,8 @@ MAX_CHUNKS = 120
 
 @dataclass(slots=True)
 class Chunk:
-    """The tokens read from the `start`-th to before the `stop`-th, in `num_chunks` chunks, and the seconds of that."""
+    """The document's tokens [start, stop), read or skipped by a speculator, in `num_chunks` chunks, and the seconds
+    of that."""
 
     start: int
     stop: int
@@ -58,7 +59,7 @@ class ChunkTimes:
                 self.chunks[-1].speculate += event.seconds
             case TokensRead():
                 self._begin()
-                self.chunks[-1].stop = event.num_read
+                self.chunks[-1].stop = event.num_read + event.num_skipped
                 self.chunks[-1].forward += event.seconds
             case PotDistilled() if self.chunks:
                 self.chunks[-1].distill += event.seconds

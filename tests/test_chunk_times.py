@@ -34,7 +34,7 @@ def test_skimming_belongs_to_the_chunk_that_follows() -> None:
     feed(times, 1)
     times.apply(TokensChosen(20, 60, np.zeros((0, 2), np.int32), 5, 0.5))
     times.apply(TokensRead(25, None, 5, 1, 0.25, (5,), 64, num_skipped=35))
-    assert [(chunk.start, chunk.stop, chunk.speculate) for chunk in times.chunks] == [(0, 20, 0.0), (20, 25, 0.5)]
+    assert [(chunk.start, chunk.stop, chunk.speculate) for chunk in times.chunks] == [(0, 20, 0.0), (20, 60, 0.5)]
     assert times.chunks[1].seconds == 0.75
 
 

@@ -12,10 +12,13 @@ import pytest
 
 from ondevice.config import ArtConfig, EngineConfig, SlimConfig, TierConfig
 from ondevice.errors import ConfigError
+from ondevice.ui import render, words
 from ondevice.ui.exchanges import Exchange
 from ondevice.ui.question_box import Asked, QuestionBox
+from ondevice.ui.record import record_of, take_up
 from ondevice.ui.settings import Form, schedules
 from ondevice.ui.throttle import Throttle
+from ondevice.ui.workspace import Workspace
 from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -327,6 +330,15 @@ def test_a_skimmed_document_says_what_was_skipped(desk: Desk) -> None:
     assert ledger.tokens_skipped > 0
     assert ledger.tokens_read + ledger.tokens_skipped == ledger.tokens_total
     assert f"{ledger.tokens_skipped:,} of {ledger.tokens_total:,} tokens were skipped" in screen["status"]["text"]
+    bar = screen["progress"][1]
+    assert (bar["done"], bar["total"]) == (len(TEXT), len(TEXT))
+    assert bar["text"] == f"{len(TEXT)} of {len(TEXT)} tokens, {ledger.tokens_skipped} of them skipped"
+    telemetry = desk.workspace.telemetry
+    assert bar["detail"].endswith(words.rate(len(TEXT) / telemetry.ingest_seconds))
+    assert screen["chunks"]["chunks"][-1][1] == len(TEXT)
+    again = Workspace("again")
+    take_up(again, desk.workspace.session, record_of(desk.workspace))
+    assert render.progress(again)[1] == bar, "also after it was saved and opened again"
 
 
 def test_a_schedule_of_the_command_line_can_be_chosen_again() -> None:

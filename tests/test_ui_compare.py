@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from ondevice.ui import words
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.compare_render import to_markdown
 from ondevice.ui.comparison import Stage
 from ondevice.ui.contenders import CONTENDERS, DEFAULT_KEYS
 from ondevice.ui.running import Runner
+from ondevice.ui.throttle import Throttle
 from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,11 +45,16 @@ def test_two_ways_side_by_side(desk: Desk) -> None:
     names = [name for name, _ in pot["facts"]]
     assert names[:4] == ["Time to read", "Reading speed", "First word after", "Answering speed"]
     assert names[4:] == ["Memory of the pot", "Blocks of the pot read"]
-    record = json.loads(shown["export"]["json"])
+    assert shown["can_be_saved"]
+    file = CompareActions(desk.runner).export(desk.id, "json")["download"]
+    assert (file["name"], file["mime"]) == ("comparison.json", "application/json")
+    record = json.loads(file["text"])
     assert [column["config"]["pot"]["policy"] for column in record["columns"]] == ["infinipot", "truncate"]
     assert len({json.dumps(column["config"]["generation"]) for column in record["columns"]}) == 1
     assert len({column["config"]["seed"] for column in record["columns"]}) == 1
-    assert "## Truncation" in shown["export"]["markdown"]
+    file = CompareActions(desk.runner).export(desk.id, "md")["download"]
+    assert file["name"] == "comparison.md"
+    assert "## Truncation" in file["text"]
     assert desk.visitor.comparison.session is None, "no pot stays"
     assert desk.workspace.session is None, "the open document is left as it was"
 
@@ -104,7 +111,43 @@ def test_nothing_to_compare_is_told(desk: Desk, keys: list[str], question: str) 
     shown = compare(desk, keys, question)
     assert shown["problem"]
     assert shown["columns"] == []
-    assert shown["export"] is None
+    assert not shown["can_be_saved"]
+    assert CompareActions(desk.runner).export(desk.id, "md") == {}
+
+
+def test_a_mistake_leaves_the_last_comparison_as_it_was(desk: Desk) -> None:
+    before = compare(desk, ["infinipot"])
+    for keys, question, form in (
+        ([], "When?", desk.form),
+        (["infinipot"], "", desk.form),
+        (["random"], "When?", replace(desk.form, num_kept=500)),
+    ):
+        steps = CompareActions(desk.runner).run(desk.id, question, keys, form)
+        shown = screen_after(steps)["compare"]
+        assert shown["problem"]
+        assert shown | {"problem": ""} == before
+    desk.actions.forget(desk.id)
+    shown = compare(desk, ["infinipot"])
+    assert "no document" in shown["problem"]
+    assert shown["columns"] == before["columns"]
+
+
+def test_tokens_that_a_small_model_skips_count_as_done_all_the_way(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+    done, column = [], desk.visitor.comparison.columns
+    for patch in CompareActions(desk.runner).run(desk.id, "When?", ["spec"], desk.form):
+        if "compare" in patch:
+            [column] = patch["compare"]["columns"]
+            done.append(column["done"])
+    assert done == sorted(done)
+    [shown] = desk.visitor.comparison.columns
+    telemetry = shown.telemetry
+    assert telemetry.num_skipped > 0
+    reading = [one for one in done if 0 < one < len(TEXT)]
+    assert reading
+    assert done[-1] == len(TEXT)
+    speed = dict(column["facts"])["Reading speed"]
+    assert speed == words.rate(len(TEXT) / telemetry.ingest_seconds)
 
 
 def test_settings_that_cannot_work_are_told_once(desk: Desk) -> None:

@@ -9,18 +9,17 @@ from dataclasses import replace
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.engine import Engine, Session
+from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, Event
-from ondevice.ui.compare_render import compare_controls, comparison_payload
+from ondevice.ui.compare_render import can_be_saved, compare_controls, comparison_payload, to_json, to_markdown
 from ondevice.ui.comparison import Column, Stage
 from ondevice.ui.contenders import contender
-from ondevice.ui.render import Patch
+from ondevice.ui.render import Patch, download
 from ondevice.ui.room import free_device_memory, require_room
 from ondevice.ui.running import Runner, problem_text
 from ondevice.ui.settings import Form
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.visitor import Visitor
-
-_POLL_SECONDS = 0.1
 
 
 class CompareActions:
@@ -37,37 +36,31 @@ class CompareActions:
     def run(self, visitor_id: object, question: str, keys: list[str], form: Form) -> Iterator[Patch]:
         """Read the document that is looked at in each of the chosen ways, and ask each the question."""
         visitor = self._runner.visitor(visitor_id)
-        comparison, document, layout = visitor.comparison, visitor.current.document, visitor.current.layout
-        chosen = [one for one in map(contender, keys or []) if one is not None]
+        comparison = visitor.comparison
         if not comparison.claim():
             return
         try:
-            comparison.columns = [Column(one) for one in chosen]
-            comparison.problem = ""
-            if document is None or layout is None:
-                comparison.problem = "There is no document. Choose one under “Read & ask” first."
-            elif not question.strip():
-                comparison.problem = "The question is empty. Type one."
-            elif not chosen:
-                comparison.problem = "Nothing is chosen. Tick at least one way of reading."
-            else:
-                comparison.document, comparison.unit = document.name, document.unit
-                comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
-                yield self._shown(visitor)
-                base = form.engine_config(self._engine.config)
-                base = replace(
-                    base, generation=replace(base.generation, num_sources=0)
-                )  # looked for, it would cost time
-                for column in comparison.columns:
-                    yield from self._in_turn(visitor, column, document, base)
-        except Exception as error:  # of the settings that all columns share
+            document, base = self._prepare(visitor, question, keys, form)
+            yield self._shown(visitor)
+            for column in comparison.columns:
+                yield from self._in_turn(visitor, column, document, base)
+        except Exception as error:  # nothing can be compared like that; what was compared before stays
             comparison.problem = problem_text(error, "compare")
         finally:
-            comparison.release()
             for column in comparison.columns:
                 if column.stage in (Stage.WAITING, Stage.READING, Stage.ANSWERING):
                     column.stage = Stage.STOPPED
+            comparison.release()
         yield self._runner.page(visitor)
+
+    def export(self, visitor_id: object, kind: object) -> Patch:
+        """The comparison as a file that the browser makes by itself: `kind` is `md` or `json`."""
+        comparison = self._runner.visitor(visitor_id).comparison
+        if not can_be_saved(comparison):
+            return {}
+        is_markdown = kind == "md"
+        text = to_markdown(comparison) if is_markdown else to_json(comparison)
+        return download("comparison", "md" if is_markdown else "json", text)
 
     def stop(self, visitor_id: object) -> Patch:
         """End the comparison; what is complete stays."""
@@ -75,16 +68,34 @@ class CompareActions:
         visitor.comparison.halt()
         return self._runner.page(visitor)
 
+    def _prepare(self, visitor: Visitor, question: str, keys: list[str], form: Form) -> tuple[Document, EngineConfig]:
+        """Put new columns in place of the old ones; the document, and the settings that all of them share.
+
+        Raises:
+            ConfigError: something is missing, or the settings cannot work; the old columns stay.
+        """
+        comparison, document, layout = visitor.comparison, visitor.current.document, visitor.current.layout
+        chosen = [one for one in map(contender, keys or []) if one is not None]
+        if document is None or layout is None:
+            raise ConfigError("There is no document", fix="Choose one under “Read & ask” first.")
+        if not question.strip():
+            raise ConfigError("The question is empty", fix="Type one.")
+        if not chosen:
+            raise ConfigError("Nothing is chosen", fix="Tick at least one way of reading.")
+        base = form.engine_config(self._engine.config)
+        base = replace(base, generation=replace(base.generation, num_sources=0))  # looked for, it would cost time
+        comparison.columns, comparison.problem = [Column(one) for one in chosen], ""
+        comparison.document, comparison.unit = document.name, document.unit
+        comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
+        return document, base
+
     def _shown(self, visitor: Visitor) -> Patch:
         return {"compare": comparison_payload(visitor), **compare_controls(visitor)}
 
     def _in_turn(self, visitor: Visitor, column: Column, document: Document, base: EngineConfig) -> Iterator[Patch]:
         comparison = visitor.comparison
         with self._engine.lane.ticket() as ticket:
-            while not ticket.wait(_POLL_SECONDS):
-                if comparison.stop.is_set():
-                    return
-            if comparison.stop.is_set():
+            if not ticket.wait_unless(comparison.stop):
                 return
             try:
                 yield from self._read_and_ask(visitor, column, document, base)

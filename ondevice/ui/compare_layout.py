@@ -28,5 +28,5 @@ def compare_parts() -> dict[str, Any]:
             "Compare", variant="primary", interactive=False, scale=0, elem_id="od-compare-run"
         )
         parts["compare_stop"] = gr.Button("Stop", variant="stop", visible=False, scale=0, elem_id="od-compare-stop")
-    parts["compare"] = panel("compare")
+    parts["compare"] = panel("compare", events=("export",))
     return parts

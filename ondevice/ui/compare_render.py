@@ -9,6 +9,8 @@ import gradio as gr
 
 from ondevice.ui import settings, words
 from ondevice.ui.comparison import Column, Comparison, Stage
+from ondevice.ui.conversation import NO_WORDS
+from ondevice.ui.exchanges import one_line
 from ondevice.ui.visitor import Visitor
 
 _STAGES = {
@@ -20,7 +22,6 @@ _STAGES = {
     Stage.STOPPED: "Stopped",
 }
 _SAME = "The same document, question, longest answer, temperature and seed for all; one after the other."
-_NO_TEXT = "(The model ended its answer without a word.)"
 
 
 def compare_controls(visitor: Visitor) -> dict[str, Any]:
@@ -44,16 +45,20 @@ def comparison_payload(visitor: Visitor) -> dict[str, Any]:
         subject = f"{comparison.document}, {tokens} tokens. Question: {comparison.question}"
     elif document is not None:
         subject = f"Document: {document.name}"
-    is_complete = bool(comparison.columns) and not is_busy and any(column.finished for column in comparison.columns)
     return {
         "subject": subject,
         "same": _SAME if comparison.columns else "",
         "problem": comparison.problem,
-        "status": _status(comparison) if comparison.columns and not comparison.problem else "",
+        "status": _status(comparison) if comparison.columns else "",
         "is_busy": is_busy,
-        "columns": [_column(column, comparison) for column in comparison.columns] if not comparison.problem else [],
-        "export": {"json": to_json(comparison), "markdown": to_markdown(comparison)} if is_complete else None,
+        "columns": [_column(column, comparison) for column in comparison.columns],
+        "can_be_saved": can_be_saved(comparison),
     }
+
+
+def can_be_saved(comparison: Comparison) -> bool:
+    """Whether it is at rest, and has at least one answer."""
+    return comparison.idle.is_set() and any(column.finished for column in comparison.columns)
 
 
 def _status(comparison: Comparison) -> str:
@@ -75,9 +80,9 @@ def _column(column: Column, comparison: Comparison) -> dict[str, Any]:
         "settings": settings.in_words(column.config) if column.config is not None else "",
         "stage": column.stage.value,
         "stage_text": _STAGES[column.stage],
-        "done": telemetry.num_read + _skipped(column),
+        "done": _passed(column),
         "total": max(comparison.num_tokens, 1),
-        "answer": telemetry.answer or (_NO_TEXT if column.finished is not None else ""),
+        "answer": telemetry.answer or (NO_WORDS if column.finished is not None else ""),
         "warning": column.warning,
         "problem": column.problem,
         "facts": _facts(column),
@@ -85,9 +90,11 @@ def _column(column: Column, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _skipped(column: Column) -> int:
-    ledger = column.telemetry.ledger
-    return ledger.tokens_skipped if ledger is not None else 0
+def _passed(column: Column) -> int:
+    """Tokens read and skipped; those that truncation skips are known once it has read."""
+    telemetry = column.telemetry
+    skipped = telemetry.ledger.tokens_skipped if telemetry.ledger is not None else 0
+    return telemetry.num_read + max(telemetry.num_skipped, skipped)
 
 
 def _facts(column: Column) -> list[list[str]]:
@@ -96,7 +103,7 @@ def _facts(column: Column) -> list[list[str]]:
     facts: list[list[str]] = []
     if telemetry.num_read:
         facts.append(["Time to read", words.duration(telemetry.ingest_seconds)])
-        facts.append(["Reading speed", words.rate(telemetry.num_read / max(telemetry.ingest_seconds, 1e-9))])
+        facts.append(["Reading speed", words.rate(telemetry.num_passed / max(telemetry.ingest_seconds, 1e-9))])
     if finished is not None:
         facts.append(["First word after", words.duration(finished.ttft_seconds)])
         speed = telemetry.decode_tokens_per_second
@@ -156,7 +163,7 @@ def _record(column: Column) -> dict[str, Any]:
 
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison as a text to keep or to send."""
-    lines = [f"# {_line(comparison.document)}", "", f"Question: {_line(comparison.question)}", "", _SAME, ""]
+    lines = [f"# {one_line(comparison.document)}", "", f"Question: {one_line(comparison.question)}", "", _SAME, ""]
     names = list(dict.fromkeys(name for column in comparison.columns for name, _ in _facts(column)))
     rows = [["", *names]]
     for column in comparison.columns:
@@ -174,7 +181,3 @@ def to_markdown(comparison: Comparison) -> str:
         if _ledger(column):
             lines += ["", _ledger(column)]
     return "\n".join(lines) + "\n"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

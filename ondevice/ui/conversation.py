@@ -11,7 +11,7 @@ from ondevice.ui import words
 from ondevice.ui.exchanges import Exchange
 from ondevice.ui.workspace import Workspace
 
-_NO_WORDS = "(The model ended its answer without a word.)"
+NO_WORDS = "(The model ended its answer without a word.)"
 _REASONS = {"end": "", "length": "The answer reached its longest length. ", "cancelled": "The answer was stopped. "}
 _IN_RECORD = (
     "num_tokens", "share_read", "num_sourced", "sources_seconds", "num_remembered", "num_forgotten", "is_shortened",
@@ -41,7 +41,7 @@ class Answer:
     def finish(self, event: AnswerFinished, tokens_per_second: float) -> None:
         """The answer is complete."""
         self._is_finished = True
-        self._show(event.text or _NO_WORDS)
+        self._show(event.text or NO_WORDS)
         self._account(event.ledger, event.stop_reason, event.ttft_seconds, tokens_per_second, event)
 
     def close(self) -> None:

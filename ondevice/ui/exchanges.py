@@ -94,9 +94,9 @@ def as_markdown(workspace: Workspace) -> str:
     about, unit = _about(workspace), workspace.document.unit if workspace.document is not None else "page"
     document = about["document"]
     lines = [
-        f"# Questions about {_plain(document['name'])}",
+        f"# Questions about {one_line(document['name'])}",
         "",
-        f"- Document: {_plain(document['name'])}, {document['pages']:,} {unit}s, {document['tokens']:,} tokens",
+        f"- Document: {one_line(document['name'])}, {document['pages']:,} {unit}s, {document['tokens']:,} tokens",
         f"- Model: {about['model']}",
         f"- Pot: {about['pot']['slots']:,} slots a layer, {about['pot']['bytes']:,} bytes",
         f"- Seed: {about['seed']}",
@@ -144,7 +144,7 @@ def _about(workspace: Workspace) -> dict[str, Any]:
 
 def _markdown_of(exchange: Exchange, unit: str) -> str:
     """Question, answer, account and sources; whatever others wrote is quoted, so that it heads and links nothing."""
-    lines = [f"## {_plain(exchange.question)}", "", _quoted(exchange.text), "", f"*{_plain(exchange.account)}*"]
+    lines = [f"## {one_line(exchange.question)}", "", _quoted(exchange.text), "", f"*{one_line(exchange.account)}*"]
     if exchange.sources:
         lines += ["", f"Where the answer looked{exchange.note and ', ' + exchange.note} (attention is no proof):", ""]
         lines += [
@@ -159,6 +159,6 @@ def _quoted(text: str, indent: str = "") -> str:
     return "\n".join(f"{indent}> {line}".rstrip() for line in (text or "(no word)").splitlines())
 
 
-def _plain(text: str) -> str:
+def one_line(text: str) -> str:
     """One line."""
     return " ".join(text.split())

@@ -40,6 +40,8 @@ def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> N
     workspace.fill.extend(fill)
     telemetry = workspace.telemetry
     telemetry.num_read, telemetry.num_total = session.num_read, tokens.num_tokens
+    start, stop = session.left_out  # by policy `truncate`, which the telemetry does not count
+    telemetry.num_skipped = session.num_skipped - (stop - start)
     telemetry.num_cycles, telemetry.num_heads_total = session.num_cycles, session.num_heads_total
     telemetry.num_cached, telemetry.capacity = tuple(session.used_pot().num_cached), session.used_pot().shape.capacity
     telemetry.ledger, telemetry.retention = session.ledger, session.retention

@@ -156,19 +156,21 @@ def _pages_bar(workspace: Workspace) -> dict[str, Any]:
 def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
     telemetry, layout = workspace.telemetry, workspace.layout
     total = layout.num_tokens if layout is not None else 0
-    text = f"{words.count(telemetry.num_read)} of {words.count(total)} tokens" if total else ""
+    text = f"{words.count(telemetry.num_passed)} of {words.count(total)} tokens" if total else ""
+    if telemetry.num_skipped:
+        text += f", {words.count(telemetry.num_skipped)} of them skipped"
     is_active = workspace.activity is Phase.READING
     detail = ""
     if is_active and telemetry.tokens_per_second:
         detail = words.rate(telemetry.tokens_per_second)
         if telemetry.eta_seconds:
             detail += f", about {words.duration(telemetry.eta_seconds)} left"
-    elif telemetry.num_read and telemetry.ingest_seconds:
-        speed = words.rate(telemetry.num_read / telemetry.ingest_seconds)
+    elif telemetry.num_passed and telemetry.ingest_seconds:
+        speed = words.rate(telemetry.num_passed / telemetry.ingest_seconds)
         detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"
     return {
         "label": "Tokens read",
-        "done": telemetry.num_read,
+        "done": telemetry.num_passed,
         "total": max(total, 1),
         "text": text,
         "detail": detail,
@@ -193,12 +195,12 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READY:
             text = f"Ready: {total} tokens. Press Read."
         case Phase.READING:
-            tenths = 10 * telemetry.num_read // max(workspace.layout.num_tokens, 1) if workspace.layout else 0
+            tenths = 10 * telemetry.num_passed // max(workspace.layout.num_tokens, 1) if workspace.layout else 0
             text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
             if workspace.asked.is_waiting:
                 text = "Your question is answered after this step of reading."
         case Phase.STOPPED:
-            done = words.count(telemetry.num_read)
+            done = words.count(telemetry.num_passed)
             text = f"Stopped after {done} of {total} tokens. You can ask about what was read, or resume."
         case Phase.READ:
             text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}. Ask away."
@@ -208,7 +210,7 @@ def status(workspace: Workspace) -> dict[str, str]:
         case _:
             text = "Answering."
             if workspace.asked.is_open:
-                done = words.count(telemetry.num_read)
+                done = words.count(telemetry.num_passed)
                 text = f"Answering from the first {done} of {total} tokens. Reading goes on after that."
     return {"text": text, "phase": phase.value}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 
@@ -172,10 +172,9 @@ def schedules(config: EngineConfig) -> list[tuple[str, str]]:
     return [*SCHEDULES, *([(own, own)] if own not in ("off", "auto") else [])]
 
 
-def matching_preset(pot: PotConfig) -> str | None:
-    """Name of the preset that these settings are."""
-    sizes = {(preset.capacity, preset.num_kept): preset.name for preset in PRESETS}
-    return sizes.get((pot.capacity, pot.num_kept))
+def matching_preset(capacity: float | None, num_kept: float | None) -> str | None:
+    """Name of the preset of these sizes."""
+    return next((preset.name for preset in PRESETS if (preset.capacity, preset.num_kept) == (capacity, num_kept)), None)
 
 
 def preset_named(name: str) -> Preset | None:

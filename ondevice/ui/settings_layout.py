@@ -21,7 +21,7 @@ def settings_parts(engine: Engine) -> tuple[list[Any], gr.Radio]:
     ]
     preset = gr.Radio(
         choices,
-        value=settings.matching_preset(config.pot),
+        value=settings.matching_preset(config.pot.capacity, config.pot.num_kept),
         label="Memory: slots in the pot",
         info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
         elem_id="od-preset",

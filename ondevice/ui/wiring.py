@@ -84,7 +84,14 @@ def _wire_compare(screen: Screen, compare: CompareActions) -> None:
         **common,
         **ENGINE_LANE,
     )
-    parts["compare_stop"].click(_single(parts)(compare.stop), session_id, **common, **QUICK_LANE)
+    once = _single(parts)
+
+    # As in the library: all that is in the event comes from the browser.
+    def export(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(compare.export)(visitor_id, event._data.get("kind"))
+
+    parts["compare_stop"].click(once(compare.stop), session_id, **common, **QUICK_LANE)
+    parts["compare"].export(export, session_id, **common, **QUICK_LANE)
 
 
 def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryActions) -> None:
@@ -116,14 +123,11 @@ def _wire_settings(screen: Screen) -> None:
         preset = settings.preset_named(name)
         return (preset.capacity, preset.num_kept) if preset else (gr.skip(), gr.skip())
 
-    def matching(slots: float | None, kept: float | None) -> str | None:
-        return next((p.name for p in settings.PRESETS if (p.capacity, p.num_kept) == (slots, kept)), None)
-
     def show_words(kind: str) -> Any:
         return gr.update(visible=kind in settings.NEED_WORDS)
 
     screen.preset.input(choose, screen.preset, sizes, **_small())
-    gr.on([capacity.input, num_kept.input], matching, sizes, screen.preset, **_small())
+    gr.on([capacity.input, num_kept.input], settings.matching_preset, sizes, screen.preset, **_small())
     catalyst.input(show_words, catalyst, catalyst_text, **_small())
 
 
