@@ -54,12 +54,19 @@ class Engine:
         """A new session with an empty pot; `config` replaces the engine's settings, for the same model.
 
         Raises:
+            ConfigError, PotError: the settings do not suit the model, or there is no room.
             ModelError: the speculator that it names cannot be loaded, or has another vocabulary.
         """
-        config = config or self.config
+        return self._session(config or self.config)
+
+    def check(self, config: EngineConfig) -> None:
+        """Refuse settings that `session` would refuse however much memory is free, without taking any."""
+        self._session(config, is_trial=True)
+
+    def _session(self, config: EngineConfig, is_trial: bool = False) -> Session:
         speculator = self.speculator(config.spec)
         _, fingerprint = self._speculators.get(config.spec.model, (None, ""))
-        return Session(self.loaded, self.decoder, config, speculator, fingerprint)
+        return Session(self.loaded, self.decoder, config, speculator, fingerprint, is_trial)
 
     def speculator(self, spec: SpecConfig, on_progress: Progress = silent) -> Decoder | None:
         """The small model that these settings ask for, loaded once; None where they ask for none.

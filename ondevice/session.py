@@ -61,6 +61,7 @@ class Session:
         config: EngineConfig,
         speculator: Decoder | None = None,
         speculator_fingerprint: str = "",
+        is_trial: bool = False,
     ) -> None:
         self.loaded, self.decoder, self.config = loaded, decoder, config
         self.speculator_fingerprint = speculator_fingerprint
@@ -70,26 +71,25 @@ class Session:
         self.last_distilled: PotDistilled | None = None
         self.parts = loaded.tokenizer.chat_parts(use_template=config.generation.chat)
         self.num_protected = max(len(self.parts.prefix), config.pot.num_sink_tokens)
-        self.pot: MemoryPot | None = (
-            None
-            if config.pot.policy == "full"
-            else decoder.new_pot(config.pot.capacity, key_rotation=config.pot.key_rotation)
-        )
-        self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
-        self.depths = Depths(len(decoder.parts.layers))
-        self.outside = self._new_host_memory()
-        self.skimmer = new_skimmer(self, speculator)
-        self._last_drafts = DraftCount()
-        self._answers_at_rest = 0
-        self._reader = Reader(self)
-        self._stop = threading.Event()
-        if config.art.enabled:
-            warm_up(decoder.parts, decoder.dtype, decoder.device)
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
                 f"The model's prompt and the sinks take {self.num_protected} slots, all that --keep leaves",
                 fix="Raise --keep, or ask without the chat template.",
             )
+        self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
+        self.depths = Depths(len(decoder.parts.layers))
+        self.skimmer = new_skimmer(self, speculator)
+        self._last_drafts = DraftCount()
+        self._answers_at_rest = 0
+        self._reader = Reader(self)
+        self._stop = threading.Event()
+        # All that settings can have wrong has shown by now; what takes memory comes last.
+        self.pot: MemoryPot | None = None
+        self.outside: HostMemory | None = None
+        if config.pot.policy != "full":
+            self._allocate(1 if is_trial else config.pot.capacity, is_trial)
+        if config.art.enabled and not is_trial:
+            warm_up(decoder.parts, decoder.dtype, decoder.device)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -205,13 +205,17 @@ class Session:
         is_windowed = any(layer.sliding_window is not None for layer in self.decoder.parts.layers)
         return bool(self.slim_steps) and self.config.pot.policy == "full" and not is_windowed
 
-    def _new_host_memory(self) -> HostMemory | None:
-        """Where evicted tokens wait; nothing is ever evicted by `full`."""
+    def _allocate(self, capacity: int, is_trial: bool) -> None:
+        """Make the pot, and where evicted tokens wait; in a trial a pot of one slot, and none of the latter."""
         config = self.config.tier
-        if not config.budget_bytes or self.pot is None:
-            return None
-        reads_on = bool(self.slim_steps) and config.reads_on
-        return HostMemory(self.pot, config, self.decoder.dtype, self.decoder.parts.hidden_size if reads_on else None)
+        self.pot = self.decoder.new_pot(capacity, key_rotation=self.config.pot.key_rotation)
+        if not config.budget_bytes:
+            return
+        hidden_size = self.decoder.parts.hidden_size if self.slim_steps and config.reads_on else None
+        if is_trial:
+            HostMemory.budgets(self.pot.shape, config, self.decoder.dtype, hidden_size)
+        else:
+            self.outside = HostMemory(self.pot, config, self.decoder.dtype, hidden_size)
 
     def settle(self) -> list[Event]:
         """Wait for the copies into host memory; what they took, if anything was copied."""

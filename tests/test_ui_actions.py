@@ -21,6 +21,7 @@ from ondevice.ui.conversation import Answer
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.room import pot_bytes
 from ondevice.ui.throttle import Throttle
+from ondevice.ui.token_map import make_layout
 from ondevice.ui.workspace import Phase, Workspace
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
@@ -212,13 +213,53 @@ def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
     assert not read_desk.actions.follow(read_desk.id)["follow"]["active"]
 
 
-def test_settings_that_only_the_engine_can_refuse_cost_nothing(read_desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"host_tier_mb": 0.0001}, "does not hold one token"),
+        ({"catalyst": "text", "catalyst_text": "why " * 100}, "catalyst prompt has"),
+    ],
+)
+def test_settings_that_only_the_engine_can_refuse_cost_nothing(
+    read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], told: str
+) -> None:
     session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
-    screen = screen_after(read_desk.actions.read(read_desk.id, replace(read_desk.form, host_tier_mb=0.0001)))
-    assert screen["problem"]["text"]
+    made, new_pot = [], ENGINE.decoder.new_pot
+    monkeypatch.setattr(
+        ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
+    )
+    screen = screen_after(read_desk.actions.read(read_desk.id, replace(read_desk.form, **changes)))
+    assert told in screen["problem"]["text"]
     assert screen["status"]["phase"] == "read"
     assert read_desk.workspace.session is session
     assert len(read_desk.workspace.messages) == answers
+    assert set(made) <= {1}, "not even for a moment are there two pots"
+
+
+def test_room_is_counted_as_it_is_there(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is taken when it is written to, an old pot frees what it has used; a host tier takes room, too."""
+    form = replace(desk.form, capacity=2048, host_tier_mb=2)
+    assert screen_after(desk.actions.read(desk.id, form))["status"]["phase"] == "read"
+    pot, tier = desk.workspace.pot_bytes, desk.workspace.tier_bytes
+    untouched = desk.workspace.untouched_bytes + desk.workspace.untouched_tier_bytes
+    assert 1.9e6 < tier <= 2e6
+    assert 0 < desk.workspace.untouched_tier_bytes < tier
+    used = pot + tier - untouched
+    needed = (pot + 2_000_000) / 0.9
+    for free, phase in ((needed - used + 1000, "read"), (needed - used - 1000, "refused")):
+        monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device, free=free: int(free))
+        screen = screen_after(desk.actions.read(desk.id, form))
+        assert screen["status"]["phase"] == "read", "what was read stays in any case"
+        assert ("The pot and its host tier would take" in screen["problem"]["text"]) == (phase == "refused")
+    free = needed + untouched  # for one more document like this, beside what this one was promised
+    for spare, is_told in ((1000, False), (-1000, True)):
+        monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device, spare=spare: int(free + spare))
+        other = desk.visitor.new("other.txt")
+        other.accept(desk.document, make_layout([(1, len(TEXT))], "part"))
+        desk.visitor.look_at(other)
+        screen = screen_after(desk.actions.read(desk.id, form))
+        assert ("would take" in screen["problem"]["text"]) == is_told
+        desk.actions.forget(desk.id, other.id)
 
 
 def test_what_was_stopped_behind_its_last_step_can_be_resumed(read_desk: Desk) -> None:

@@ -60,6 +60,11 @@ class HiddenTier:
         """Bytes of all buffers, constant."""
         return self._states.nbytes + self.origin.nbytes + self.layers.nbytes
 
+    @property
+    def num_held(self) -> int:
+        """Hidden states that are here."""
+        return min(self._num_written, self.capacity)
+
     def offload(self, dropped: DroppedStates) -> None:
         """Copy dropped tokens of the document into the ring, over the oldest once it is full."""
         extra = max(dropped.tokens.shape[0] - self.capacity, 0)

@@ -19,6 +19,7 @@ from ondevice.events import TokensOffloaded
 from ondevice.pot.hidden_tier import DroppedStates, HiddenTier
 from ondevice.pot.host_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.shape import PotShape
 
 _HIDDEN = "hidden."
 
@@ -42,17 +43,8 @@ class HostMemory:
 
     def __init__(self, pot: MemoryPot, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> None:
         folder = Path(config.folder) if config.folder else None
-        hidden_bytes = 0
-        if hidden_size is not None:
-            # As if every token had both: what is dropped has fewer keys, so that the rings forget at about one pace.
-            per_state, per_token = (
-                HiddenTier.token_bytes(hidden_size),
-                HostTier.token_bytes(pot.shape, dtype, config.dtype),
-            )
-            hidden_bytes = config.budget_bytes * per_state // (per_state + per_token)
-        self.tier = HostTier(
-            pot.shape, config.budget_bytes - hidden_bytes, dtype=dtype, stored=config.dtype, folder=folder
-        )
+        tier_bytes, hidden_bytes = self.budgets(pot.shape, config, dtype, hidden_size)
+        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=config.dtype, folder=folder)
         self.hidden = HiddenTier(hidden_size, hidden_bytes, folder=folder) if hidden_size is not None else None
         device = pot.positions.device
         self._pot = pot
@@ -61,10 +53,34 @@ class HostMemory:
         self._pending: list[Future[float]] = []
         self._num_tokens = self._bytes_told = 0
 
+    @staticmethod
+    def budgets(shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> tuple[int, int]:
+        """What keys with values, and hidden states, may take of the budget, in bytes; arguments are those of the class.
+
+        Raises:
+            PotError: it does not hold one token.
+        """
+        per_token, hidden_bytes = HostTier.token_bytes(shape, dtype, config.dtype), 0
+        if hidden_size is not None:
+            # As if every token had both: what is dropped has fewer keys, so that the rings forget at about one pace.
+            per_state = HiddenTier.token_bytes(hidden_size)
+            hidden_bytes = config.budget_bytes * per_state // (per_state + per_token)
+        tier_bytes = config.budget_bytes - hidden_bytes
+        HostTier.capacity_of(tier_bytes, per_token)
+        return tier_bytes, hidden_bytes
+
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers, constant."""
         return self.tier.nbytes + (0 if self.hidden is None else self.hidden.nbytes)
+
+    @property
+    def untouched_bytes(self) -> int:
+        """Bytes that nothing has been written to yet: a system may count them as free until then."""
+        rings = [(self.tier.nbytes, self.tier.num_held(0), self.tier.capacity)]
+        if self.hidden is not None:
+            rings.append((self.hidden.nbytes, self.hidden.num_held, self.hidden.capacity))
+        return sum(int(nbytes * (1 - held / capacity)) for nbytes, held, capacity in rings)
 
     def begin(self, before: Sequence[int], dropped: Sequence[DroppedStates]) -> None:
         """Start to copy what a pass brought.

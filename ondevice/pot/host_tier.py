@@ -52,12 +52,7 @@ class HostTier:
         self._dtype, self._is_quantized = dtype, stored == "int8"
         per_token = self.token_bytes(shape, dtype, stored)
         self._layer_bytes = per_token // shape.num_layers - 4
-        self.capacity = budget_bytes // per_token
-        if self.capacity < 1:
-            raise PotError(
-                f"A host tier of {budget_bytes:,} bytes does not hold one token, which takes {per_token:,}",
-                fix="Raise --host-tier.",
-            )
+        self.capacity = self.capacity_of(budget_bytes, per_token)
         size = (shape.num_layers, 2, shape.num_kv_heads, self.capacity)
         self._storage = allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, folder)
         self._scales = torch.zeros(size) if self._is_quantized else None
@@ -70,6 +65,16 @@ class HostTier:
         """Bytes of one token with what is kept beside it, over all layers."""
         vector = shape.head_dim + 4 if stored == "int8" else shape.head_dim * dtype.itemsize
         return shape.num_layers * (2 * shape.num_kv_heads * vector + 4)
+
+    @staticmethod
+    def capacity_of(budget_bytes: int, token_bytes: int) -> int:
+        """Tokens that a budget has room for; raises PotError where that is none."""
+        if budget_bytes < token_bytes:
+            raise PotError(
+                f"A host tier of {budget_bytes:,} bytes does not hold one token, which takes {token_bytes:,}",
+                fix="Raise --host-tier.",
+            )
+        return budget_bytes // token_bytes
 
     @property
     def nbytes(self) -> int:

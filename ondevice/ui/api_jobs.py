@@ -19,7 +19,7 @@ from ondevice.ui.conversation import Answer
 from ondevice.ui.opening import begin_reading, open_upload
 from ondevice.ui.record import record_of, take_up
 from ondevice.ui.registry import Registry
-from ondevice.ui.room import free_device_memory, require_bytes
+from ondevice.ui.room import free_device_memory, require_room_for
 from ondevice.ui.running import problem_text
 from ondevice.ui.uploads import Upload
 from ondevice.ui.visitor import Visitor
@@ -156,8 +156,7 @@ class Jobs:
         """
 
         def work() -> None:
-            promised = self._registry.promised_bytes(workspace)
-            require_bytes(entry.pot_bytes, self.engine.loaded.device, promised_bytes=promised)
+            require_room_for(self.engine, entry, self._registry.others(workspace))
             session, record = self.library.open(self.engine, entry.id)
             take_up(workspace, session, record)
             workspace.entry_id = entry.id

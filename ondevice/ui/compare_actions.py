@@ -113,8 +113,7 @@ class CompareActions:
         comparison = visitor.comparison
         column.config = config = column.contender.change(base)
         column.warning = _warning(config, comparison.num_tokens, self._engine.loaded.max_positions)
-        promised = self._runner.registry.promised_bytes(None)
-        require_room(self._engine, config, comparison.num_tokens, promised_bytes=promised)
+        require_room(self._engine, config, comparison.num_tokens, self._runner.registry.others(None))
         comparison.session = session = self._engine.session(config)
         column.stage = Stage.READING
         yield from self._follow(visitor, column, session.read(document))

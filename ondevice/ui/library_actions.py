@@ -14,7 +14,7 @@ from ondevice.library import Entry, Library
 from ondevice.ui import settings, words
 from ondevice.ui.record import record_of, take_up
 from ondevice.ui.render import Patch
-from ondevice.ui.room import require_bytes
+from ondevice.ui.room import require_room_for
 from ondevice.ui.running import Runner
 from ondevice.ui.workspace import Phase, Problem
 
@@ -79,8 +79,7 @@ class LibraryActions:
             return
 
         def steps() -> Iterator[Patch]:
-            promised = self._runner.registry.promised_bytes(workspace)
-            require_bytes(entry.pot_bytes, self._engine.loaded.device, promised_bytes=promised)
+            require_room_for(self._engine, entry, self._runner.registry.others(workspace))
             session, record = self._library.open(self._engine, entry.id)
             take_up(workspace, session, record)
             workspace.entry_id = entry.id

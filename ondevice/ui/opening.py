@@ -63,14 +63,12 @@ def begin_reading(engine: Engine, registry: Registry, workspace: Workspace, conf
         ConfigError: the settings do not fit the model.
     """
     num_tokens = workspace.layout.num_tokens if workspace.layout is not None else 0
-    promised = registry.promised_bytes(workspace)
-    require_room(engine, config, num_tokens, reusable_bytes=workspace.pot_bytes, promised_bytes=promised)
-    # Settings that cannot work must not cost the old pot. On a CPU two pots may stand beside each other for a moment:
-    # memory is taken only when it is written. On a GPU the old one has to go first.
-    session = engine.session(config) if engine.loaded.device.type == "cpu" else None
+    # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
+    engine.check(config)
+    require_room(engine, config, num_tokens, registry.others(workspace), going=workspace)
     workspace.drop_pot()
     free_device_memory()
-    workspace.session = session = session or engine.session(config)
+    workspace.session = session = engine.session(config)
     return session
 
 

@@ -39,11 +39,11 @@ class Registry:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def promised_bytes(self, beside: Workspace | None) -> int:
-        """Memory that the pots of all open documents, `beside` this one, have been promised and not used yet."""
+    def others(self, beside: Workspace | None) -> list[Workspace]:
+        """All open documents, whoever's they are, `beside` this one."""
         with self._lock:
             workspaces = [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
-        return sum(workspace.untouched_bytes for workspace in workspaces if workspace is not beside)
+        return [workspace for workspace in workspaces if workspace is not beside]
 
     def find(self, visitor_id: object) -> Visitor | None:
         """The visitor with this id, which counts as used now."""

@@ -113,6 +113,20 @@ class Workspace:
         return session.pot.nbytes + session.speculator_bytes if session is not None and session.pot is not None else 0
 
     @property
+    def tier_bytes(self) -> int:
+        """Memory of the host tier; 0 where there is none, or where it lies in a file."""
+        session = self.session
+        if session is None or session.outside is None or session.config.tier.folder:
+            return 0
+        return session.outside.nbytes
+
+    @property
+    def untouched_tier_bytes(self) -> int:
+        """As `untouched_bytes`, of the host tier."""
+        session = self.session
+        return session.outside.untouched_bytes if self.tier_bytes and session is not None and session.outside else 0
+
+    @property
     def untouched_bytes(self) -> int:
         """What the pots have been promised and not used yet: a system may count that as free until it is written to."""
         session = self.session
