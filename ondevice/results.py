@@ -95,8 +95,9 @@ def row(contender: str, case: dict[str, Any], metric: str, unit: str, values: Se
 def new_result(command: str, config: EngineConfig, device: torch.device) -> Result:
     """A result without rows, stamped with everything that it depends on."""
     settings = config.to_dict()
-    if Path(config.model).is_absolute():  # where a model lies is nobody's business, and no part of the result
-        settings["model"] = Path(config.model).name
+    for part in (settings, settings["spec"]):
+        if Path(part["model"]).is_absolute():  # where a model lies is nobody's business, and no part of the result
+            part["model"] = Path(part["model"]).name
     return Result(
         command=command,
         config=settings,

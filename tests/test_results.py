@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.cli.running import command_line
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import EngineConfig, PotConfig, SpecConfig
 from ondevice.contender import contender_name
 from ondevice.pages import make_pages
 from ondevice.results import Result, ResultError, new_result, read_result, row, write_result, write_text
@@ -87,7 +87,7 @@ def test_no_path_of_a_machine_gets_into_a_result(tmp_path: Path) -> None:
     arguments = ["bench", "ingest", "--text", str(tmp_path / "war.txt"), "--out", "x/y.json", "--tokens", "9"]
     assert command_line(arguments) == "ondevice bench ingest --text war.txt --tokens 9"
     assert command_line(["eval", f"--model={tmp_path}", "--out=z"]) == f"ondevice eval --model={tmp_path.name}"
-    config = EngineConfig(model=str(tmp_path))
+    config = EngineConfig(model=str(tmp_path), spec=SpecConfig(model=str(tmp_path / "small")))
     assert str(tmp_path) not in json.dumps(new_result("c", config, torch.device("cpu")).to_dict())
 
 

@@ -433,13 +433,15 @@ def test_a_saved_session_belongs_to_the_speculators_weights_and_not_to_their_pla
 
 def test_a_saved_session_is_asked_as_is_wished_now(loaded, tmp_path):
     def reopen(path, **spec):
-        wished = EngineConfig(pot=PotConfig(key_rotation="on-read"), seed=9, spec=SpecConfig(**spec))
+        pot, generation = PotConfig(key_rotation="half-cache"), GenerationConfig(max_new_tokens=12)
+        wished = EngineConfig(pot=pot, seed=9, spec=SpecConfig(**spec), generation=generation)
         return load_session(Engine(loaded, wished), path, reopened(saved_config(path), wished))
 
     paths = {}
     for name, spec in {"skims": HALF, "drafts": SpecConfig(num_draft=2, layers=1), "plain": SpecConfig()}.items():
         session, paths[name] = engine(loaded, spec).session(), tmp_path / f"{name}.pot"
-        read(session)
+        for _ in session.read(document(TEXT[:500])):
+            pass
         save_session(session, paths[name])
     for name in ("skims", "drafts"):
         drafting, plain = reopen(paths[name], num_draft=3), reopen(paths[name])
