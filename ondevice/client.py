@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ondevice.errors import OndeviceError
 
+_BLOCK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 600.0  # without a word from the server: a forward pass of a large model takes its time
 
 
@@ -75,14 +78,14 @@ class Client:
     def open(self, path: str | Path, password: str = "") -> dict[str, Any]:
         """Send a file; returns its card, with its `id` and `num_tokens`."""
         path, boundary = Path(path), secrets.token_hex(16)
-        parts = [("password", "", password.encode())] if password else []
-        parts.append(("file", f'; filename="{_quoted(path.name)}"', path.read_bytes()))
-        body = b"".join(
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + content + b"\r\n"
-            for name, more, content in parts
-        )
-        body += f"--{boundary}--\r\n".encode()
-        return self._json("POST", "/documents", body, f"multipart/form-data; boundary={boundary}")
+        part = f'--{boundary}\r\nContent-Disposition: form-data; name="'
+        before = f'{part}password"\r\n\r\n{password}\r\n' if password else ""
+        head = f'{before}{part}file"; filename="{_quoted(path.name)}"\r\n\r\n'.encode()
+        tail = f"\r\n--{boundary}--\r\n".encode()
+        with path.open("rb") as file:
+            num_bytes = len(head) + os.fstat(file.fileno()).st_size + len(tail)
+            body = chain([head], iter(lambda: file.read(_BLOCK_BYTES), b""), [tail])  # never all of it in memory
+            return self._json("POST", "/documents", body, f"multipart/form-data; boundary={boundary}", num_bytes)
 
     def documents(self) -> list[dict[str, Any]]:
         """The cards of all documents that are open here."""
@@ -108,12 +111,19 @@ class Client:
         return self._lines(f"/documents/{document_id}/ask", {"question": question, **settings})
 
     def answer(self, document_id: str, question: str, **settings: Any) -> str:
-        """Ask a question, and wait for the whole answer."""
-        text = ""
+        """Ask a question, and wait for the whole answer.
+
+        Raises:
+            RequestFailed: it was not answered, or not to its end: it was stopped, or the app has ended.
+        """
+        finished = None
         for event in self.ask(document_id, question, **settings):
             if event["event"] == "answer_finished":
-                text = event["text"]
-        return text
+                finished = event
+        if finished is None:
+            what = "There is no answer: it was stopped, or the app has ended"
+            raise RequestFailed(200, {"code": "stopped", "what": what, "fix": "Ask again."})
+        return finished["text"]
 
     def stop(self, document_id: str) -> dict[str, Any]:
         """End what runs on a document; returns its card."""
@@ -145,8 +155,10 @@ class Client:
 
     # -- HTTP ------------------------------------------------------------------------------------
 
-    def _json(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
-        with self._send(method, path, body, kind) as response:
+    def _json(
+        self, method: str, path: str, body: bytes | Iterable[bytes] | None = None, kind: str = "", num_bytes: int = 0
+    ) -> dict[str, Any]:
+        with self._send(method, path, body, kind, num_bytes) as response:
             content = response.read()
         return json.loads(content) if content else {}
 
@@ -164,8 +176,12 @@ class Client:
 
         return events()
 
-    def _send(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> Any:
+    def _send(
+        self, method: str, path: str, body: bytes | Iterable[bytes] | None = None, kind: str = "", num_bytes: int = 0
+    ) -> Any:
+        """The response; `num_bytes` is the length of a body that comes in pieces."""
         headers = self._headers | ({"Content-Type": kind} if kind else {})
+        headers |= {"Content-Length": str(num_bytes)} if num_bytes else {}
         request = urllib.request.Request(f"{self._url}/v1{path}", body, headers, method=method)
         try:
             return self._opener.open(request, timeout=self._timeout_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,14 @@ import httpx
 import pytest
 
 from ondevice.client import Client, RequestFailed
+from ondevice.errors import PotError
 from ondevice.library import Library
+from ondevice.ui.api_jobs import Jobs
 from ondevice.ui.launch import serving
-from ondevice.ui.opening import begin_reading
+from ondevice.ui.opening import begin_reading, open_upload
+from ondevice.ui.registry import Registry
+from ondevice.ui.uploads import Uploads
+from ondevice.ui.workspace import Workspace
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import TEXT, slow_down, tiny_engine, variables_kept
 
@@ -194,6 +200,98 @@ def test_what_is_missing_is_told(client: Client, lamp: str) -> None:
         assert missing.value.status == 404
 
 
+def test_an_answer_that_never_came_is_no_empty_text(client: Client, lamp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(client.read(lamp))
+    with ENGINE.lane.ticket():
+        threading.Timer(0.2, client.stop, [lamp]).start()
+        with pytest.raises(RequestFailed, match="no answer"):
+            client.answer(lamp, "When?")
+    monkeypatch.setattr(client, "ask", lambda *args, **settings: iter([{"event": "answer_token", "text": "At"}]))
+    with pytest.raises(RequestFailed, match="no answer"):
+        client.answer(lamp, "When?")
+
+
+def test_a_large_file_is_sent_in_pieces(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "long “x”.txt"
+    path.write_bytes(b"Nothing but this. " * 200)
+    monkeypatch.setattr("ondevice.client._BLOCK_BYTES", 100)
+    monkeypatch.setattr(Path, "read_bytes", lambda self: 1 / 0)
+    card = client.open(path, "a password that it does not need")
+    assert (card["name"], card["num_tokens"]) == ("long “x”.txt", 18 * 200)
+
+
+def jobs(tmp_path: Path) -> Jobs:
+    return Jobs(ENGINE, Registry(), Library(tmp_path / "library"))
+
+
+def test_asking_what_is_open_makes_nobody_a_visitor(tmp_path: Path) -> None:
+    registry = Registry()
+    idle = Jobs(ENGINE, registry, Library(tmp_path))
+    assert idle.documents == []
+    assert idle.find("0" * 32) is None
+    assert len(registry) == 0
+
+
+def test_what_was_opened_for_a_client_that_has_gone_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, uploads = jobs(tmp_path), Uploads(tmp_path)
+    (tmp_path / "lamp.txt").write_text(TEXT)
+
+    def opened(is_left: bool) -> Workspace:
+        workspace = ours.new("lamp.txt")
+
+        def leave(*args: Any) -> Any:
+            yield from open_upload(*args)
+            if is_left:
+                workspace.request_stop()
+
+        monkeypatch.setattr("ondevice.ui.api_jobs.open_upload", leave)
+        ours.open(workspace, uploads.copy(tmp_path / "lamp.txt", "lamp.txt"), "")
+        assert workspace.idle.is_set()
+        return workspace
+
+    assert opened(is_left=True).document is None
+    assert ours.documents == []
+    workspace = opened(is_left=False)
+    assert ours.documents == [workspace]
+    assert workspace.claim()
+    list(ours.read(workspace, ENGINE.config))
+    assert workspace.claim()
+    entry = ours.save(workspace)
+    ours.close(workspace)
+    again, library_open = ours.new(entry.title), ours.library.open
+
+    def leave(*args: Any) -> Any:
+        found = library_open(*args)
+        again.request_stop()
+        return found
+
+    monkeypatch.setattr(ours.library, "open", leave)
+    ours.reopen(again, entry)
+    assert again.document is again.session is None
+    assert ours.documents == []
+
+
+def test_whoever_leaves_the_line_gets_no_turn(tmp_path: Path) -> None:
+    ours = jobs(tmp_path)
+    workspace = ours.new("lamp.txt")
+    workspace.request_stop()
+    with pytest.raises(PotError, match="stopped while it stood in line"):
+        ours.save(workspace)
+    assert workspace.idle.is_set()
+
+
+def test_an_empty_name_is_refused(client: Client, lamp: str) -> None:
+    list(client.read(lamp))
+    entry = client.save(lamp)
+    for title in ("", " \n"):
+        with pytest.raises(RequestFailed, match="new name is empty") as refused:
+            client.rename(entry["id"], title)
+        assert refused.value.status == 400
+    with pytest.raises(RequestFailed) as missing:
+        client.rename("0" * 32, "A name")
+    assert (missing.value.status, missing.value.code) == (404, "not-found")
+
+
 def test_files_that_cannot_be_opened(client: Client, tmp_path: Path) -> None:
     picture = tmp_path / "picture.pdf"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" * 9)
@@ -275,6 +373,9 @@ def test_the_same_password_as_the_screen_and_an_off_switch(tmp_path: Path) -> No
             with pytest.raises(RequestFailed) as refused:
                 Client(address, auth).health()
             assert refused.value.status == 401
+        for header in ("Basic caf\u00e9", "Basic !", "Bearer x"):
+            refused = HTTP.get(f"{address}/v1/health", headers=OURS | {"Authorization": header.encode("latin-1")})
+            assert refused.status_code == 401
         assert Client(address, ("reader", "secret")).health()["status"] == "ok"
     with serving(ENGINE, port=0, api=False, library=Library(tmp_path)) as address:
         with pytest.raises(RequestFailed) as gone:

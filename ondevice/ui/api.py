@@ -157,7 +157,7 @@ class Api:
         session = self._find(request).session
         if session is None:
             raise PotError("There is no document in the pot yet", fix="Read the document first.")
-        return JSONResponse(session.ledger.to_dict())
+        return JSONResponse(await run_in_threadpool(lambda: session.ledger.to_dict()))
 
     # -- reading and asking ----------------------------------------------------------------------
 
