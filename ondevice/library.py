@@ -131,7 +131,7 @@ class Library:
             old = self.find(replaces)
         entry = Entry(
             id=secrets.token_hex(16),
-            title=old.title if old is not None else clean_title(tokens.document.name),
+            title=old.title if old is not None and old.document else clean_title(tokens.document.name),
             saved=datetime.now(UTC).isoformat(timespec="seconds"),
             document=tokens.document.name,
             kind=tokens.document.kind,
@@ -296,6 +296,7 @@ def _read_entry(path: Path) -> Entry:
         data["fingerprints"] = tuple(data["fingerprints"])
         config = data.pop("config")
         entry = Entry(id=path.name, size_bytes=size, **data)
+        _check_types(entry)
     except (OndeviceError, KeyError, TypeError):
         return damaged
     if not has_pot:
@@ -304,6 +305,16 @@ def _read_entry(path: Path) -> Entry:
         return replace(entry, config=config_of(config))
     except (OndeviceError, KeyError, TypeError):
         return replace(entry, problem=_OTHER_VERSION)
+
+
+def _check_types(entry: Entry) -> None:
+    """Refuse what a file says where the list could not show it; raises TypeError."""
+    texts = (entry.title, entry.saved, entry.document, entry.kind, entry.unit, entry.model, *entry.fingerprints)
+    numbers = (entry.num_pages, entry.num_tokens, entry.pot_bytes)
+    if len(entry.fingerprints) != 3 or not all(type(text) is str for text in texts):
+        raise TypeError
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise TypeError
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -124,6 +124,29 @@ def test_saving_again_takes_the_place_of_the_one_before(library: Library, saved:
     assert library.save(SESSION, {}, replaces="f" * 32).title == "../lamp .txt", "what was deleted meanwhile is saved"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"saved": None}, {"title": 5}, {"num_tokens": "many"}, {"num_pages": -1}, {"pot_bytes": True},
+        {"unit": ["page"]}, {"fingerprints": [1, 2, 3]}, {"fingerprints": ["a"]}, {"fingerprints": 5},
+        {"format": 5, "title": None}, {"config": 5}, {"config": {"pot": 3}}, {"config": {"pot": {"capacity": "x"}}},
+    ],
+)  # fmt: skip
+def test_one_damaged_entry_does_not_take_the_others_with_it(
+    library: Library, saved: Entry, changes: dict[str, Any]
+) -> None:
+    bad = library.save(SESSION, {})
+    path = library.folder / bad.id / "entry.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    listed = {entry.id: entry for entry in library.entries()}
+    assert set(listed) == {saved.id, bad.id}
+    assert listed[bad.id].problem
+    assert listed[saved.id] == saved
+    again = library.save(SESSION, {}, replaces=bad.id)
+    assert again.title == "../lamp .txt", "saving goes on, under the document's name"
+    assert {entry.id for entry in library.entries()} == {saved.id, again.id}
+
+
 def test_deleting_leaves_nothing(library: Library, saved: Entry) -> None:
     library.delete(saved.id)
     assert list(library.folder.iterdir()) == []
