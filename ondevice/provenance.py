@@ -117,12 +117,12 @@ class Provenance:
         """Whether each token of [start, stop) was left behind before a layer; None: before the last one."""
         if not self.depths.size:
             return np.zeros(stop - start, bool)
-        depths = self._depths_of(np.arange(start, stop))
+        depths = self._depths_within(start, stop)
         return (depths > 0) & (depths <= (self.num_layers - 1 if layer is None else layer))
 
     def is_skipped(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Whether each token of [start, stop) was passed over or never will be read."""
-        is_skipped = self._depths_of(np.arange(start, stop)) == 0 if self.skims else np.zeros(stop - start, bool)
+        is_skipped = self._depths_within(start, stop) == 0 if self.skims else np.zeros(stop - start, bool)
         is_skipped[slice(*(max(edge - start, 0) for edge in self.left_out))] = True
         return is_skipped
 
@@ -157,6 +157,15 @@ class Provenance:
         depths = np.full(len(tokens), self.num_layers, np.uint16)
         is_noted = tokens < len(self.depths)
         depths[is_noted] = self.depths[tokens[is_noted]]
+        return self._got_through(depths)
+
+    def _depths_within(self, start: int, stop: int) -> npt.NDArray[np.uint16]:
+        """As `_depths_of`, of the tokens [start, stop), and much faster."""
+        depths, noted = np.full(stop - start, self.num_layers, np.uint16), self.depths[start:stop]
+        depths[: len(noted)] = noted
+        return self._got_through(depths)
+
+    def _got_through(self, depths: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
         # Nothing was noted while nothing was pruned: those tokens got through.
         return depths if self.skims else np.where(depths == 0, np.uint16(self.num_layers), depths)
 

@@ -139,6 +139,39 @@ def test_pieces_put_together_are_the_document(client: TestClient, desk: Desk) ->
     assert text == TEXT
 
 
+def test_a_document_that_is_closed_meanwhile_is_missing(client: TestClient, desk: Desk) -> None:
+    class Closing:
+        """A workspace that is closed between two looks at it."""
+
+        session = None
+        document, layout = desk.document, make_layout([(1, 5)], "part")
+
+        def __init__(self) -> None:
+            self.views = [TokenView(self.layout)]
+
+        @property
+        def view(self) -> TokenView | None:
+            return self.views.pop() if self.views else None
+
+    registry = type("Registry", (), {"workspace": lambda self, workspace_id: Closing()})()
+    app = Starlette(routes=map_routes(registry, ENCODE))  # type: ignore[arg-type]
+    assert TestClient(app).get("/ondevice/pages", params={"first": 0}).status_code == 200
+
+
+def test_the_pieces_of_an_unread_page_tokenise_it_once(tmp_path: Path) -> None:
+    encoded = []
+
+    def encode(text: str) -> Any:
+        encoded.append(text)
+        return ENCODE(text)
+
+    fresh = Desk(tmp_path, ENGINE)
+    client = TestClient(Starlette(routes=map_routes(fresh.registry, encode)))
+    for _ in range(3):
+        assert get(client, fresh, "text", index=0, part=0).json()["runs"]
+    assert len(encoded) == 1
+
+
 def long_view(text: str) -> tuple[TokenView, Any]:
     document = Document("long.txt", "txt", "part", (Page(1, text),), 1, len(text))
     ids, _ = ENCODE(text)

@@ -48,11 +48,19 @@ def map_routes(registry: Registry, encode: Encode) -> list[Route]:
     def route(name: str, answer: _Answer) -> Route:
         def endpoint(request: Request) -> Response:
             workspace = registry.workspace(request.headers.get(HEADER))
-            if workspace is None or workspace.view is None or workspace.document is None:
+            # Each is looked at once: what is closed meanwhile is gone from one line to the next.
+            view, document, session = (
+                (workspace.view, workspace.document, workspace.session) if workspace is not None else (None,) * 3
+            )
+            if view is None or document is None:
                 return Response(status_code=_MISSING, headers=_NO_STORE)
-            tokens = workspace.session.tokens if workspace.session is not None else None
+            tokens = session.tokens if session is not None else None
+            if tokens is not None:
+                source = page_source(document, tokens, encode)
+            else:
+                source = view.unread = view.unread or page_source(document, None, encode)  # kept: it remembers pages
             try:
-                return answer(workspace.view, page_source(workspace.document, tokens, encode), request)
+                return answer(view, source, request)
             except _NotThere:
                 return Response(status_code=_MISSING, headers=_NO_STORE)
             except (KeyError, ValueError):

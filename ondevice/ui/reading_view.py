@@ -42,7 +42,8 @@ def page_source(document: Document, tokens: DocumentTokens | None, encode: Encod
     """Text and character spans (n, 2) of the page at an index.
 
     Args:
-        tokens: of the session; None before reading has begun: a page is then tokenised when it is asked for.
+        tokens: of the session; None before reading has begun: a page is then tokenised when it is asked for, and
+            the last ones are remembered.
     """
     if tokens is not None and tokens.keeps_text and tokens.num_total is not None:
         return lambda index: (tokens.texts[index], tokens.page_spans(index))

@@ -6,8 +6,12 @@ threads. What is written replaces what was there as a whole, so a reader may be 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.provenance import Provenance, take_provenance
@@ -29,6 +33,7 @@ class TokenView:
         number: of this view; a new reading gets a new one.
         policy: the rule by which the pot is thinned out.
         revision: changes whenever cells may have changed.
+        unread: text and spans of a page by its index, before reading has begun; None until somebody asks.
     """
 
     def __init__(self, layout: MapLayout) -> None:
@@ -36,6 +41,7 @@ class TokenView:
         self.history = RetentionHistory()
         self.seen: Provenance | None = None
         self.policy = ""
+        self.unread: Callable[[int], tuple[str, npt.NDArray[np.int32]]] | None = None
         self.number = next(_revisions)
         self.revision = next(_revisions)
 
