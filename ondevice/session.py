@@ -39,6 +39,9 @@ from ondevice.skimming import UNTIL_END, new_skimmer
 class Session:
     """One document in one pot.
 
+    Args:
+        is_trial: it is only to be seen whether the settings can work; the pot has one slot then.
+
     Attributes:
         pot: the memory pot; with policy `full` it is made when the document's size is known.
         tokens: tokens and provenance of the document; None before one is opened.

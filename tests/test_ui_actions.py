@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import threading
@@ -11,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from ondevice.config import SpecConfig
+from ondevice.config import SpecConfig, TierConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
 from ondevice.library import Library
 from ondevice.ui import render, words
 from ondevice.ui.conversation import Answer
 from ondevice.ui.library_actions import LibraryActions
-from ondevice.ui.room import pot_bytes
+from ondevice.ui.room import pot_bytes, require_room
 from ondevice.ui.throttle import Throttle
 from ondevice.ui.token_map import make_layout
 from ondevice.ui.workspace import Phase, Workspace
@@ -279,6 +281,23 @@ def test_a_pot_that_does_not_fit_is_refused_before_it_is_made(read_desk: Desk, m
     assert "The pot would take" in screen["problem"]["text"]
     assert screen["toast"] == screen["problem"]["text"]
     assert read_desk.workspace.session is session
+
+
+def test_on_a_gpu_a_host_tier_needs_room_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = copy.copy(ENGINE)
+    engine.loaded = replace(ENGINE.loaded, device=torch.device("cuda"))
+    config = replace(CONFIG, tier=TierConfig(budget_bytes=1_000_000))
+    needed = pot_bytes(engine, config, len(TEXT))
+    free = {"cuda": needed / 0.9 + 10, "cpu": 1_000_000 / 0.9 + 10}
+    monkeypatch.setattr("ondevice.ui.room.free_bytes", lambda device: int(free[device.type]))
+    require_room(engine, config, len(TEXT), [])
+    free["cpu"] -= 20
+    with pytest.raises(PotError, match=r"The host tier would take 1\.0 MB"):
+        require_room(engine, config, len(TEXT), [])
+    require_room(engine, replace(config, tier=TierConfig(budget_bytes=10**9, folder="/x")), len(TEXT), [])
+    free["cuda"] -= 20
+    with pytest.raises(PotError, match="The pot would take"):
+        require_room(engine, config, len(TEXT), [])
 
 
 def test_skipped_tokens_are_told_as_skipped(desk: Desk) -> None:

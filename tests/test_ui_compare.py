@@ -126,6 +126,10 @@ def test_a_mistake_leaves_the_last_comparison_as_it_was(desk: Desk) -> None:
         shown = screen_after(steps)["compare"]
         assert shown["problem"]
         assert shown | {"problem": ""} == before
+    steps = CompareActions(desk.runner).run(desk.id, "When?", ["random"], desk.form, "0" * 32)
+    shown = screen_after(steps)["compare"]
+    assert "Another document" in shown["problem"], "chosen on another page of this browser"
+    assert shown["columns"] == before["columns"]
     desk.actions.forget(desk.id)
     shown = compare(desk, ["infinipot"])
     assert "no document" in shown["problem"]

@@ -33,13 +33,17 @@ class CompareActions:
         self._runner = runner
         self._engine: Engine = runner.engine
 
-    def run(self, visitor_id: object, question: str, keys: list[str], form: Form) -> Iterator[Patch]:
-        """Read the document that is looked at in each of the chosen ways, and ask each the question."""
+    def run(
+        self, visitor_id: object, question: str, keys: list[str], form: Form, shown: object = None
+    ) -> Iterator[Patch]:
+        """Read the document that the page shows (its id is `shown`) in each of the chosen ways, and ask each."""
         visitor = self._runner.visitor(visitor_id)
         comparison = visitor.comparison
         if not comparison.claim():
             return
         try:
+            if visitor.current.document is not None and not self._runner.is_shown(visitor, shown):
+                raise ConfigError("Another document is open here now", fix="Look at its name, then compare again.")
             document, base = self._prepare(visitor, question, keys, form)
             yield self._shown(visitor)
             for column in comparison.columns:

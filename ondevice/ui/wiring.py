@@ -73,10 +73,10 @@ def _wire_compare(screen: Screen, compare: CompareActions) -> None:
     parts, session_id = screen.parts, screen.parts["session_id"]
     common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
 
-    def run(visitor_id: str, question: str, keys: list[str], *values: Any) -> Iterator[Patch]:
-        return compare.run(visitor_id, question, keys, Form(*values))
+    def run(visitor_id: str, shown: str, question: str, keys: list[str], *values: Any) -> Iterator[Patch]:
+        return compare.run(visitor_id, question, keys, Form(*values), shown)
 
-    chosen = [session_id, parts["compare_question"], parts["compare_choices"], *screen.form]
+    chosen = [session_id, parts["shown"], parts["compare_question"], parts["compare_choices"], *screen.form]
     gr.on(
         [parts["compare_run"].click, parts["compare_question"].submit],
         _streaming(parts)(run),
