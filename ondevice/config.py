@@ -282,13 +282,12 @@ class SpecConfig:
         score_layers: last layers of the speculator whose attention counts; 0: all of a model of its own, as in the
             paper, and the upper half of the main model's first layers, whose lower ones look at neighbours.
         num_lookahead: tokens that the speculator adds to the prompt and whose attention counts, too. None by default:
-            what a model's first layers decode is no answer. Of 24 passages of novels the best tenth of the text held
-            15 without and 7 with a look-ahead of 8; passkeys came out a little better with it.
+            what a model's first layers decode is no answer, and passages are lost by it (`ondevice eval speculator`).
         pool_size: neighbouring tokens whose scores are averaged before; odd, 1: none.
         chunk_size: tokens that are chosen or skipped together; with 1, and `pool_size` 1, scores are raw.
         novelty: where the novelty of a token behind a skipped one comes from: nowhere (`known`: the main model's loss
             where it is known), how rare its word is (`rarity`), or the loss of the speculator (`speculator`). In
-            chunks few tokens are concerned, and the first lost least of what was measured on the default model.
+            chunks few tokens are concerned, and the first loses least (docs/results/eval-recall.md).
         num_draft: tokens that the speculator drafts for each pass of the main model over an answer; 0: none.
         falls_back: an answer goes on without drafts once those are measured not to pay.
         num_restored: skipped tokens that a question has read after all, at most; 0: none.
