@@ -263,7 +263,9 @@ def test_a_box_takes_one_question_at_a_time_and_loses_none() -> None:
     assert not box.is_open
     box.open()
     box.put(one)
-    assert box.close() is one
+    box.close()
+    assert not box.is_open
+    assert not box.is_waiting
 
 
 # -- times, and what was read ------------------------------------------------------------------------

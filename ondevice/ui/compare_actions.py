@@ -43,7 +43,9 @@ class CompareActions:
             return
         try:
             if visitor.current.document is not None and not self._runner.is_shown(visitor, shown):
-                raise ConfigError("Another document is open here now", fix="Look at its name, then compare again.")
+                raise ConfigError(
+                    "Another document is open here now", fix="Look at it under “Read & ask”, then compare again."
+                )
             document, base = self._prepare(visitor, question, keys, form)
             yield self._shown(visitor)
             for column in comparison.columns:

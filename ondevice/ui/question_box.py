@@ -19,7 +19,7 @@ class Asked:
 
 @dataclass(slots=True)
 class QuestionBox:
-    """Takes one question at a time, and only while it is open; nothing that was put into it gets lost.
+    """Takes one question at a time, and only while it is open.
 
     Attributes:
         is_open: whether somebody will take out what is put in.
@@ -53,12 +53,11 @@ class QuestionBox:
             asked, self._waiting = self._waiting, None
             return asked
 
-    def close(self) -> Asked | None:
-        """Take no more questions; what was still in it."""
+    def close(self) -> None:
+        """Take no more questions, and drop one that waits: its text is still in its field."""
         with self._lock:
             self.is_open = False
-            asked, self._waiting = self._waiting, None
-            return asked
+            self._waiting = None
 
     def close_if_empty(self) -> bool:
         """Close unless a question waits."""
