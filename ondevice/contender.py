@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig
+from ondevice.config import EngineConfig, PotConfig
+from ondevice.method_config import SlimConfig, SpecConfig
 
 _CATALYSTS = {
     "general": "CaP-G",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ondevice.config import ArtConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.kernels.attention import attention
 from ondevice.kernels.decode_attention import Termination
+from ondevice.method_config import ArtConfig
 from ondevice.model.progress import Progress
 from ondevice.model.termination import RunTimeTermination
 from ondevice.pot.memory_pot import MemoryPot

@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ondevice.config import GenerationConfig, SpecConfig
+from ondevice.config import GenerationConfig
+from ondevice.method_config import SpecConfig
 from ondevice.model.decoder import Decoder, Pass
 from ondevice.model.sampling import accept_or_replace, probabilities, sample
 from ondevice.pot.memory_pot import MemoryPot

@@ -5,9 +5,10 @@ A single caller needs no more than that; several stand in line in `Engine.lane`.
 
 from __future__ import annotations
 
-from ondevice.config import EngineConfig, SpecConfig
+from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.lane import Lane
+from ondevice.method_config import SpecConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.load import LoadedModel, load_model
 from ondevice.model.progress import Progress, silent

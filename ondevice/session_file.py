@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import PotError, PotMismatch
 from ondevice.events import PageNote
+from ondevice.method_config import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.pot.saving import check_match, read_header, read_tensors, write_pot
 from ondevice.prefill.depths import Depths
 from ondevice.session import Session

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ondevice.bench.art import ALL, ART, QUICK, Cache, run_art, summary_of
 from ondevice.cli import app
 from ondevice.cli.running import begin
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.decode_steps import keys_values, read_again, read_and_record, record
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
@@ -22,6 +22,7 @@ from ondevice.evaluation.art_curve import OFF, rows_of, run_art_curve
 from ondevice.evaluation.calibrate import NUM_STEPS, TAUS, _by_head, _loosest, calibrate
 from ondevice.evaluation.recall import recall_config
 from ondevice.events import AnswerFinished, AnswerToken, BlocksRead
+from ondevice.method_config import ArtConfig
 from ondevice.model.calibration import calibrated, store, thresholds
 from ondevice.model.decoder import Decoder
 from ondevice.model.load import load_model

@@ -28,11 +28,12 @@ from ondevice.bench.slim import rows_of as slim_rows
 from ondevice.bench.slim import summary_of as slim_summary
 from ondevice.bench.source import beginning, generated
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig, SlimConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import ConfigError
 from ondevice.events import Event
+from ondevice.method_config import SlimConfig
 from ondevice.reading import Reader
 from tests.tiny import byte_tokenizer, save_checkpoint, tiny_loaded, tiny_model
 

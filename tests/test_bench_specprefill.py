@@ -11,12 +11,13 @@ from ondevice.bench.specprefill import own_pair, run_ttft, summary_of
 from ondevice.bench.speculative import rows_of, run_reading, run_speculative
 from ondevice.bench.speculative import summary_of as decoding_summary
 from ondevice.charts import curve_of, draw
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SpecConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.evaluation import specprefill as evaluation
 from ondevice.evaluation import speculator as finding
 from ondevice.evaluation.passkey import Case
+from ondevice.method_config import SpecConfig
 from ondevice.model.decoder import Decoder
 from ondevice.results import new_result
 from tests.tiny import tiny_loaded

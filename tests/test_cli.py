@@ -22,11 +22,12 @@ from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay, duration
 from ondevice.cli.terminal import printable
 from ondevice.cli.wording import missing_pages, ranges
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PageNote, PagesExtracted, TokensRead
+from ondevice.method_config import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from tests.documents_factory import IMAGE_CONTENT, encrypt, make_pdf, show
 from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 

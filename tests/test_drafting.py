@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SpecConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.drafting import Drafter
 from ondevice.engine import Engine
 from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.method_config import ArtConfig, SpecConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.sampling import accept_or_replace, probabilities
 from tests.test_speculate import TEXT, document

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, TokensRead
 from ondevice.history import Turn, with_history
+from ondevice.method_config import SlimConfig, TierConfig
 from ondevice.model.tokenizer import Tokenizer
 from tests.tiny import byte_tokenizer, tiny_loaded
 

@@ -8,11 +8,12 @@ import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
 
 from ondevice import revival
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRevived
+from ondevice.method_config import SlimConfig, TierConfig
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host_tier import HostTier
 from ondevice.pot.memory_pot import FREE, PROMPT

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # Rank of each part; a file may import what ranks lower, and its own part.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "events", "config", "kernels", "assets", "rss", "lane", "client"),
+    ("errors", "events", "checks", "config", "method_config", "kernels", "assets", "rss", "lane", "client"),
     ("documents", "model", "pot", "prefill"),
     (
         "answer",

@@ -17,11 +17,11 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
 from ondevice.errors import LibraryError, PotError, PotMismatch
 from ondevice.library import Entry, Library, _process, clean_title, data_dir
+from ondevice.method_config import SpecConfig
 from tests.tiny import tiny_loaded
 from tests.ui_tools import CONFIG, TEXT, tiny_engine
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import Event, PotDistilled, TokensRead
+from ondevice.method_config import SlimConfig, SpecConfig, TierConfig
 from ondevice.provenance import Provenance, take_provenance
 from ondevice.session import Session
 from ondevice.session_file import load_session, save_session

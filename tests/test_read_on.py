@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.events import TokensOffloaded, TokensRead, TokensRevived
+from ondevice.method_config import SlimConfig, TierConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.read_on import read_on
 from ondevice.pot.hidden_tier import DroppedStates, HiddenTier

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig, TierConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
@@ -27,6 +27,7 @@ from ondevice.evaluation.recall import (
     summary_of,
     window_around,
 )
+from ondevice.method_config import TierConfig
 from tests.tiny import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

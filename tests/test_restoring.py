@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import PotMismatch
 from ondevice.events import AnswerFinished, TokensRestored
 from ondevice.history import Turn
+from ondevice.method_config import SlimConfig, SpecConfig, TierConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.read_on import read_late
 from ondevice.prefill.memory_of_keys import MemoryOfKeys

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.cli.running import command_line
-from ondevice.config import EngineConfig, PotConfig, SpecConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.contender import contender_name
+from ondevice.method_config import SpecConfig
 from ondevice.pages import make_pages
 from ondevice.results import Result, ResultError, new_result, read_result, row, write_result, write_text
 from ondevice.tables import cells, fold_trials, number, value_text

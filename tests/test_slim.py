@@ -5,11 +5,12 @@ import pytest
 import torch
 from ondevice.kernels.block_score import best_unit, block_scores, block_scores_ref
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SlimLayer
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError, PotMismatch
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, TokensRead
+from ondevice.method_config import SlimConfig, SlimLayer
 from ondevice.model.decoder import Decoder
 from ondevice.model.layer import finish, project_heads
 from ondevice.pot.memory_pot import PROMPT

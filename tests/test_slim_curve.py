@@ -3,11 +3,12 @@
 import pytest
 
 from ondevice.charts import curve_of, draw
-from ondevice.config import EngineConfig, PotConfig, SlimConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.evaluation.recall import recall_config
 from ondevice.evaluation.slim_curve import Point, rows_of, run_curve
+from ondevice.method_config import SlimConfig
 from ondevice.pages import make_pages
 from ondevice.results import Result
 from tests.tiny import tiny_loaded

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.engine import Engine, Session
 from ondevice.errors import ConfigError
 from ondevice.evaluation.sources import RULES, Trial, rows_of, run_sources, sources_config, summary_of
 from ondevice.events import AnswerFinished, TokensRevived
+from ondevice.method_config import SlimConfig, TierConfig
 from ondevice.passages import MAX_CHARS, strongest_passages
 from ondevice.sources import find_sources, look_back, token_weights
 from tests.tiny import byte_tokenizer, tiny_loaded

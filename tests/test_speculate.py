@@ -8,12 +8,13 @@ import torch
 from ondevice.kernels.token_importance import head_maximum, head_maximum_ref
 
 from ondevice.cli.wording import skipped_pages
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.contender import contender_name
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError, PotMismatch
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensChosen, TokensRead
+from ondevice.method_config import SlimConfig, SpecConfig, TierConfig
 from ondevice.model.decoder import Decoder, PassStopped
 from ondevice.prefill.choose import choose, chunk_scores, importance, most_chosen, num_kept_chunks
 from ondevice.prefill.speculate import Speculator

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.config import SpecConfig, TierConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
 from ondevice.library import Library
+from ondevice.method_config import SpecConfig, TierConfig
 from ondevice.ui import render, words
 from ondevice.ui.conversation import Answer
 from ondevice.ui.library_actions import LibraryActions

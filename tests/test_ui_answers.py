@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ondevice.config import ArtConfig, EngineConfig, SlimConfig, TierConfig
+from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
+from ondevice.method_config import ArtConfig, SlimConfig, TierConfig
 from ondevice.ui import render, words
 from ondevice.ui.exchanges import Exchange
 from ondevice.ui.question_box import Asked, QuestionBox

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondevice.config import SlimConfig, TierConfig
 from ondevice.events import PotDistilled
+from ondevice.method_config import SlimConfig, TierConfig
 from ondevice.provenance import Provenance
 from ondevice.retention_history import RetentionHistory
 from ondevice.ui.token_map import MAX_CELLS, Cells, Look, State, make_cells, make_layout

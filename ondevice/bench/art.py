@@ -18,12 +18,13 @@ from torch import Tensor
 from ondevice.bench.bandwidth import ReadBandwidth
 from ondevice.bench.decode import bytes_per_token
 from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows, timed
-from ondevice.config import ArtConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.decode_steps import Reading, Step, keys_values, read_again, read_and_record, relative_error
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.kernels.attention import attention
 from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.method_config import ArtConfig
 from ondevice.model.calibration import calibrated
 from ondevice.model.progress import Progress
 from ondevice.model.termination import RunTimeTermination, rules_of

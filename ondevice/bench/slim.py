@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from ondevice.bench.ingest import Cycle, cycles_of, speed_of
-from ondevice.config import SlimConfig
 from ondevice.contender import contender_name
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.events import DocumentRead
+from ondevice.method_config import SlimConfig
 from ondevice.model.random_model import SHAPES
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape

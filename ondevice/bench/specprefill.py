@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ondevice.bench.flops import prompt_flops, ttft_bound
 from ondevice.bench.turns import Seconds, take_turns
-from ondevice.config import PotConfig, SpecConfig
+from ondevice.config import PotConfig
+from ondevice.method_config import SpecConfig
 from ondevice.model.decoder import Decoder
 from ondevice.prefill.choose import choose, importance
 from ondevice.prefill.speculate import Speculator

@@ -12,10 +12,11 @@ from functools import partial
 import numpy as np
 
 from ondevice.bench.turns import speedup_row, take_turns
-from ondevice.config import GenerationConfig, SpecConfig
+from ondevice.config import GenerationConfig
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.method_config import SpecConfig
 from ondevice.results import Row, row
 from ondevice.session import Session
 

@@ -152,7 +152,7 @@ def slim(
     """A pot that prunes hidden states while it reads, beside the same pot without; --slim is the schedule."""
     with told(as_json), ProgressDisplay(err()) as display:
         from ondevice.bench.slim import SlimReading, memory_rows, rows_of, run_reading, summary_of
-        from ondevice.config import SlimConfig
+        from ondevice.method_config import SlimConfig
 
         config = options.config()
         schedule = config.slim if config.slim.schedule != "off" else SlimConfig("auto")

@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from ondevice.config import (
-    ArtConfig,
     CatalystKind,
     DecodePolicyName,
     DeviceName,
@@ -24,6 +23,10 @@ from ondevice.config import (
     PolicyName,
     PotConfig,
     Quantization,
+)
+from ondevice.errors import ConfigError
+from ondevice.method_config import (
+    ArtConfig,
     SlimConfig,
     SlimNoveltyName,
     SpecConfig,
@@ -32,7 +35,6 @@ from ondevice.config import (
     TierDtypeName,
     Traversal,
 )
-from ondevice.errors import ConfigError
 
 _ENGINE, _POT, _SLIM, _TIER, _ART, _SPEC, _ANSWER = (
     EngineConfig(),

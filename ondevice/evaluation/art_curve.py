@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ondevice.config import ArtConfig, EngineConfig
+from ondevice.config import EngineConfig
 from ondevice.contender import contender_name
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.evaluation.recall import pot_loss, span_starts
 from ondevice.kernels.decode_attention import Termination
+from ondevice.method_config import ArtConfig
 from ondevice.model.calibration import calibrated
 from ondevice.model.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.results import Row, row

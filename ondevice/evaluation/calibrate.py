@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ondevice.config import ArtConfig
 from ondevice.decode_steps import Reading, read_again, read_and_record
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.kernels.decode_attention import Termination
+from ondevice.method_config import ArtConfig
 from ondevice.model.progress import Progress, silent
 from ondevice.results import Row, row
 

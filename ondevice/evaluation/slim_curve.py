@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ondevice.config import EngineConfig, SlimConfig
+from ondevice.config import EngineConfig
 from ondevice.contender import contender_name
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.evaluation.recall import pot_loss, span_starts
 from ondevice.events import DocumentRead
+from ondevice.method_config import SlimConfig
 from ondevice.results import Row, row
 from ondevice.session import Session
 

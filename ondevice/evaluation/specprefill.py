@@ -13,13 +13,14 @@ from typing import cast
 
 from torch import Tensor
 
-from ondevice.config import EngineConfig, GenerationConfig, SpecConfig
+from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.contender import spec_variant
 from ondevice.documents import Document, Page
 from ondevice.engine import Engine
 from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
 from ondevice.evaluation.recall import CUE_TOKENS, pot_loss, span_starts
 from ondevice.events import AnswerFinished
+from ondevice.method_config import SpecConfig
 from ondevice.prefill.speculate import Speculator, Stretch
 from ondevice.results import Row, row
 from ondevice.session import Session

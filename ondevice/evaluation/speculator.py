@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ondevice.config import SpecConfig
 from ondevice.documents import Document
 from ondevice.engine import Engine
 from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, secret
 from ondevice.evaluation.recall import CUE_TOKENS, SPAN_TOKENS, span_starts
 from ondevice.evaluation.specprefill import page_document, prompt_session, score
+from ondevice.method_config import SpecConfig
 from ondevice.prefill.choose import choose, importance
 from ondevice.results import Row, row
 

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ondevice.config import ArtConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.errors import ModelError
 from ondevice.kernels.decode_attention import Termination
+from ondevice.method_config import ArtConfig
 from ondevice.model.cache import cache_dir
 
 

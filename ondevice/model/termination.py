@@ -14,9 +14,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ondevice.config import ArtConfig
 from ondevice.events import BlocksRead
 from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.method_config import ArtConfig
 from ondevice.model.families import ModelParts
 from ondevice.pot.memory_pot import MemoryPot
 

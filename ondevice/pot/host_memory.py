@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ondevice.config import TierConfig
 from ondevice.events import TokensOffloaded
+from ondevice.method_config import TierConfig
 from ondevice.pot.hidden_tier import DroppedStates, HiddenTier
 from ondevice.pot.host_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ondevice.config import TierDtypeName
 from ondevice.errors import PotError
 from ondevice.kernels.quantize import dequantize, quantize
+from ondevice.method_config import TierDtypeName
 from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.memory_pot import FREE
 from ondevice.pot.shape import PotShape

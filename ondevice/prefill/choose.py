@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ondevice.config import SpecConfig
+from ondevice.method_config import SpecConfig
 
 # Share of the score above the background that an adaptive choice has to cover: in docs/results/eval-speculator.md it
-# finds as much as a fixed share of 20 %, of which a passkey prompt needs half and a novel somewhat more.
+# finds what a fixed share of 20 to 30 % does, of which a passkey prompt needs half and a novel about as much.
 ADAPTIVE_COVERAGE = 0.9
 
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ondevice.config import SlimConfig, SlimLayer
 from ondevice.errors import ConfigError
 from ondevice.kernels.block_score import best_unit, block_scores
+from ondevice.method_config import SlimConfig, SlimLayer
 
 AUTO = ((1 / 3, 0.5), (2 / 3, 0.25))  # relative depth, and share of a pass that goes on
 

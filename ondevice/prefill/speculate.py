@@ -20,10 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import PotConfig, SpecConfig
+from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.kernels.attention import additive_mask
 from ondevice.kernels.token_importance import head_maximum
+from ondevice.method_config import SpecConfig
 from ondevice.model.decoder import Decoder
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot

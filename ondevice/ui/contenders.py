@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ondevice.config import ArtConfig, EngineConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig
+from ondevice.method_config import ArtConfig, SlimConfig, SpecConfig, TierConfig
 
 _TIER_BYTES = 500_000_000
 
