@@ -29,7 +29,7 @@ from ondevice.model.termination import RunTimeTermination, rules_of, warm_up
 from ondevice.pot.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.retention import count_heads, tokens_per_layer
-from ondevice.prefill.choose import most_chosen
+from ondevice.prefill.choose import most_chosen, most_read
 from ondevice.prefill.depths import Depths
 from ondevice.prefill.slim import slim_steps, stored_tokens
 from ondevice.reading import Reader
@@ -180,13 +180,15 @@ class Session:
             self.spans = [(0, total)]
             if pot_config.policy == "full":
                 spec, layers = self.config.spec, len(self.decoder.parts.layers)
-                most = most_chosen(total, spec)  # the speculator sees all of it in one stretch
-                beside = num_prefix + pot_config.reserve + min(spec.num_restored, total - most)
-                stored = stored_tokens(self.slim_steps, self.config.slim, most, layers)
+                # The speculator sees all of it in one stretch.
+                chosen, capacity = most_chosen(total, spec), num_prefix + pot_config.reserve + most_read(total, spec)
+                stored = stored_tokens(self.slim_steps, self.config.slim, chosen, layers)
                 self.pot = self.decoder.new_pot(
-                    beside + most,
+                    capacity,
                     key_rotation=pot_config.key_rotation,
-                    capacities=tuple(beside + tokens for tokens in stored) if self.reads_whole_prompt else None,
+                    capacities=tuple(capacity - chosen + tokens for tokens in stored)
+                    if self.reads_whole_prompt
+                    else None,
                 )
             else:
                 start, stop = self._left_out(total)

@@ -30,6 +30,8 @@ _TAUS = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2"
 _LAYERS = "4,15,30"
 Source = Annotated[Path, typer.Option(help="The document to read and recall.")]
 Tokens = Annotated[int | None, typer.Option(help="Read only its beginning.", show_default="all of it")]
+Beginning = Annotated[int | None, typer.Option(help="Read only the beginning of the text.")]
+PasskeyLength = Annotated[int, typer.Option(help="Tokens of a passkey prompt.")]
 Spans = Annotated[int, typer.Option(help="Places that are recalled.", min=1)]
 
 
@@ -170,12 +172,12 @@ def specprefill(
     options: PotOptions,
     text: Source,
     keeps: Annotated[str, typer.Option(help="Shares of the prompt that are read, in per cent.")] = "10,30,50,70,90",
-    length: Annotated[int, typer.Option(help="Tokens of a passkey prompt.")] = 2048,
+    length: PasskeyLength = 2048,
     depths: Annotated[
         str, typer.Option(help="Where the key is hidden, as shares of the text.")
     ] = "0.1,0.3,0.5,0.7,0.9",
     trials: Annotated[int, typer.Option(help="Trials for each depth.", min=1)] = 2,
-    tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = 2048,
+    tokens: Beginning = 2048,
     spans: Spans = 6,
     out_file: OutFile = None,
     as_json: AsJson = False,
@@ -202,9 +204,9 @@ def speculator(
     keeps: Annotated[str, typer.Option(help="Shares of the prompt that go on, in per cent.")] = "10,20,30,50",
     layer_counts: Annotated[str, typer.Option(help="Layers of the speculator, where it is the model's own.")] = _LAYERS,
     look_aheads: Annotated[str, typer.Option(help="Tokens that the speculator adds to the prompt.")] = "1,4,8",
-    length: Annotated[int, typer.Option(help="Tokens of a passkey prompt.")] = 2048,
+    length: PasskeyLength = 2048,
     trials: Annotated[int, typer.Option(help="Passkey prompts for each of five places of the key.", min=1)] = 2,
-    tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = 2048,
+    tokens: Beginning = 2048,
     spans: Spans = 16,
     out_file: OutFile = None,
     as_json: AsJson = False,
@@ -219,7 +221,7 @@ def speculator(
             summary_of,
             wanted_passkeys,
             wanted_spans,
-        )  # fmt: skip
+        )
 
         engine, document = _engine_and_text(options, text, tokens, display)
         shares = _shares(keeps)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 
 TASK = (
@@ -86,6 +87,12 @@ def make_passkey(case: Case, seed: int, count_tokens: CountTokens) -> Passkey:
             break
         num_chars = max(num_chars + math.floor(missing * chars_per_token), 0)
     return Passkey(document, key, num_tokens)
+
+
+def passkey_document(passkey: Passkey) -> Document:
+    """The text as a document of one page, without the question."""
+    page = Page(1, passkey.document)
+    return Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
 
 
 def secret(key: int) -> str:

@@ -17,11 +17,13 @@ from torch import Tensor
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.contender import contender_name
 from ondevice.documents import Document
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.engine import Engine
 from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice.model.decoder import Decoder
 from ondevice.model.termination import RunTimeTermination
+from ondevice.model.tokenizer import Tokenizer
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
 from ondevice.results import Row, row
@@ -124,6 +126,12 @@ def summary_of(spans: list[Recall]) -> dict[str, float]:
 def span_starts(num_tokens: int, num_spans: int) -> list[int]:
     """First tokens of spans that lie in the middle of equal parts of the document."""
     return [round((i + 0.5) * num_tokens / num_spans) - SPAN_TOKENS // 2 for i in range(num_spans)]
+
+
+def cues(tokens: DocumentTokens, tokenizer: Tokenizer, num_spans: int) -> Iterator[tuple[int, str]]:
+    """The first token of every span, and the words of its cue."""
+    for start in span_starts(tokens.num_tokens, num_spans):
+        yield start, tokenizer.decode(tokens.ids(start, start + CUE_TOKENS).tolist())
 
 
 def window_around(start: int, num_tokens: int) -> tuple[int, int]:

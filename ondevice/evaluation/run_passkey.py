@@ -11,9 +11,8 @@ from itertools import groupby
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.contender import contender_name
-from ondevice.documents import Document, Page
 from ondevice.engine import Engine, Session
-from ondevice.evaluation.passkey import QUESTION, Case, Passkey, make_passkey
+from ondevice.evaluation.passkey import QUESTION, Case, Passkey, make_passkey, passkey_document
 from ondevice.evaluation.shared_prefix import SharedPrefix
 from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
 from ondevice.results import Result, Row, row
@@ -53,9 +52,9 @@ def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial
 
     for _, group in groupby(sorted(cases, key=lambda case: (case.length, case.depth)), key=lambda case: case.length):
         trials = [(case, make_passkey(case, engine.config.seed, count)) for case in group]
-        prefix = SharedPrefix(engine, _document(trials[-1][1]))  # the text whose key comes last
+        prefix = SharedPrefix(engine, passkey_document(trials[-1][1]))  # the text whose key comes last
         for case, passkey in trials:
-            yield from _run(prefix.session(_document(passkey)), case, passkey)
+            yield from _run(prefix.session(passkey_document(passkey)), case, passkey)
 
 
 def add_trial(result: Result, trial: Trial, config: EngineConfig) -> Result:
@@ -74,11 +73,6 @@ def still_to_do(cases: Iterable[Case], rows: Iterable[Row]) -> tuple[Case, ...]:
     """The cases that have no row yet."""
     done = [r.case for r in rows if r.metric == READING]  # the last row of a trial
     return tuple(case for case in cases if asdict(case) not in done)
-
-
-def _document(passkey: Passkey) -> Document:
-    page = Page(1, passkey.document)
-    return Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
 
 
 def _run(session: Session, case: Case, passkey: Passkey) -> Iterator[Event | Trial]:

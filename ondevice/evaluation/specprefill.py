@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.contender import spec_variant
-from ondevice.documents import Document, Page
+from ondevice.documents import Document
 from ondevice.engine import Engine
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
-from ondevice.evaluation.recall import CUE_TOKENS, pot_loss, span_starts
+from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document
+from ondevice.evaluation.recall import cues, pot_loss
 from ondevice.events import AnswerFinished
 from ondevice.method_config import SpecConfig
 from ondevice.prefill.speculate import Speculator, Stretch
@@ -62,11 +62,6 @@ def specprefill_config(config: EngineConfig, question: str) -> EngineConfig:
     )
 
 
-def page_document(text: str) -> Document:
-    """A text as a document of one page."""
-    return Document("prompt", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
-
-
 def prompt_session(engine: Engine, spec: SpecConfig, question: str, document: Document) -> Session:
     """A session in which a document is open that is to be read whole for `question`; nothing is read yet."""
     session = engine.session(specprefill_config(replace(engine.config, spec=spec), question))
@@ -89,7 +84,7 @@ def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) ->
 
     for case in cases:
         passkey = make_passkey(case, engine.config.seed, count)
-        document = page_document(passkey.document)
+        document = passkey_document(passkey)
         for contender, keep, session in (
             *_plain(engine, document, keeps),
             *_readings(engine, document, QUESTION, keeps),
@@ -103,8 +98,7 @@ def run_recalls(engine: Engine, document: Document, num_spans: int, keeps: Seque
     """Every span of a document, its cue the question, at every share, in every variant and truncated."""
     without = list(_plain(engine, document, keeps))  # what they read is the same for every span
     tokens = without[0][2].opened_tokens()
-    for start in span_starts(tokens.num_tokens, num_spans):
-        cue = engine.loaded.tokenizer.decode(tokens.ids(start, start + CUE_TOKENS).tolist())
+    for start, cue in cues(tokens, engine.loaded.tokenizer, num_spans):
         for contender, keep, session in (*without, *_readings(engine, document, cue, keeps)):
             yield Point(contender, "recall", keep, pot_loss(session, start))
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from ondevice.documents import Document
 from ondevice.engine import Engine
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, secret
-from ondevice.evaluation.recall import CUE_TOKENS, SPAN_TOKENS, span_starts
-from ondevice.evaluation.specprefill import page_document, prompt_session, score
+from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document, secret
+from ondevice.evaluation.recall import CUE_TOKENS, SPAN_TOKENS, cues
+from ondevice.evaluation.specprefill import prompt_session, score
 from ondevice.method_config import SpecConfig
 from ondevice.prefill.choose import choose, importance
 from ondevice.results import Row, row
@@ -60,7 +60,7 @@ def wanted_passkeys(engine: Engine, cases: Sequence[Case]) -> list[Wanted]:
         first = passkey.document.index(sentence)
         spans = encode(passkey.document)[1]
         inside = np.flatnonzero((spans[:, 1] > first) & (spans[:, 0] < first + len(sentence)))
-        wanted.append(Wanted("passkey", page_document(passkey.document), QUESTION, int(inside[0]), int(inside[-1]) + 1))
+        wanted.append(Wanted("passkey", passkey_document(passkey), QUESTION, int(inside[0]), int(inside[-1]) + 1))
     return wanted
 
 
@@ -68,8 +68,7 @@ def wanted_spans(engine: Engine, document: Document, num_spans: int) -> list[Wan
     """What follows the cues of spans that lie evenly over a document."""
     tokens = prompt_session(engine, SpecConfig(), QUESTION, document).opened_tokens()
     wanted = []
-    for start in span_starts(tokens.num_tokens, num_spans):
-        cue = engine.loaded.tokenizer.decode(tokens.ids(start, start + CUE_TOKENS).tolist())
+    for start, cue in cues(tokens, engine.loaded.tokenizer, num_spans):
         wanted.append(Wanted("recall", document, cue, start + CUE_TOKENS, start + SPAN_TOKENS))
     return wanted
 

@@ -63,8 +63,14 @@ def most_chosen(num_tokens: int, config: SpecConfig) -> int:
     if not config.skips:
         return num_tokens
     share = config.keep if config.adaptive_keep is None else config.adaptive_keep[1]
-    num_chunks = -(-num_tokens // config.chunk_size)
-    return min(max(round(share * num_chunks), 1) * config.chunk_size, num_tokens)
+    return min(_share_of(-(-num_tokens // config.chunk_size), share) * config.chunk_size, num_tokens)
+
+
+def most_read(num_tokens: int, config: SpecConfig) -> int:
+    """How many tokens of a document that is one stretch reach the pot at most: what is chosen, and what questions have
+    read after all."""
+    most = most_chosen(num_tokens, config)
+    return most + min(config.num_restored, num_tokens - most)
 
 
 def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
@@ -76,11 +82,15 @@ def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
     """
     size = chunks.shape[0]
     if config.adaptive_keep is None:
-        return max(round(config.keep * size), 1)
-    low, high = (max(round(share * size), 1) for share in config.adaptive_keep)
+        return _share_of(size, config.keep)
+    low, high = (_share_of(size, share) for share in config.adaptive_keep)
     above = (chunks - chunks.median()).clamp_(min=0.0).sort(descending=True).values
     covered = above.cumsum(dim=0)
     if float(covered[-1]) == 0.0:
         return high
     needed = int((covered < ADAPTIVE_COVERAGE * covered[-1]).sum()) + 1
     return min(max(needed, low), high)
+
+
+def _share_of(num_chunks: int, share: float) -> int:
+    return max(round(share * num_chunks), 1)

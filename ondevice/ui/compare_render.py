@@ -98,7 +98,7 @@ def _passed(column: Column) -> int:
 
 
 def _facts(column: Column) -> list[list[str]]:
-    """Name, text, and whether it differs from run to run."""
+    """Name and text of each."""
     telemetry, finished = column.telemetry, column.finished
     facts: list[list[str]] = []
     if telemetry.num_read:

@@ -11,7 +11,7 @@ from ondevice.config import EngineConfig
 from ondevice.engine import Engine
 from ondevice.errors import PotError
 from ondevice.library import Entry
-from ondevice.prefill.choose import most_chosen
+from ondevice.prefill.choose import most_read
 from ondevice.ui import words
 from ondevice.ui.settings import slot_bytes
 from ondevice.ui.workspace import Workspace
@@ -30,8 +30,7 @@ def pot_bytes(engine: Engine, config: EngineConfig, num_tokens: int) -> int:
     pot, spec = config.pot, config.spec
     slots = small_slots = pot.capacity
     if pot.policy == "full":
-        most = most_chosen(num_tokens, spec)
-        slots = pot.reserve + most + min(spec.num_restored, num_tokens - most)
+        slots = pot.reserve + most_read(num_tokens, spec)
         small_slots = pot.reserve + num_tokens
     speculator = engine.speculator(spec)
     small = 0 if speculator is None else speculator.new_pot(1).nbytes

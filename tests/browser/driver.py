@@ -19,6 +19,15 @@ ARGUMENTS = [
 LIMIT_MS = 30_000
 _IS_LOADED = "body[data-state]:not([data-state=loading])"
 
+# Contrast ratio of WCAG between two colours as styles tell them.
+CONTRAST = """
+    const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => v / 255)
+        .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return .2126*r + .7152*g + .0722*b; };
+    const contrast = (one, other) => {
+        const [a, b] = [light(one), light(other)].sort((x, y) => y - x); return (a + 0.05) / (b + 0.05); };
+"""
+
 
 @dataclass
 class Visit:

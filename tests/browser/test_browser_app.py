@@ -17,7 +17,7 @@ from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
 from ondevice.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
-from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import Gate, slow_down, tiny_engine
 
@@ -236,16 +236,12 @@ def test_every_screen_fits_and_reads_well(program: Any, url: str, scheme: str, w
 
 def contrast(visit: Visit, selector: str) -> float:
     """Contrast ratio of WCAG between a text and what lies behind it."""
-    script = """(element) => {
-        const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
-        const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => v / 255)
-            .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return .2126*r + .7152*g + .0722*b; };
+    script = """
         let behind = element, ground = [0, 0, 0, 0];
         while (behind && (ground[3] ?? 1) === 0) {
             ground = rgb(getComputedStyle(behind).backgroundColor); behind = behind.parentElement; }
-        const [a, b] = [light(rgb(getComputedStyle(element).color)), light(ground)].sort((x, y) => y - x);
-        return (a + 0.05) / (b + 0.05); }"""
-    return float(visit.page.locator(selector).first.evaluate(script))
+        return contrast(rgb(getComputedStyle(element).color), ground);"""
+    return float(visit.page.locator(selector).first.evaluate(f"(element) => {{ {CONTRAST} {script} }}"))
 
 
 def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) -> None:
