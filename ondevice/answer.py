@@ -14,7 +14,8 @@ from ondevice.drafting import DraftCount, Drafter
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, Event, QuestionRead, Source, TokensRevived
 from ondevice.history import Prompt
-from ondevice.model.decoder import Decoder, Pass, PassStopped
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import Pass, PassStopped
 from ondevice.model.sampling import sample
 from ondevice.pot.eviction import Eviction, FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
@@ -88,7 +89,7 @@ def answer(
             eviction = _eviction(session, num_document, out.mass, undo)
         # Drafts go into free slots; what looks at every single token cannot have them.
         if revival is None and not (eviction is not None and eviction.observes):
-            drafter = session.new_drafter(decoder.ids(ids), generation, generator)
+            drafter = session.drafts.begin(session, decoder.ids(ids), generation, generator)
         yield QuestionRead(question, len(ids), time.perf_counter() - asked)
         while True:
             logits = decoder.logits(out.hidden_states[:, -1])

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +28,14 @@ from torch import Tensor
 
 from ondevice.config import GenerationConfig
 from ondevice.method_config import SpecConfig
-from ondevice.model.decoder import Decoder, Pass
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import Pass
 from ondevice.model.sampling import accept_or_replace, probabilities, sample
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.speculate import Speculator
+
+if TYPE_CHECKING:
+    from ondevice.session import Session
 
 _PLAIN_STEPS = 3  # decoded one by one first, to know what a draft has to beat
 _TRIAL_ROUNDS = 4  # drafts before the first judgement; half as many where none of them was accepted
@@ -269,3 +274,39 @@ class _Written:
         """Keep the first tokens, and free the slots of all that lies behind them."""
         self.tokens = self.tokens[:num_tokens]
         self._pot.truncate([n + num_tokens for n in self._num_cached], [n + num_tokens for n in self._next_position])
+
+
+class Drafts:
+    """The drafts of a session, answer after answer."""
+
+    def __init__(self) -> None:
+        self._last = DraftCount()
+        self._num_at_rest = 0  # answers that go without, after one in which drafts were given up
+
+    def begin(
+        self, session: Session, ids: Tensor, generation: GenerationConfig, generator: torch.Generator
+    ) -> Drafter | None:
+        """Who drafts an answer to the question (1, n) that the pot has just read, where the settings ask for drafts.
+
+        None, too, for some answers after one in which drafts were given up.
+
+        Raises:
+            PassStopped: the answer is stopped.
+        """
+        config = session.config.spec
+        if session.skimmer is None or not config.num_draft:
+            return None
+        if self._last.fell_back:
+            self._num_at_rest, self._last = ANSWERS_AT_REST, DraftCount()
+        if self._num_at_rest and config.falls_back:
+            self._num_at_rest -= 1
+            return None
+        pot, speculator = session.used_pot(), session.skimmer.speculator
+        drafter = Drafter(session.decoder, pot, speculator, config, generation, generator, session.is_stopping)
+        try:
+            drafter.begin(ids)
+        except BaseException:
+            drafter.end()
+            raise
+        self._last = drafter.count
+        return drafter

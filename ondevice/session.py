@@ -11,20 +11,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from ondevice.answer import answer
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
-from ondevice.drafting import ANSWERS_AT_REST, DraftCount, Drafter
+from ondevice.drafting import Drafts
 from ondevice.errors import ConfigError, EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, Ledger, PotDistilled, TextTokenized
 from ondevice.history import Prompt, Turn, with_history
 from ondevice.model.calibration import calibrated
-from ondevice.model.decoder import Decoder, PassStopped
+from ondevice.model.decoder import Decoder
 from ondevice.model.load import LoadedModel
+from ondevice.model.passes import PassStopped
 from ondevice.model.termination import RunTimeTermination, rules_of, warm_up
 from ondevice.pot.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
@@ -54,6 +53,7 @@ class Session:
         slim_steps: where hidden states are pruned; none: nowhere.
         depths: how far each document token got.
         skimmer: the speculator and what it has chosen; None where there is none.
+        drafts: who drafts its answers, and which of them go without.
         speculator_fingerprint: of a speculator with weights of its own; "" where it is the model's first layers.
     """
 
@@ -82,8 +82,7 @@ class Session:
         self.slim_steps = slim_steps(config.slim, len(decoder.parts.layers))
         self.depths = Depths(len(decoder.parts.layers))
         self.skimmer = new_skimmer(self, speculator)
-        self._last_drafts = DraftCount()
-        self._answers_at_rest = 0
+        self.drafts = Drafts()
         self._reader = Reader(self)
         self._stop = threading.Event()
         # All that settings can have wrong has shown by now; what takes memory comes last.
@@ -282,33 +281,6 @@ class Session:
             return None
         rules = rules_of(art, calibrated(self.loaded.fingerprint, art, self.config.pot), len(self.decoder.parts.layers))
         return RunTimeTermination(self.used_pot(), art, rules)
-
-    def new_drafter(self, ids: Tensor, generation: GenerationConfig, generator: torch.Generator) -> Drafter | None:
-        """Who drafts an answer to the question (1, n) that the pot has just read, where the settings ask for drafts.
-
-        None, too, for some answers after one in which drafts were given up.
-
-        Raises:
-            PassStopped: the answer is stopped.
-        """
-        if self.skimmer is None or not self.config.spec.num_draft:
-            return None
-        if self._last_drafts.fell_back:
-            self._answers_at_rest, self._last_drafts = ANSWERS_AT_REST, DraftCount()
-        if self._answers_at_rest and self.config.spec.falls_back:
-            self._answers_at_rest -= 1
-            return None
-        speculator = self.skimmer.speculator
-        drafter = Drafter(
-            self.decoder, self.used_pot(), speculator, self.config.spec, generation, generator, self.is_stopping
-        )
-        try:
-            drafter.begin(ids)
-        except BaseException:
-            drafter.end()
-            raise
-        self._last_drafts = drafter.count
-        return drafter
 
     # -- accounts --------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ondevice.events import Source
-from ondevice.model.decoder import Decoder, PassStopped
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import PassStopped
 from ondevice.passages import strongest_passages
 from ondevice.pot.memory_pot import MemoryPot
 

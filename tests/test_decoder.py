@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from ondevice.errors import ModelError, PotError
-from ondevice.model.decoder import Decoder, PassStopped
+from ondevice.model.decoder import Decoder
 from ondevice.model.families import model_parts
+from ondevice.model.passes import PassStopped
 from ondevice.model.sampling import sample
 from tests.tiny import FAMILIES, tiny_model
 

@@ -125,7 +125,7 @@ def test_it_falls_back_where_drafts_do_not_pay(loaded, monkeypatch):
             self._seconds += 1.0
             return super()._draft(token, num_draft)
 
-    monkeypatch.setattr("ondevice.session.Drafter", Costly)
+    monkeypatch.setattr("ondevice.drafting.Drafter", Costly)
     expected, _ = ask(session_of(loaded, SpecConfig()))
     session = session_of(loaded, replace(DRAFTS, layers=1, falls_back=True))
     tokens, finished = ask(session)

@@ -15,7 +15,8 @@ from ondevice.engine import Engine
 from ondevice.errors import ConfigError, PotMismatch
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensChosen, TokensRead
 from ondevice.method_config import SlimConfig, SpecConfig, TierConfig
-from ondevice.model.decoder import Decoder, PassStopped
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import PassStopped
 from ondevice.prefill.choose import choose, chunk_scores, importance, most_chosen, num_kept_chunks
 from ondevice.prefill.speculate import Speculator
 from ondevice.session_file import load_session, reopened, save_session, saved_config

@@ -13,7 +13,8 @@ from ondevice.bench.equip_ablation import InPlaceRecomputeCache
 from ondevice.bench.equip_baselines import GatherAppendCache, ShiftAppendCache
 from ondevice.config import KeyRotation
 from ondevice.errors import ConfigError
-from ondevice.model.decoder import Cache, Decoder
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import Cache
 from ondevice.pot.eviction import HeavyHitter, SinkRecent
 from ondevice.pot.memory_pot import PROMPT, MemoryPot
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypedDict, TypeGuard
+from dataclasses import replace
+from typing import Any, TypedDict, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -26,27 +26,12 @@ from ondevice.kernels.token_loss import token_loss
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.layer import after_attention, finish, project_heads
 from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
+from ondevice.model.passes import Cache, Pass, PassStopped
 from ondevice.model.placement import free_memory_bytes
 from ondevice.pot.hidden_tier import DroppedStates
-from ondevice.pot.memory_pot import PROMPT, MemoryPot, Victims
+from ondevice.pot.memory_pot import PROMPT, MemoryPot
 from ondevice.pot.shape import PotShape
 from ondevice.prefill.slim import Pruning
-
-
-class Cache(Protocol):
-    """What a forward pass needs of a key-value cache; `MemoryPot` is one, and says what each part means."""
-
-    num_cached: list[int]
-    next_position: list[int]
-    victims: Victims | None
-
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
-
-    def commit(
-        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
-    ) -> None: ...
-
-    def discard(self, num_tokens: int) -> None: ...
 
 
 class AttentionOptions(TypedDict):
@@ -55,31 +40,6 @@ class AttentionOptions(TypedDict):
     mask: Tensor | None
     scale: float
     softcap: float | None
-
-
-class PassStopped(Exception):
-    """A forward pass was stopped between two layers; the pot is as it was before the pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """What one forward pass gives back.
-
-    Attributes:
-        hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
-        mass: for each layer (batch, num_kv_heads, num_cached), float32: the attention that the observed queries
-            paid to each slot that stays; empty when nothing was observed.
-        offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
-            some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
-            ones are behind them.
-        early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
-            where nothing asks for them.
-    """
-
-    hidden_states: Tensor
-    mass: list[Tensor]
-    offsets: list[Tensor] | None = None
-    early_states: Tensor | None = None
 
 
 class Decoder:

@@ -1,0 +1,52 @@
+"""What a forward pass needs of a cache, and what it gives back; the passes themselves are those of `decoder`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from ondevice.pot.memory_pot import Victims
+
+
+class Cache(Protocol):
+    """What a forward pass needs of a key-value cache; `MemoryPot` is one, and says what each part means."""
+
+    num_cached: list[int]
+    next_position: list[int]
+    victims: Victims | None
+
+    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def commit(
+        self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
+    ) -> None: ...
+
+    def discard(self, num_tokens: int) -> None: ...
+
+
+class PassStopped(Exception):
+    """A forward pass was stopped between two layers; the pot is as it was before the pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one forward pass gives back.
+
+    Attributes:
+        hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
+        mass: for each layer (batch, num_kv_heads, num_cached), float32: the attention that the observed queries
+            paid to each slot that stays; empty when nothing was observed.
+        offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
+            some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
+            ones are behind them.
+        early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
+            where nothing asks for them.
+    """
+
+    hidden_states: Tensor
+    mass: list[Tensor]
+    offsets: list[Tensor] | None = None
+    early_states: Tensor | None = None
