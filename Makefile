@@ -93,7 +93,7 @@ bench: setup
 # With the torch that is there, and what came with it: such a machine often has no network to set anything up from.
 gpu-check:
 	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
-	$(PYTHON) scripts/from-checkout ondevice.bench.gpu_check --out bench/results/gpu.json $(ARGS)
+	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --out bench/results/gpu.json $(ARGS)
 
 # Part of `browser`; alone when only the look of things has changed.
 screenshots: setup

@@ -5,13 +5,14 @@ runs it; a float32 reference stands beside each (suffix `_ref`) and is what the 
 """
 
 from ondevice.kernels.attention import attention, attention_mass, observed_attention
-from ondevice.kernels.decode_attention import Termination, decode_attention
+from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.paged_attention import paged_attention
 from ondevice.kernels.paged_update import replace_paged_slots_
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, rotate_half, rotate_with_half_
 from ondevice.kernels.rope_attention import rope_attention
+from ondevice.kernels.termination import Termination
 from ondevice.kernels.token_loss import token_loss
 
 __all__ = [

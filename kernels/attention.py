@@ -157,7 +157,7 @@ def attention_votes_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: f
     return votes
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)  # that of a pass and that of its observed queries; what is here counts for no pot
 def causal_mask(num_queries: int, num_slots: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(1, 1, num_queries, num_slots), additive: the queries are the last slots. The same for all layers of a pass."""
     visible = torch.ones(num_queries, num_slots, dtype=torch.bool, device=device).tril(num_slots - num_queries)

@@ -5,33 +5,11 @@ partial output; when that has stood still for some blocks in a row, the rest is 
 head are read for together, and end together.
 """
 
-from dataclasses import dataclass
-
 import torch
-from ondevice.kernels._impl import uses_triton
 from ondevice.kernels.attention import additive_mask, attention
+from ondevice.kernels.backend import uses_triton
+from ondevice.kernels.termination import Termination
 from torch import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Termination:
-    """When the output counts as converged (ART, eq. 2 to 5); the defaults are the paper's.
-
-    Attributes:
-        tau: a block is stable when the partial output moves by less than this (Euclidean norm); one number, or one
-            for each KV head, since heads that search for one token need more care than those that look everywhere.
-        phi: and its direction turns by less than this (one minus the cosine).
-        patience: stable blocks in a row that end the reading; infinite: the detector works and never ends it.
-        is_relative: `tau` is a share of the partial output's norm. Outputs of models, layers and heads differ in
-            scale, so that an absolute one means something else in each.
-        probe_stride: the detector looks at every so many-th number of the head.
-    """
-
-    tau: float | tuple[float, ...] = 1e-5
-    phi: float = 1e-3
-    patience: float = 5
-    is_relative: bool = False
-    probe_stride: int = 1
 
 
 def decode_attention(
@@ -79,10 +57,10 @@ def decode_attention(
         return _read_all(query, keys, values, scale, block_size, positions, query_positions, window)
     if uses_triton(query):
         # Imported here: neither Triton nor Numba is there on every machine.
-        from ondevice.kernels._triton_decode_attention import attend
+        from ondevice.kernels.triton.decode_attention import attend
 
         return attend(query, keys, values, **options)
-    from ondevice.kernels._numba_decode_attention import attend as attend_on_cpu
+    from ondevice.kernels.cpu.decode_attention import attend as attend_on_cpu
 
     return attend_on_cpu(query, keys, values, **options)
 

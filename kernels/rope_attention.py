@@ -4,9 +4,9 @@ No rotated copy of the keys is kept, which takes a third off the pot; the price 
 """
 
 import torch
-from ondevice.kernels._impl import uses_triton
 from ondevice.kernels.attention import attention_ref
-from ondevice.kernels.rope import rotate, rotate_ref
+from ondevice.kernels.backend import uses_triton
+from ondevice.kernels.rope import rotate, rotate_ref, rows_of
 from torch import Tensor
 
 
@@ -37,7 +37,7 @@ def rope_attention(
     """
     if uses_triton(query):
         # Imported here: Triton is no requirement, and this path alone needs it.
-        from ondevice.kernels._triton_rope_attention import rotate_and_attend
+        from ondevice.kernels.triton.rope_attention import rotate_and_attend
 
         return rotate_and_attend(query, keys, values, positions, cos, sin, scale)
     batch, num_heads, _, head_dim = query.shape
@@ -48,8 +48,8 @@ def rope_attention(
     total, out = torch.zeros_like(highest), torch.zeros(folded.shape, dtype=wide, device=query.device)
     for start in range(0, num_slots, block_size):
         block = slice(start, min(start + block_size, num_slots))
-        at = positions[:, :, block].long()
-        rotated = rotate(keys[:, :, block], cos[at], sin[at])
+        at = positions[:, :, block]
+        rotated = rotate(keys[:, :, block], rows_of(cos, at), rows_of(sin, at))
         scores = (folded @ rotated.transpose(-1, -2)).to(wide) * scale
         new_highest = torch.maximum(highest, scores.amax(dim=-1, keepdim=True))
         weights, shrink = torch.exp(scores - new_highest), torch.exp(highest - new_highest)

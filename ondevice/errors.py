@@ -1,8 +1,19 @@
 """Every failure that a user can cause or mend, as a named exception.
 
-Each one says what happened, where, and what to do about it; the command line and the
-browser show these texts as they are. Our own mistakes are not here: they stay assertions.
+Each one says what happened, where, and what to do about it. A setting stands in these texts by its path in braces, as
+in `{pot.capacity}`: each face puts in what its users call it, and everywhere else it is read as in Python. Our own
+mistakes are not here: they stay assertions.
 """
+
+import re
+from collections.abc import Callable
+
+_SETTING = re.compile(r"\{([a-z_]+\.[a-z_]+)\}")
+
+
+def named(text: str, name: Callable[[str], str]) -> str:
+    """The text with every `{path}` of a setting replaced by the `name` of that path."""
+    return _SETTING.sub(lambda match: name(match[1]), text)
 
 
 class OndeviceError(Exception):
@@ -17,17 +28,23 @@ class OndeviceError(Exception):
     code = "error"
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        self.what = what
-        self.where = where
-        self.fix = fix
-        super().__init__(what)
+        self._what, self._fix = what, fix
+        self.what, self.where, self.fix = named(what, str), where, named(fix, str)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
-        text = f"{self.what} ({self.where})." if self.where else f"{self.what}."
-        return f"{text} {self.fix}" if self.fix else text
+        return self.text()
 
-    def to_dict(self) -> dict[str, str]:
-        return {"code": self.code, "what": self.what, "where": self.where, "fix": self.fix}
+    def text(self, name: Callable[[str], str] = str) -> str:
+        """All of it in one or two sentences; `name` says what settings are called, by their path."""
+        error = self.to_dict(name)
+        text = f"{error['what']} ({error['where']})." if error["where"] else f"{error['what']}."
+        return f"{text} {error['fix']}" if error["fix"] else text
+
+    def to_dict(self, name: Callable[[str], str] = str) -> dict[str, str]:
+        """Its parts; `name` as in `text`."""
+        what, fix = named(self._what, name), named(self._fix, name)
+        return {"code": self.code, "what": what, "where": self.where, "fix": fix}
 
 
 class ConfigError(OndeviceError):
@@ -58,6 +75,12 @@ class DocumentTooComplex(DocumentError):
     """The parser reached its limit of time or memory."""
 
     code = "document-too-complex"
+
+
+class DocumentTooLarge(DocumentError):
+    """The document has more pages than can be handled, or its text does not fit into the free memory."""
+
+    code = "document-too-large"
 
 
 class PasswordRequired(DocumentError):
@@ -94,6 +117,17 @@ class PotError(OndeviceError):
     """The pot cannot do what was asked: no document read, a question too long for the reserve."""
 
     code = "pot"
+
+
+class DamagedPot(PotError):
+    """A saved pot holds what this program never writes: it was damaged, or made by something else.
+
+    Args:
+        why: what is wrong with it.
+    """
+
+    def __init__(self, why: str, *, where: str = "") -> None:
+        super().__init__(f"The saved pot is damaged: {why}", where=where, fix="Read the document again.")
 
 
 class PotMismatch(PotError):

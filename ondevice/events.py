@@ -6,11 +6,14 @@ plain, frozen, without a reference to the model or the pot. Seconds are wall-clo
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+RecallSource = Literal["host", "skipped"]
+MAX_NOTES = 200  # pages without text that a ledger, or the card of a document, lists one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Ledger:
     through. `tokens_skipped` were never given to the model: by policy `truncate`, or because a speculator let others
     through; `skipped_per_page` counts those of each page, (page, tokens), up to the cursor, where there is a
     speculator. `kept_per_layer[l]` counts the document tokens that some head of layer `l` holds,
-    `pruned_per_layer[l]` those that were read and never got to it.
+    `pruned_per_layer[l]` those that were read and never got to it. `pages_without_text` lists the first `MAX_NOTES` of
+    `num_pages_without_text` pages whose text is missing or partial.
     """
 
     tokens_total: int = 0
@@ -49,6 +53,7 @@ class Ledger:
     pruned_per_layer: tuple[int, ...] = ()
     pages_total: int = 0
     pages_without_text: tuple[PageNote, ...] = ()
+    num_pages_without_text: int = 0
     skipped_per_page: tuple[tuple[int, int], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,36 +173,25 @@ class DocumentRead:
 
 
 @dataclass(frozen=True, slots=True)
-class TokensRevived:
-    """Evicted tokens came back from the host tier for this answer; after it they leave the pot again.
+class TokensRecalled:
+    """Tokens came back into the pot for this answer; after it they leave the pot again.
 
-    `tokens` (n, 2) int32 are stretches [start, stop) of the document that some head took, in its order; `pages` are
-    those they lie on. Every head takes what it lacks, `num_tokens` in the average layer; `num_bytes` were copied.
-    `num_read_on` of them had been pruned, and were read to the end of the model now.
-    `num_held` tokens wait in the tier. `seconds` are those of reading the question for it, of looking and copying.
+    `source` is `host` (evicted or pruned tokens, from the host tier) or `skipped` (tokens that the speculator had
+    skipped, read now). `tokens` (n, 2) int32 are stretches [start, stop) of the document that some head took, in its
+    order; `pages` are those they lie on. From the host every head takes what it lacks, `num_tokens` in the average
+    layer; `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled ones had been
+    pruned and were read to the end of the model now. `seconds` are those of looking for the tokens and of copying or
+    reading them.
     """
 
+    source: RecallSource
     tokens: npt.NDArray[np.int32]
     pages: tuple[int, ...]
     num_tokens: int
-    num_bytes: int
-    num_held: int
     seconds: float
+    num_bytes: int = 0
+    num_held: int = 0
     num_read_on: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TokensRestored:
-    """Tokens that the speculator had skipped were read after all for this answer; after it they leave the pot again.
-
-    `tokens` (n, 2) int32 are stretches [start, stop) of the document, `num_tokens` in all, on `pages`. `seconds` are
-    those of looking for them and reading them.
-    """
-
-    tokens: npt.NDArray[np.int32]
-    pages: tuple[int, ...]
-    num_tokens: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,20 +253,59 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """Where an answer looked: `passages`, the one it attended to most first.
+
+    They are from its first `num_tokens` tokens: all of them, or those that fit into the reserve once more. Finding
+    them took `seconds`.
+    """
+
+    passages: tuple[Source, ...] = ()
+    num_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Earlier questions of the conversation: `num_remembered` stood before this one, `num_forgotten` did not fit.
+
+    `is_shortened`: of the oldest one remembered only the beginning of the answer was there.
+    """
+
+    num_remembered: int = 0
+    num_forgotten: int = 0
+    is_shortened: bool = False
+
+
+@dataclass(slots=True)
+class DraftCount:
+    """Speculative decoding of one answer.
+
+    Tokens drafted and accepted, passes over drafts, tokens read a second time to tell near ties apart, and whether
+    drafting was given up because it did not pay.
+    """
+
+    num_drafted: int = 0
+    num_accepted: int = 0
+    num_rounds: int = 0
+    num_read_again: int = 0
+    fell_back: bool = False
+
+    @property
+    def acceptance(self) -> float | None:
+        """Of the drafted tokens, those accepted; None where nothing was drafted."""
+        return self.num_accepted / self.num_drafted if self.num_drafted else None
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
     `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
     that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
-    `num_revived` tokens came back from the host tier into each head of the average layer, from `pages_revived`.
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
-    `sources` are passages that its first `num_sourced` tokens looked at: all of them, or those that fit into the
-    reserve once more. Finding them took `sources_seconds`. `num_remembered` earlier questions with their answers
-    stood before this question; `num_forgotten` more did not fit. Of the oldest only the beginning of the answer was
-    there if `is_shortened`. `num_drafted` tokens were drafted by the speculator for `num_rounds` passes of the model,
-    and `num_accepted` of them stand in the answer; `num_read_again` tokens were read a second time, one by one, to tell
-    near ties apart. `fell_back`: drafts did not pay, and it went on without. `num_restored` skipped tokens were read
-    for it after all, from `pages_restored`.
+    `recalled` are the last tokens recalled for it from each source. `undo_bytes` is the most that the copies held from
+    which the pot was restored.
     """
 
     question: str
@@ -283,27 +316,46 @@ class AnswerFinished:
     decode_seconds: float
     num_overwritten: int
     ledger: Ledger
-    num_revived: int = 0
-    pages_revived: tuple[int, ...] = ()
     share_read: float = 1.0
-    sources: tuple[Source, ...] = ()
-    num_sourced: int = 0
-    sources_seconds: float = 0.0
-    num_remembered: int = 0
-    num_forgotten: int = 0
-    is_shortened: bool = False
-    num_drafted: int = 0
-    num_accepted: int = 0
-    num_rounds: int = 0
-    num_read_again: int = 0
-    fell_back: bool = False
-    num_restored: int = 0
-    pages_restored: tuple[int, ...] = ()
+    recalled: tuple[TokensRecalled, ...] = ()
+    sources: Sources = Sources()
+    history: History = History()
+    drafts: DraftCount = field(default_factory=DraftCount)
+    undo_bytes: int = 0
 
-    @property
-    def acceptance(self) -> float | None:
-        """Of the drafted tokens, those accepted; None where nothing was drafted."""
-        return self.num_accepted / self.num_drafted if self.num_drafted else None
+    def num_recalled(self, source: RecallSource) -> int:
+        """Tokens recalled from a source; those of the host count per head of the average layer."""
+        return sum(event.num_tokens for event in self.recalled if event.source == source)
+
+    def pages_recalled(self, source: RecallSource) -> tuple[int, ...]:
+        return tuple(page for event in self.recalled if event.source == source for page in event.pages)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON has it: the flat account with question, text, passages and ledger."""
+        passages = [asdict(passage) for passage in self.sources.passages]
+        texts = {"question": self.question, "text": self.text}
+        return texts | self.to_dict() | {"sources": passages, "ledger": self.ledger.to_dict()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The account of the answer as JSON has it: flat, without its text, passages and ledger."""
+        history, drafts = asdict(self.history), asdict(self.drafts)
+        return {
+            "num_tokens": self.num_tokens,
+            "stop_reason": self.stop_reason,
+            "ttft_seconds": self.ttft_seconds,
+            "decode_seconds": self.decode_seconds,
+            "num_overwritten": self.num_overwritten,
+            "num_revived": self.num_recalled("host"),
+            "pages_revived": self.pages_recalled("host"),
+            "num_restored": self.num_recalled("skipped"),
+            "pages_restored": self.pages_recalled("skipped"),
+            "share_read": self.share_read,
+            "num_sourced": self.sources.num_tokens,
+            "sources_seconds": self.sources.seconds,
+            **history,
+            **drafts,
+            "undo_bytes": self.undo_bytes,
+        }
 
 
 Event = (
@@ -315,8 +367,7 @@ Event = (
     | PotDistilled
     | TokensOffloaded
     | DocumentRead
-    | TokensRevived
-    | TokensRestored
+    | TokensRecalled
     | QuestionRead
     | AnswerToken
     | BlocksRead

@@ -111,3 +111,15 @@ def make_raw_docx(path: Path, body: str, prolog: str = "", **more: str | bytes) 
 
 def paragraph(text: str) -> str:
     return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def make_repeating_epub(path: Path, markup: str, num_places: int, num_chapters: int = 1) -> Path:
+    """A book of `num_chapters` equal chapters that names them in `num_places` places, under ids that do not repeat."""
+    chapters = [f"c{number}.xhtml" for number in range(num_chapters)]
+    items = "".join(
+        f'<item id="i{place}" href="{chapters[place * 7919 % num_chapters]}" media-type="application/xhtml+xml"/>'
+        for place in range(num_places)
+    )
+    spine = "".join(f'<itemref idref="i{place}"/>' for place in range(num_places))
+    package = f"<package><manifest>{items}</manifest><spine>{spine}</spine></package>"
+    return make_epub(path, dict.fromkeys(chapters, markup), **{"OEBPS/book.opf": package})

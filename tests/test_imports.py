@@ -1,4 +1,4 @@
-"""Imports go downwards only, and the core runs without the packages of the user interfaces."""
+"""Imports go downwards only, folder by folder, and the core runs without the packages of the user interfaces."""
 
 from __future__ import annotations
 
@@ -7,103 +7,84 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Rank of each part; a file may import what ranks lower, and its own part.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "events", "checks", "config", "method_config", "kernels", "assets", "rss", "lane", "client"),
-    ("documents", "model", "pot", "prefill"),
-    (
-        "answer",
-        "chunk_times",
-        "drafting",
-        "history",
-        "passages",
-        "provenance",
-        "reading",
-        "retention_history",
-        "session",
-        "skimming",
-        "sources",
-        "engine",
-        "session_file",
-        "library",
-        "restoring",
-        "revival",
-        "telemetry",
-    ),
-    ("machine", "results", "contender", "decode_steps", "tables", "charts", "pages"),
-    ("bench", "evaluation"),
-    ("ui",),
-    ("cli",),
-)
-RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-# Within these layers parts are one piece of work in several files; in the others they stand apart.
-JOINED = {0, 1, 2, 3}
+# From the top floor down: a file may import what stands below its own folder, and files of its own folder.
+FLOORS = (
+    "cli", "ui", "api", "serving", "bench", "evaluation", "session", "prefill", "decode", "telemetry", "context",
+    "speculator", "model", "pot", "documents", "results", "words", "config", "memory", "kernels", "files", "client",
+    "schema", "events", "errors", "assets",
+)  # fmt: skip
 KERNELS_MAY_IMPORT = {"torch", "triton", "numpy", "numba", "llvmlite"}
 
 
-def part_of(module: str) -> str:
-    """`pot` of `ondevice.pot.memory_pot`, "" of the package itself."""
-    return module.split(".")[1] if "." in module else ""
+def module_of(path: Path) -> str:
+    """`ondevice.pot.undo` of ondevice/pot/undo.py, `ondevice.kernels.rope` of kernels/rope.py."""
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    parts = parts if parts[0] == "ondevice" else ["ondevice", *parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def files() -> list[tuple[str, Path]]:
-    """Every module of the package with its part, the kernels among them."""
-    found = [(part_of("ondevice." + ".".join(path.relative_to(ROOT / "ondevice").with_suffix("").parts)), path)
-             for path in sorted((ROOT / "ondevice").rglob("*.py"))]  # fmt: skip
-    return [*found, *(("kernels", path) for path in sorted((ROOT / "kernels").glob("*.py")))]
+FILES = {module_of(path): path for folder in ("ondevice", "kernels") for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
 def imports(path: Path, *, at_top_only: bool = False) -> Iterator[str]:
-    """Names of the imported modules; type checking alone does not count."""
+    """Names of the imported modules, those for type checking among them; of our own also `from folder import file`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = {id(child) for node in ast.walk(tree) if _is_type_checking(node) for child in ast.walk(node)}
-    nodes = tree.body if at_top_only else ast.walk(tree)
-    for node in nodes:
-        if id(node) in skipped:
-            continue
+    for node in tree.body if at_top_only else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             assert node.module is not None
-            yield node.module
-            if node.module == "ondevice":
-                yield from (f"ondevice.{alias.name}" for alias in node.names)
+            files = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in files if name in FILES)
+            if any(name not in FILES for name in files):
+                yield node.module
 
 
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+def own_imports() -> dict[str, set[str]]:
+    """The files of this project that each of its files imports."""
+    return {name: {other for other in imports(path) if other in FILES} - {name} for name, path in FILES.items()}
 
 
-def test_every_part_has_its_place() -> None:
-    assert {part for part, _ in files()} - {"__init__"} <= set(RANKS)
+def floor_of(module: str) -> int:
+    return FLOORS.index(module.split(".")[1])
 
 
-@pytest.mark.parametrize(("part", "path"), files(), ids=lambda value: value.name if isinstance(value, Path) else value)
-def test_imports_go_downwards(part: str, path: Path) -> None:
-    if part == "__init__":
-        assert not [name for name in imports(path) if name.startswith("ondevice")]
-        return
-    for name in imports(path):
-        if not name.startswith("ondevice.") or part_of(name) == part:
-            continue
-        above, below = RANKS[part], RANKS[part_of(name)]
-        assert below < above or (below == above and above in JOINED), f"{path.name} imports {name}"
+def test_imports_go_downwards() -> None:
+    own = own_imports()
+    assert not own.pop("ondevice"), "the package itself imports nothing"
+    upwards = [
+        f"{name} imports {other}"
+        for name, others in own.items()
+        for other in others
+        if name.split(".")[1] != other.split(".")[1] and floor_of(name) > floor_of(other)
+    ]
+    assert not upwards, "\n".join(upwards)
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    try:
+        TopologicalSorter(own_imports()).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_kernels_know_only_torch() -> None:
-    for path in (ROOT / "kernels").glob("*.py"):
-        names = {name.split(".")[0] for name in imports(path)} - set(sys.stdlib_module_names)
-        assert names <= KERNELS_MAY_IMPORT | {"ondevice"}, path.name
-        assert all(name.startswith("ondevice.kernels") for name in imports(path) if name.startswith("ondevice"))
-        at_top = {name.split(".")[0] for name in imports(path, at_top_only=True)}
-        assert "triton" not in at_top, path.name
-        assert path.name.startswith("_numba") or not at_top & {"numba", "llvmlite"}, path.name
+    for name, path in FILES.items():
+        if not name.startswith("ondevice.kernels"):
+            continue
+        names = {other.split(".")[0] for other in imports(path)} - set(sys.stdlib_module_names)
+        assert names <= KERNELS_MAY_IMPORT | {"ondevice"}, name
+        assert all(other.startswith("ondevice.kernels") for other in imports(path) if other.startswith("ondevice"))
+        at_top = {other.split(".")[0] for other in imports(path, at_top_only=True)}
+        assert "triton" not in at_top, name
+        assert name.startswith("ondevice.kernels.cpu.") or not at_top & {"numba", "llvmlite"}, name
 
 
 def test_numba_is_not_loaded_before_it_compiles() -> None:
@@ -121,7 +102,7 @@ def test_numba_is_not_loaded_before_it_compiles() -> None:
     ],
 )
 def test_large_packages_have_one_door(package: str, places: tuple[str, ...]) -> None:
-    for path in [*(path for _, path in files()), ROOT / "app.py"]:
+    for path in [*FILES.values(), ROOT / "app.py"]:
         where = path.relative_to(ROOT).as_posix()
         if any(name.split(".")[0] == package for name in imports(path)):
             assert where.startswith(places), f"{where} imports {package}"
@@ -133,17 +114,11 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_core_needs_no_package_of_an_interface() -> None:
     blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "bitsandbytes")
-    core = ("config", "engine", "session_file", "results", "tables", "pages", "bench.ingest", "bench.decode")
-    core += (
-        "bench.equip",
-        "bench.source",
-        "evaluation.run_passkey",
-        "model.load",
-        "telemetry",
-        "kernels",
-        "rss",
-        "machine",
-    )
+    core = (
+        "config", "session.engine", "session.saving", "results.results", "results.tables", "results.markdown",
+        "results.machine", "results.process_memory", "bench.ingest", "bench.decode", "bench.equip.run", "bench.source",
+        "evaluation.run_passkey", "model.loading.load", "telemetry.telemetry", "kernels",
+    )  # fmt: skip
     code = (
         "import sys\n"
         "class Block:\n"
@@ -168,6 +143,5 @@ def test_help_does_not_load_torch() -> None:
 
 def test_a_wheel_holds_every_package() -> None:
     named = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"])
-    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "ondevice").rglob("__init__.py")}
-    found = {".".join(folder.parts) for folder in folders} | {"ondevice.kernels", "ondevice.assets"}
+    found = {name for name, path in FILES.items() if path.name == "__init__.py"} | {"ondevice.assets"}
     assert named == found

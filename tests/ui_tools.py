@@ -15,16 +15,20 @@ import pytest
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents import Document, Page
-from ondevice.engine import Engine
 from ondevice.events import Event
+from ondevice.memory import free_memory_bytes
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.registry import Registry
+from ondevice.serving.room import FreeMemory
+from ondevice.serving.token_map import make_layout
+from ondevice.serving.uploads import Uploads
+from ondevice.serving.workspace import Workspace
+from ondevice.session.engine import Engine
+from ondevice.session.library import Library
 from ondevice.ui.actions import Actions
-from ondevice.ui.registry import Registry
+from ondevice.ui.form import Form
 from ondevice.ui.running import Runner
-from ondevice.ui.settings import Form
-from ondevice.ui.token_map import make_layout
-from ondevice.ui.uploads import Uploads
-from ondevice.ui.workspace import Workspace
-from tests.tiny import tiny_loaded
+from tests.builders import tiny_loaded
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
 CONFIG = EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=12))
@@ -38,14 +42,22 @@ def tiny_engine(config: EngineConfig = CONFIG) -> Engine:
 
 
 class Desk:
-    """Actions on one workspace that already holds a document of two pages."""
+    """Actions on one workspace that already holds a document of two pages.
+
+    Attributes:
+        free_memory: what the jobs take for the free memory; may be replaced at any time.
+    """
 
     def __init__(self, folder: Path, engine: Engine | None = None) -> None:
         self.engine = engine or tiny_engine()
         self.registry = Registry()
         self.uploads_folder = folder / "documents"
         self.uploads_folder.mkdir(mode=0o700)
-        self.runner = Runner(self.engine, self.registry)
+        self.free_memory: FreeMemory = free_memory_bytes
+        self.jobs = Jobs(
+            self.engine, self.registry, Library(folder / "library"), lambda device: self.free_memory(device)
+        )
+        self.runner = Runner(self.jobs)
         self.actions = Actions(self.runner, Uploads(self.uploads_folder))
         self.visitor = self.registry.create()
         self.workspace: Workspace = self.visitor.current

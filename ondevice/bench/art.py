@@ -10,27 +10,31 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from ondevice.bench.art_layout import error_rows, layout_rows
 from ondevice.bench.bandwidth import ReadBandwidth
 from ondevice.bench.decode import bytes_per_token
+from ondevice.bench.source import chosen
 from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows, timed
-from ondevice.config import PotConfig
-from ondevice.decode_steps import Reading, Step, keys_values, read_again, read_and_record, relative_error
+from ondevice.config import ArtConfig, PotConfig
+from ondevice.decode.calibration import calibrated, thresholds
+from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.documents import Document
-from ondevice.engine import Engine
+from ondevice.evaluation.art_curve import art_config
+from ondevice.evaluation.measurement import Measurement, Setup, Table
+from ondevice.evaluation.recorded_queries import Step, keys_values, read_again, read_and_record
 from ondevice.kernels.attention import attention
-from ondevice.kernels.decode_attention import Termination, decode_attention
-from ondevice.method_config import ArtConfig
-from ondevice.model.calibration import calibrated
-from ondevice.model.progress import Progress
-from ondevice.model.termination import RunTimeTermination, rules_of
+from ondevice.kernels.decode_attention import decode_attention
+from ondevice.kernels.termination import Termination
+from ondevice.model.loading.progress import Progress
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results import Row, row
-from ondevice.session import Session
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
 
 ART, ALL, DETECTOR, SDPA = "ART", "all blocks", "all blocks + detector", "torch SDPA"
 _KERNEL = "attention kernel"
@@ -90,8 +94,8 @@ def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) ->
         rules = rules_of(art, calibrated(engine.loaded.fingerprint, art, cache.pot), len(engine.decoder.parts.layers))
         report(f"Attending over {cache.name}", None)
         yield _kernel_rows(session, steps, art, rules, {"cache": cache.name}, plan)
-        if cache.pot.policy != "full":
-            yield _layout_rows(session, steps, art, rules, {"cache": cache.name})
+        if not cache.pot.method.keeps_all:
+            yield layout_rows(session, steps, art, rules, {"cache": cache.name})
         if cache is plan.caches[0]:
             for batch in plan.batches:
                 report(f"Decoding in batches of {batch}", None)
@@ -117,7 +121,7 @@ def _kernel_rows(
     session: Session, steps: list[Step], art: ArtConfig, rules: Rules, case: dict[str, object], plan: Plan
 ) -> list[Row]:
     """Time of the kernel alone, and what an early end does to its output."""
-    pot, scale = session.used_pot(), session.decoder.parts.scale
+    pot, scale = session.context.pot, session.context.decoder.parts.scale
     case = case | {"slots": steps[-1].num_slots}
     never = tuple(replace(rule, patience=math.inf) for rule in rules)
     inputs = [(step, *keys_values(pot, step)) for step in steps]
@@ -147,7 +151,7 @@ def _kernel_rows(
         seconds = {None: 0.0, never: 0.0}
         for i, (step, keys, values) in enumerate(inputs):
             for some in (None, never) if i % 2 else (never, None):
-                seconds[some] += timed(partial(attend, step, keys, values, some), session.decoder.device)
+                seconds[some] += timed(partial(attend, step, keys, values, some), session.context.decoder.device)
         return seconds[never] / seconds[None] - 1
 
     def sdpa() -> None:
@@ -155,7 +159,7 @@ def _kernel_rows(
             attention(step.query, keys, values, scale=scale)
 
     contenders = {ALL: reading_by(None), ART: reading_by(rules), SDPA: sdpa}
-    seconds = take_turns(contenders, session.decoder.device, budget_seconds=plan.budget_seconds)
+    seconds = take_turns(contenders, session.context.decoder.device, budget_seconds=plan.budget_seconds)
     overheads = [100 * detecting() for _ in range(plan.detector_rounds)]
     reading, exact = read_again(session, steps, art, rules), read_again(session, steps, art, None)
     rows = time_rows({name: [s / len(steps) for s in values] for name, values in seconds.items()}, case, _KERNEL)
@@ -167,72 +171,26 @@ def _kernel_rows(
         row(DETECTOR, case, "detector overhead", "%", overheads),
         row(ART, case, "blocks read", "share", [float(reading.shares.mean())]),
     ]
-    return rows + _error_rows(ART, reading, case) + _error_rows(ALL, exact, case)
-
-
-def _layout_rows(
-    session: Session, steps: list[Step], art: ArtConfig, rules: Rules, case: dict[str, object]
-) -> list[Row]:
-    """What the order of the blocks is worth: by recency, by the pot's layout, and by an index of document order."""
-    readings = {
-        "importance-first layout": read_again(session, steps, art, rules),
-        "importance-first index map": _read_by_index(session, steps, art, rules),
-        "recency-first": read_again(session, steps, replace(art, traversal="recency"), rules),
-    }
-    rows = []
-    for name, reading in readings.items():
-        rows.append(row(name, case, "blocks read", "share", [float(reading.shares.mean())]))
-        rows += _error_rows(name, reading, case)
-    return rows
-
-
-def _read_by_index(session: Session, steps: list[Step], art: ArtConfig, rules: Rules) -> Reading:
-    """As if slots lay in document order: an index map then says which blocks come first, by their importance."""
-    pot, scale, size = session.used_pot(), session.decoder.parts.scale, art.block_size
-    errors, shares = [], []
-    for step in steps:
-        keys, values = keys_values(pot, step)
-        at = pot.positions[step.layer, :, :, : step.num_slots].long().argsort(dim=-1)
-        importance = pot.importance[step.layer, :, :, : step.num_slots].gather(-1, at)
-        keys, values = (t.gather(2, at[..., None].expand_as(t)).contiguous() for t in (keys, values))
-        order = _by_importance(importance, pot.num_ranked[step.layer], size)
-        expected = attention(step.query, keys, values, scale=scale)
-        out, blocks_read = decode_attention(
-            step.query, keys, values, scale=scale, block_size=size, order=order, termination=rules[step.layer]
-        )
-        errors.append(relative_error(out, expected))
-        shares.append(blocks_read[0] / order.shape[-1])
-    return Reading(torch.stack(errors).cpu(), torch.stack(shares).cpu())
-
-
-def _by_importance(importance: Tensor, num_ranked: int, block_size: int) -> Tensor:
-    """(1, num_kv_heads, num_blocks) int32: the sinks, what came since the last distillation, then by importance."""
-    num_slots = importance.shape[-1]
-    num_blocks, num_ranked_blocks = -(-num_slots // block_size), max(num_ranked // block_size, 1)
-    padded = torch.nn.functional.pad(importance.clamp(max=1e30), (0, num_blocks * block_size - num_slots))
-    weight = padded.unflatten(-1, (num_blocks, block_size)).sum(dim=-1)
-    weight[..., num_ranked_blocks:] = 1e33 + torch.arange(num_blocks - num_ranked_blocks) * 1e30
-    weight[..., 0] = torch.inf
-    return weight.argsort(dim=-1, descending=True).int()
+    return rows + error_rows(ART, reading, case) + error_rows(ALL, exact, case)
 
 
 def _batch_rows(
     engine: Engine, session: Session, art: ArtConfig, rules: Rules, batch: int, cache: str, plan: Plan
 ) -> list[Row]:
     """Tokens per second of whole steps, with and without an early end, and of what memory could give."""
-    decoder, source = engine.decoder, session.used_pot()
+    decoder, source = engine.decoder, session.context.pot
     pot = MemoryPot(replace(source.shape, batch=batch), dtype=decoder.dtype, device=decoder.device)
     state = source.state()
     for name, tensor in state.items():
         if tensor.dim() == 4:
             state[name] = tensor.repeat_interleave(batch, dim=0 if name.startswith(("keys", "values")) else 1)
-    pot.restore(state, decoder.rotate_keys)
+    pot.restore(state, decoder.rotate_keys, session.context.extent)
     held = max(pot.num_cached)
     # Back to where the recorded tokens begin; every sequence of a batch is the same.
     length, next_position = ([n - plan.num_steps for n in ns] for ns in (pot.num_cached, pot.next_position))
     pot.truncate(length, next_position)
-    total = session.num_read + plan.num_steps
-    ids = decoder.ids(session.opened_tokens().ids(session.num_read, total)).expand(batch, -1)
+    total = session.context.num_read + plan.num_steps
+    ids = decoder.ids(session.context.tokens.ids(session.context.num_read, total)).expand(batch, -1)
     readings = {ART: RunTimeTermination(pot, art, rules), ALL: RunTimeTermination(pot, art, None), SDPA: None}
 
     def decode(name: str) -> Callable[[], None]:
@@ -264,13 +222,17 @@ def _batch_rows(
     return rows
 
 
-def _error_rows(name: str, reading: Reading, case: dict[str, object]) -> list[Row]:
-    """Quantiles of the relative error over tokens, layers and heads."""
-    errors = reading.errors.flatten().double().numpy()
-    return [
-        row(name, case | {"quantile": q}, "output error", "", [float(np.quantile(errors, q))]) for q in (0.5, 0.9, 0.99)
-    ]
-
-
 def _ratios(seconds: Seconds, one: str, other: str) -> list[float]:
     return [a / b for a, b in zip(seconds[one], seconds[other], strict=True)]
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    engine, plan = setup.engine, QUICK if options.quick else FULL
+    model, art = engine.loaded.fingerprint, engine.config.art
+    setup.settings["art"]["thresholds"] = {cache.name: thresholds(model, art, cache.pot) for cache in plan.caches}
+    document = chosen(setup, options.text, plan.num_tokens)
+    rows = [row for part in run_art(engine, document, plan, setup.report) for row in part]
+    yield Table(rows, summary_of(rows))
+
+
+MEASUREMENT = Measurement[Table](_measure, config=lambda given, _: art_config(given()))

@@ -7,22 +7,28 @@ The limit is how fast memory can be read: every token reads all weights and the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ondevice.bench.bandwidth import ReadBandwidth
-from ondevice.bench.llama_cpp import NAME
-from ondevice.bench.reference import Reference, synchronize
-from ondevice.engine import Engine
+from ondevice.bench.llama_cpp import NAME, LlamaCpp
+from ondevice.bench.reference import Reference, load_reference, synchronize
+from ondevice.bench.source import generated
+from ondevice.config import EngineConfig
+from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
-from ondevice.results import Row, row
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
 
 _STEP = 512  # tokens per pass while the cache is filled
 _WARM_UP_TOKENS = 4
+_CACHED, _QUICK_CACHED = (1024, 2000), (1024,)
 POT = "pot"
 GENERATE = "transformers generate"
 
@@ -141,3 +147,38 @@ class _PotDecoding:
         seconds = time.perf_counter() - began
         self._pot.truncate(*self._lengths)
         return seconds, tokens
+
+
+def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
+    if min(options.cached, default=1) < 1:
+        cached = ",".join(map(str, options.cached))
+        raise ConfigError(f"--cached is {cached!r}", fix="Give token counts of 1 and more.")
+    return given()
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    engine, reference, tokenizer = setup.engine, load_reference(setup), setup.engine.loaded.tokenizer
+    lengths = options.cached or (_QUICK_CACHED if options.quick else _CACHED)
+    num_new, rounds = options.new_tokens, options.rounds
+    if options.quick:
+        num_new, rounds = min(num_new, 32), min(rounds, 3)
+    text = "".join(page.text for page in generated(max(lengths) + 1, tokenizer, engine.config.seed).pages)
+    ids = torch.as_tensor(tokenizer.encode(text)[0], dtype=torch.int64).to(engine.loaded.device)[None]
+    decodings = []
+    for length in lengths:
+        stage = f"Decoding with {length:,} cached tokens"
+        setup.report(stage, 0.0)
+        for done, decoding in run_decode(engine, reference, ids[:, : length + 1], num_new, rounds):
+            setup.report(stage, done / rounds, f"{decoding.pot_speeds[-1]:.1f} tokens/s")
+        decodings.append(decoding)
+    if options.llama_cpp is not None:
+        setup.report("Decoding with llama.cpp", None)
+        llama = LlamaCpp(options.llama_cpp, max(lengths) + num_new + 64, torch.get_num_threads())
+        for length, decoding in zip(lengths, decodings, strict=True):
+            prompt = ids[0, : length + 1].tolist()
+            decoding.llama_speeds += [llama.decode(prompt, num_new) for _ in range(rounds)]
+        llama.close()
+    yield Table(rows_of(decodings), summary_of(decodings))
+
+
+MEASUREMENT = Measurement[Table](_measure, config=_config)

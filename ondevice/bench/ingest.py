@@ -7,25 +7,31 @@ ratio is of two neighbours in time, so that a machine that slows down slows both
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
-from ondevice.bench.reference import Reference
-from ondevice.contender import contender_name
+from ondevice.bench.reference import Reference, load_reference
+from ondevice.bench.source import NUM_TOKENS, QUICK_TOKENS, chosen
+from ondevice.config import EngineConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine, Session
 from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.events import DocumentRead, Event, PotDistilled
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results import Row, row
-from ondevice.rss import peak_rss_bytes, reset_peak_rss, return_free_memory
+from ondevice.results.names import contender_name
+from ondevice.results.process_memory import peak_rss_bytes, reset_peak_rss, return_free_memory
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine, Session
 
 PROMPT_TOKENS = 2048
 WARM_TOKENS = 32 * 1024  # memory has to stay where it is from here on
 _WARM_UP_TOKENS = 256
+_TOKENS_PER_SEGMENT = 4096  # between two prefills of transformers
+_MIN_SEGMENTS, _MAX_SEGMENTS = 2, 32
 FULL_KV = "transformers full KV"
 
 
@@ -67,15 +73,15 @@ def run_ingest(
     """
     session = engine.session()
     yield from session.open(document)
-    assert session.tokens is not None
-    assert session.pot is not None
-    total = session.tokens.num_tokens
+    total = session.context.tokens.num_tokens
     if total < PROMPT_TOKENS:
         raise ConfigError(f"The text has {total:,} tokens", fix=f"Give at least {PROMPT_TOKENS:,}.")
-    prompt = torch.as_tensor(session.tokens.ids(0, PROMPT_TOKENS), dtype=torch.int64).to(engine.loaded.device)[None]
+    prompt = torch.as_tensor(session.context.tokens.ids(0, PROMPT_TOKENS), dtype=torch.int64).to(engine.loaded.device)[
+        None
+    ]
     reference.prefill(prompt[:, :_WARM_UP_TOKENS])
-    reading = Reading(pot_bytes=session.pot.nbytes)
-    layout, segment = _layout(session.pot), []
+    reading = Reading(pot_bytes=session.context.pot.nbytes)
+    layout, segment = _layout(session.context.pot), []
     return_free_memory()
     reset_peak_rss()
     for item in cycles_of(session):
@@ -84,7 +90,7 @@ def run_ingest(
             continue
         segment.append(item)
         reading.cycles.append(item)
-        reading.is_constant &= _layout(session.pot) == layout
+        reading.is_constant &= _layout(session.context.pot) == layout
         if item.stop >= total * (len(reading.prefill_speeds) + 1) // num_segments:
             reading.segment_speeds.append(speed_of(segment))
             reading.prefill_speeds.append(PROMPT_TOKENS / reference.prefill(prompt))
@@ -95,9 +101,9 @@ def run_ingest(
     yield reading
 
 
-def rows_of(reading: Reading, engine: Engine) -> tuple[Row, ...]:
+def rows_of(reading: Reading, config: EngineConfig) -> tuple[Row, ...]:
     """The rows of both contenders."""
-    pot, total = contender_name(engine.config), {"tokens": reading.cycles[-1].stop}
+    pot, total = contender_name(config), {"tokens": reading.cycles[-1].stop}
     prompt = {"tokens": PROMPT_TOKENS}
     ratios = _ratios(reading)
     peaks = [cycle.peak_rss_bytes for cycle in reading.cycles]
@@ -137,7 +143,7 @@ def cycles_of(session: Session) -> Iterator[Event | Cycle]:
 
     The clock runs only while the engine works, never while a caller does something with an event.
     """
-    events, start, seconds = session.resume(), session.num_read, 0.0
+    events, start, seconds = session.resume(), session.context.num_read, 0.0
     while True:
         began = time.perf_counter()
         event = next(events, None)
@@ -145,9 +151,9 @@ def cycles_of(session: Session) -> Iterator[Event | Cycle]:
         if event is None:
             return
         yield event
-        if session.num_read > start and isinstance(event, PotDistilled | DocumentRead):
-            yield Cycle(start, session.num_read, seconds, peak_rss_bytes())
-            start, seconds = session.num_read, 0.0
+        if session.context.num_read > start and isinstance(event, PotDistilled | DocumentRead):
+            yield Cycle(start, session.context.num_read, seconds, peak_rss_bytes())
+            start, seconds = session.context.num_read, 0.0
 
 
 def _last_over_first(cycles: Sequence[Cycle]) -> float:
@@ -172,3 +178,20 @@ def speed_of(cycles: Sequence[Cycle]) -> float:
 def _layout(pot: MemoryPot) -> list[tuple[int, int]]:
     """Where every buffer of the pot is, and how large."""
     return [(buffer.data_ptr(), buffer.nbytes) for buffer in pot.buffers()]
+
+
+def _config(given: Callable[..., EngineConfig], _: object) -> EngineConfig:
+    config = given()
+    if config.pot.method.keeps_all:
+        raise ConfigError("--policy full has no pot to measure", fix="It is the other contender; choose a pot.")
+    return config
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Event | Table]:
+    size, reference = options.tokens or (QUICK_TOKENS if options.quick else None), load_reference(setup)
+    num_segments = min(max((size or NUM_TOKENS) // _TOKENS_PER_SEGMENT, _MIN_SEGMENTS), _MAX_SEGMENTS)
+    for item in run_ingest(setup.engine, reference, chosen(setup, options.text, size), num_segments):
+        yield Table(rows_of(item, setup.engine.config), summary_of(item)) if isinstance(item, Reading) else item
+
+
+MEASUREMENT = Measurement[Table](_measure, config=_config)

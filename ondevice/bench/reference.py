@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ondevice.model.load import LoadedModel
+from ondevice.evaluation.measurement import Setup
+from ondevice.model.loading.load import LoadedModel, load_model
 
 
 class Reference:
@@ -58,6 +59,20 @@ class Reference:
         )
         synchronize(self._device)
         return time.perf_counter() - began, output[0, input_ids.shape[1] :].tolist()
+
+
+def load_reference(setup: Setup) -> Reference:
+    """The model of the settings once more, with weights that no engine has touched."""
+    config = setup.engine.config
+    return Reference(
+        load_model(
+            config.model,
+            device=config.device,
+            dtype=config.dtype,
+            quantization=config.quantization,
+            on_progress=setup.report,
+        )
+    )
 
 
 def synchronize(device: torch.device) -> None:

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from ondevice.bench.ingest import Cycle, cycles_of, speed_of
-from ondevice.contender import contender_name
+from ondevice.bench.random_model import SHAPES
+from ondevice.bench.source import QUICK_TOKENS, chosen
+from ondevice.config import EngineConfig, SlimConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine
+from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.events import DocumentRead
-from ondevice.method_config import SlimConfig
-from ondevice.model.random_model import SHAPES
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
-from ondevice.prefill.slim import slim_steps, stored_tokens
-from ondevice.results import Row, row
+from ondevice.prefill.pruning import slim_steps, stored_tokens
+from ondevice.results.names import contender_name
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
 
 # Llama 3.1 8B in the paper: 8k, 4k and 2k tokens of the prompt behind layers 10, 20 and 30.
 PAPER = SlimConfig("10:8192,20:4096,30:2048")
 PAPER_LENGTHS = {"8k": 8192, "16k": 16384, "24k": 24576, "28k": 28672, "32k": 32768}
 _PAPER_SHAPE = "llama-3.1-8b"
+_NUM_TOKENS = 32_768
 
 
 @dataclass(slots=True)
@@ -74,9 +79,9 @@ def prompt_memory(slim: SlimConfig, num_tokens: int, device: torch.device) -> tu
     return sizes[0], sizes[1]
 
 
-def rows_of(reading: SlimReading, engine: Engine, slim: SlimConfig) -> list[Row]:
+def rows_of(reading: SlimReading, config: EngineConfig, slim: SlimConfig) -> list[Row]:
     """Reading speeds and their ratio."""
-    plain, pruned = (contender_name(replace(engine.config, slim=one)) for one in (SlimConfig(), slim))
+    plain, pruned = (contender_name(replace(config, slim=one)) for one in (SlimConfig(), slim))
     case = {"tokens": reading.num_tokens}
     return [
         row(pruned, case, "reading speed", "tokens/s", reading.slim_speeds),
@@ -117,3 +122,19 @@ def _next_cycle(side: Iterator[object]) -> Cycle | None:
 
 def _ratios(reading: SlimReading) -> list[float]:
     return [slim / plain for slim, plain in zip(reading.slim_speeds, reading.plain_speeds, strict=True)]
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    engine, size = setup.engine, options.tokens or (QUICK_TOKENS if options.quick else _NUM_TOKENS)
+    slim = engine.config.slim if engine.config.slim.schedule != "off" else SlimConfig("auto")
+    reading = SlimReading()
+    for reading in run_reading(engine, chosen(setup, options.text, size), slim):
+        setup.report("Reading with both", reading.num_tokens / size)
+    if not reading.slim_speeds:
+        raise ConfigError(f"{size:,} tokens do not fill the pot", fix="Read more with --tokens.")
+    setup.report("Measuring whole prompts", 0.0)
+    memory, saving = memory_rows(engine.loaded.device)
+    yield Table([*rows_of(reading, engine.config, slim), *memory], summary_of(reading) | saving)
+
+
+MEASUREMENT = Measurement[Table](_measure)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from ondevice.bench.natural_text import paragraphs
 from ondevice.documents import Document, Page
-from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Setup, beginning
 from ondevice.model.tokenizer import Tokenizer
 
+NUM_TOKENS, QUICK_TOKENS = 65_536, 4_096
 _PARAGRAPHS_PER_PAGE = 12
 
 
@@ -20,26 +21,11 @@ def generated(num_tokens: int, tokenizer: Tokenizer, seed: int = 0) -> Document:
     return beginning(endless, num_tokens, tokenizer)
 
 
-def beginning(document: Document, num_tokens: int, tokenizer: Tokenizer) -> Document:
-    """The first `num_tokens` tokens of a document; a cut inside a word may shift the number by one.
-
-    Raises:
-        ConfigError: it is shorter.
-    """
-    pages: list[Page] = []
-    missing = num_tokens
-    for page in document.pages:
-        _, spans = tokenizer.encode(page.text)
-        if len(spans) >= missing:
-            pages.append(replace(page, text=page.text[: spans[missing - 1, 1]]))
-            return replace(document, pages=tuple(pages), num_pages=len(pages), size_bytes=None)
-        pages.append(page)
-        missing -= len(spans)
-    raise ConfigError(
-        f"The document has {num_tokens - missing:,} tokens, fewer than --tokens {num_tokens:,}",
-        where=document.name,
-        fix="Ask for fewer, or name a longer document.",
-    )
+def chosen(setup: Setup, text: Path | None, num_tokens: int | None) -> Document:
+    """So many tokens of a document, or of generated text; None: all of the one, `NUM_TOKENS` of the other."""
+    if text is not None:
+        return setup.beginning(text, num_tokens)
+    return generated(num_tokens or NUM_TOKENS, setup.engine.loaded.tokenizer, setup.engine.config.seed)
 
 
 def _pages(seed: int) -> Iterator[Page]:

@@ -7,21 +7,26 @@ Weights are random where a pair of models is named by its shapes: what they say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ondevice.bench import speculative
 from ondevice.bench.flops import prompt_flops, ttft_bound
+from ondevice.bench.random_model import SHAPES, random_model
+from ondevice.bench.source import chosen
 from ondevice.bench.turns import Seconds, take_turns
-from ondevice.config import PotConfig
-from ondevice.method_config import SpecConfig
+from ondevice.config import PotConfig, SpecConfig
+from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
-from ondevice.prefill.choose import choose, importance
-from ondevice.prefill.speculate import Speculator
-from ondevice.results import Row, row
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.speculator.choose import choose, importance
+from ondevice.speculator.speculator import Speculator
 
 KEEPS = (10, 30, 50)
 _WHOLE = "whole prompt"
@@ -170,8 +175,6 @@ def _name(keep: int) -> str:
 
 def random_pair(main: str, speculator: str, *, device: torch.device | str, dtype: torch.dtype) -> Pair:
     """Models with random weights of two shapes of `SHAPES`."""
-    from ondevice.model.random_model import SHAPES, random_model
-
     big, small = (Decoder(random_model(name, device=device, dtype=dtype).model) for name in (main, speculator))
     sizes = [SHAPES[name].intermediate_size for name in (main, speculator)]
     return Pair(f"{main} / {speculator}", big, sizes[0], small, sizes[1])
@@ -181,3 +184,37 @@ def own_pair(decoder: Decoder, intermediate_size: int, name: str, num_layers: in
     """A model and its own first layers."""
     cut = decoder.first_layers(num_layers)
     return Pair(f"{name} / its first {num_layers} layers", decoder, intermediate_size, cut, intermediate_size)
+
+
+def _pairs(engine: Engine) -> list[Pair]:
+    device, dtype = engine.decoder.device, engine.decoder.dtype
+    pairs = [random_pair("llama-3.1-8b-small", "llama-3.2-1b-small", device=device, dtype=dtype)]
+    if not engine.config.spec.model:
+        speculator = engine.speculator(replace(engine.config.spec, keep=0.5))
+        assert speculator is not None
+        width, depth = engine.loaded.model.config.intermediate_size, len(speculator.parts.layers)
+        pairs.append(own_pair(engine.decoder, width, engine.loaded.name, depth))
+    return pairs
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    engine, quick, rows = setup.engine, options.quick, list[Row]()
+    num_tokens, rounds = options.tokens or (256 if quick else 2048), 1 if quick else options.rounds
+    num_prompts, num_new = options.prompts or (2 if quick else 50), options.new_tokens or (16 if quick else 128)
+    for pair in _pairs(engine):
+        for num_lookahead in (0,) if quick else (0, 8):
+            setup.report(f"Reading prompts with {pair.name}", None)
+            step_size = engine.config.pot.step_size
+            rows += run_ttft(pair, num_tokens, num_lookahead=num_lookahead, step_size=step_size, rounds=rounds)
+    document = chosen(setup, options.text, 512 if quick else 1024)
+    setup.report("Reading with and without drafts", None)
+    rows += speculative.run_reading(engine, document, rounds)
+    answers: list[list[speculative.Answer]] = []
+    for one in speculative.run_speculative(engine, document, num_prompts, num_new):
+        answers.append(one)
+        setup.report("Answering with and without drafts", len(answers) / num_prompts)
+    rows += speculative.rows_of(answers, num_new)
+    yield Table(rows, summary_of(rows) | speculative.summary_of(rows))
+
+
+MEASUREMENT = Measurement[Table](_measure)

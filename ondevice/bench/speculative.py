@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 
 from ondevice.bench.turns import speedup_row, take_turns
-from ondevice.config import GenerationConfig
+from ondevice.config import GenerationConfig, SpecConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine
+from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
-from ondevice.method_config import SpecConfig
-from ondevice.results import Row, row
-from ondevice.session import Session
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
 
 _PROMPT_TOKENS = 12
 _PLAIN, _ALWAYS, _WHILE_IT_PAYS = "plain decoding", "drafts always", "drafts while they pay"
@@ -52,7 +52,7 @@ def run_speculative(engine: Engine, document: Document, num_prompts: int, num_ne
         session = sessions[name] = engine.session(replace(engine.config, spec=one, generation=generation))
         for _ in session.read(document):
             pass
-    tokens, tokenizer = sessions[_PLAIN].opened_tokens(), engine.loaded.tokenizer
+    tokens, tokenizer = sessions[_PLAIN].context.tokens, engine.loaded.tokenizer
     eos_ids, tokenizer.eos_ids = tokenizer.eos_ids, frozenset()
     try:
         for start in np.linspace(0, tokens.num_tokens - _PROMPT_TOKENS, num_prompts).astype(int):
@@ -71,7 +71,7 @@ def run_reading(engine: Engine, document: Document, rounds: int) -> list[Row]:
         session = engine.session(replace(engine.config, spec=spec))
         for _ in session.read(document):
             pass
-        num_tokens = session.num_read
+        num_tokens = session.context.num_read
 
     contenders = {_PLAIN: partial(read, SpecConfig()), _ALWAYS: partial(read, _drafting(engine))}
     seconds = take_turns(
@@ -102,10 +102,10 @@ def rows_of(rounds: Sequence[Sequence[Answer]], num_new: int) -> list[Row]:
         ratios = [a.seconds_per_token / b.seconds_per_token for a, b in zip(plain, answers, strict=True)]
         same = [a.tokens == b.tokens for a, b in zip(plain, answers, strict=True)]
         finished = [one.finished for one in answers]
-        accepted, drafted = sum(f.num_accepted for f in finished), sum(f.num_drafted for f in finished)
+        accepted, drafted = sum(f.drafts.num_accepted for f in finished), sum(f.drafts.num_drafted for f in finished)
         # Behind an answer that gave drafts up some go without any.
-        has_none = [f.fell_back or f.num_drafted == 0 for f in finished]
-        again = sum(f.num_read_again for f in finished) / sum(f.num_tokens for f in finished)
+        has_none = [f.drafts.fell_back or f.drafts.num_drafted == 0 for f in finished]
+        again = sum(f.drafts.num_read_again for f in finished) / sum(f.num_tokens for f in finished)
         rows += [
             row(name, case, "decoding, speedup", "x", ratios),
             row(name, case, "greedy answers equal", "share", [float(np.mean(same))]),
@@ -132,7 +132,7 @@ def summary_of(rows: Sequence[Row]) -> dict[str, float]:
 
 def _answer(name: str, session: Session, prompt: str) -> Answer:
     tokens = []
-    for event in session.complete(prompt):
+    for event in complete(session, prompt):
         if isinstance(event, AnswerToken):
             tokens.append(event.token_id)
     assert isinstance(event, AnswerFinished)

@@ -10,10 +10,8 @@ import numpy as np
 import torch
 
 from ondevice.bench.reference import synchronize
-from ondevice.model.placement import free_memory_bytes
-from ondevice.results import Row, row
-
-_SPARE = 0.9  # of the free memory; the rest is for what others take meanwhile
+from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.results.results import Row, row
 
 Seconds = dict[str, list[float]]  # of each contender; values of one round have the same index
 
@@ -80,7 +78,7 @@ def mean_speedup(rows: Sequence[Row], metrics: Sequence[str], fast: str) -> floa
 
 def room_for(what: str, num_bytes: int, device: torch.device) -> LeftOut | None:
     """Why `what` must be left out, if that many bytes are not free."""
-    free = free_memory_bytes(device)
-    if num_bytes <= _SPARE * free:
+    usable = usable_bytes(free_memory_bytes(device))
+    if num_bytes <= usable:
         return None
-    return LeftOut(f"{what} left out: it takes {num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.")
+    return LeftOut(f"{what} left out: it takes {num_bytes / 1e9:.1f} GB, and {usable / 1e9:.1f} GB are free for it.")

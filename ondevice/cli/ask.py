@@ -21,7 +21,7 @@ from ondevice.errors import ConfigError, OndeviceError
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
     from ondevice.events import AnswerFinished
-    from ondevice.session import Session
+    from ondevice.session.session import Session
 
 SAVED = ".pot"  # file name ending of a saved pot
 
@@ -49,7 +49,7 @@ def ask(
         given = questions or []
         interactive = interactive or (not given and save is None and sys.stdin.isatty())
         if not given and not interactive and save is None:
-            raise ConfigError("There is no question", fix='Type one behind the document: ondevice ask DOC "...?".')
+            raise ConfigError("There is no question", fix='Type one after the document: ondevice ask DOC "...?".')
         if save is not None and save.suffix != SAVED:
             raise ConfigError(f"--save {save} does not end in {SAVED}", fix=f"Name it {save.stem}{SAVED}.")
         seconds: dict[str, float] = {}
@@ -62,6 +62,8 @@ def ask(
             session = _read(document, config, password_stdin, display, seconds)
         if save is not None:
             _save(session, save)
+        for notice in session.notices:
+            say(notice)
         typed = _typed(document) if interactive else iter(())
         finished = _converse(session, given, typed, display, remembers=answers.remember)
         if as_json:
@@ -81,7 +83,7 @@ def _read(
         document = open_document(name, password_stdin, display)
     with _timed(seconds, "load_seconds"):
         engine = load_engine(config, display)
-    if config.pot.policy == "infinipot" and config.pot.catalyst == "question":
+    if config.pot.method.observes == "catalyst" and config.pot.catalyst == "question":
         say("Reading with the question in mind (--catalyst general reads for any question).")
     session = engine.session()
     with _timed(seconds, "ingest_seconds"):
@@ -93,26 +95,32 @@ def _open_saved(
     path: Path, options: PotOptions, answers: AnswerOptions, display: ProgressDisplay, seconds: dict[str, float]
 ) -> Session:
     """A saved session: model and reading as they were saved, device, seed and answers as they are asked for now."""
-    from ondevice.session_file import load_session, reopened, saved_config
+    from ondevice.model.loading.load import require_local
+    from ondevice.session.saving import load_session, reopened, saved_config
 
-    saved = saved_config(path)
-    model = options.model if options.model != type(options)().model else saved.model
-    config = replace(reopened(saved, options.config(answers.config())), model=model)
+    saved, wished = saved_config(path), options.config(answers.config())
+    config = reopened(saved, wished)
+    if wished.model != type(options)().model:
+        config = replace(config, model=wished.model)
+    else:
+        require_local(saved.model)
     with _timed(seconds, "load_seconds"):
         engine = load_engine(config, display)
     seconds["ingest_seconds"] = 0.0
     with _timed(seconds, "reopen_seconds"):
         session = load_session(engine, path)
-    say(f"Opened {path.name}, with the settings it was read with: {session.num_read:,} tokens, none read again.")
+    say(
+        f"Opened {path.name}, with the settings it was read with: {session.context.num_read:,} tokens, none read again."
+    )
     return session
 
 
 def _save(session: Session, path: Path) -> None:
-    from ondevice.cli.wording import megabytes
-    from ondevice.session_file import save_session
+    from ondevice import words
+    from ondevice.session.saving import save_session
 
     save_session(session, path)
-    say(f"Saved {path} ({megabytes(path.stat().st_size)}); ask it with: ondevice ask {path} QUESTION")
+    say(f"Saved {path} ({words.size(path.stat().st_size)}); ask it with: ondevice ask {path} QUESTION")
 
 
 def _typed(document: str) -> Iterator[str]:
@@ -127,7 +135,7 @@ def _converse(
 ) -> list[AnswerFinished]:
     """Answer the questions of the command line, then those typed; a typed one may fail or be stopped by itself."""
     from ondevice.cli.conversation import answer
-    from ondevice.history import Turn
+    from ondevice.decode.prompt import Turn
 
     finished: list[AnswerFinished] = []
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
+from ondevice import words
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say
-from ondevice.cli.wording import ledger_line, memory_lines, missing_pages, reading_line, source_lines
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.results.process_memory import peak_rss_bytes
+from ondevice.serving.account import holdings
 
 if TYPE_CHECKING:
+    from ondevice.decode.prompt import Turn
     from ondevice.documents import Document
-    from ondevice.history import Turn
-    from ondevice.session import Session
+    from ondevice.session.session import Session
+    from ondevice.telemetry.telemetry import Telemetry
 
 _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
@@ -40,12 +43,21 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
         raise Interrupted(f"Stopped: {telemetry.num_read:,}{total} tokens were read{where}.") from None
     display.clear()
     say(reading_line(display.telemetry))
-    for line in missing_pages(session.ledger.pages_without_text, document.unit):
+    for line in words.notes(session.context.tokens.notes, document.unit, 20):
         say(line, "yellow")
 
 
+def reading_line(telemetry: Telemetry) -> str:
+    """One line when a document has been read."""
+    seconds = telemetry.ingest_seconds
+    speed = f", {words.rate(telemetry.num_passed / seconds)}" if seconds else ""
+    cycles = words.plural(telemetry.num_cycles, "distillation") if telemetry.num_cycles else "the whole fits in the pot"
+    skipped = f", {words.count(telemetry.num_skipped)} skipped" if telemetry.num_skipped else ""
+    return f"Read {words.plural(telemetry.num_read, 'token')}{skipped} in {words.duration(seconds)}{speed}, {cycles}."
+
+
 def answer(session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn] = ()) -> AnswerFinished:
-    """Stream the answer to standard output, its sources and its ledger line to standard error.
+    """Stream the answer to standard output, its sources and its account to standard error.
 
     Ctrl-C ends it as `cancelled`.
     """
@@ -60,10 +72,25 @@ def answer(session: Session, question: str, display: ProgressDisplay, history: S
                 finished = event
     assert finished is not None
     print(flush=True)
-    for line in (*source_lines(finished, session.opened_tokens().document.unit), *memory_lines(finished)):
+    held, speed = holdings(session, display.telemetry), display.telemetry.decode_tokens_per_second
+    for line in source_lines(finished, held.unit):
         say(line)
-    say(ledger_line(finished, display.telemetry, session))
+    peak = f"peak memory {words.size(peak_rss_bytes())}"
+    say(f"{words.account(finished, held, speed)} · {peak} · seed {session.context.config.seed}")
+    if finished.history.num_forgotten or finished.history.is_shortened:
+        say("Raise --reserve to keep more of the conversation.")
     return finished
+
+
+def source_lines(answer: AnswerFinished, unit: str) -> Iterable[str]:
+    """Where the answer looked, a passage a line."""
+    if not answer.sources.passages:
+        return
+    part = words.looked_at(answer)
+    yield f"Where the answer looked{part and f' ({part})'} more than any text would; attention is no proof:"
+    for i, source in enumerate(answer.sources.passages, 1):
+        text = printable(" ".join(source.text.split()))
+        yield f"  {i}. {unit} {source.page} ({words.share(source.share, 1.0)} of its extra attention): {text}"
 
 
 def typed_questions(document_is_stdin: bool) -> Iterator[str]:

@@ -54,7 +54,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    from ondevice.machine import versions
+    from ondevice.results.machine import versions
 
     found = versions()
     yield Finding("software", "good", ", ".join(f"{name} {number}" for name, number in found.items()))
@@ -64,8 +64,9 @@ def _versions() -> Iterator[Finding]:
 def _machine() -> Iterator[Finding]:
     import psutil
 
-    from ondevice.machine import describe_machine
-    from ondevice.model.placement import choose_device, free_memory_bytes
+    from ondevice.memory import free_memory_bytes
+    from ondevice.model.loading.placement import choose_device
+    from ondevice.results.machine import describe_machine
 
     device = choose_device("auto")
     machine = describe_machine(device)
@@ -79,8 +80,8 @@ def _machine() -> Iterator[Finding]:
 
 
 def _default_model() -> Finding:
-    from ondevice.model.cache import cache_dir
-    from ondevice.model.embedded import NAME, cached_embedded
+    from ondevice.model.loading.cache_folder import cache_dir
+    from ondevice.model.loading.embedded import NAME, cached_embedded
 
     folder = cached_embedded()
     if folder is not None:
@@ -91,7 +92,7 @@ def _default_model() -> Finding:
 
 
 def _recommended() -> Finding:
-    from ondevice.model.placement import choose_device, recommendation_for
+    from ondevice.model.loading.placement import choose_device, recommendation_for
 
     best = recommendation_for(choose_device("auto"))
     return Finding("model to try", "advice", f"{best.model}: {best.why}", best.command)
@@ -100,7 +101,7 @@ def _recommended() -> Finding:
 def _optional_packages() -> Iterator[Finding]:
     import torch
 
-    from ondevice.machine import installed_version
+    from ondevice.results.machine import installed_version
 
     wanted = {"gradio": "the app in the browser", "bitsandbytes": "--quantization 8bit and 4bit"}
     if torch.cuda.is_available():

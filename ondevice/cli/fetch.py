@@ -9,7 +9,7 @@ from ondevice.cli.terminal import err, say, told
 def fetch() -> None:
     """Fetch and check the default model; later starts need no network."""
     with told(as_json=False), ProgressDisplay(err()) as display:
-        from ondevice.model.embedded import NAME, ensure_embedded
+        from ondevice.model.loading.embedded import NAME, ensure_embedded
 
         folder = ensure_embedded(display.stage, verify=True)
         display.clear()

@@ -18,8 +18,8 @@ def list_entries(
 ) -> None:
     """What is in the library, the newest first."""
     with told(as_json):
-        from ondevice.cli.wording import megabytes
-        from ondevice.library import Library
+        from ondevice import words
+        from ondevice.session.library import Library
 
         library = Library()
         entries = library.entries()
@@ -30,7 +30,7 @@ def list_entries(
                 printable(entry.title),
                 f"{entry.num_tokens:,}",
                 printable(entry.model),
-                megabytes(entry.size_bytes),
+                words.size(entry.size_bytes),
                 entry.problem or entry.saved,
             )
             table.add_row(*map(Text, texts))
@@ -50,7 +50,7 @@ def delete(
     """Delete a saved document with its pot, its text and its conversation."""
     with told(as_json=False):
         from ondevice.errors import LibraryError
-        from ondevice.library import Library
+        from ondevice.session.library import Library
 
         library = Library()
         found = [one for one in library.entries() if entry and one.id.startswith(entry)]

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from ondevice import words
 from ondevice.events import DocumentOpened, Event, PagesExtracted, PotDistilled, TextTokenized, TokensRead
-from ondevice.telemetry import Telemetry
+from ondevice.telemetry.telemetry import Telemetry
 
 _LOG_SECONDS = 15.0  # between two lines of the same stage in a log
 
@@ -57,7 +58,7 @@ class ProgressDisplay:
             case PagesExtracted(done, total):
                 self.stage("Extracting", _share(done, total), _counted(done, total, "pages"))
             case TextTokenized(done, total, num_tokens):
-                self.stage("Tokenizing", _share(done, total), f"{num_tokens:,} tokens")
+                self.stage("Tokenizing", _share(done, total), words.plural(num_tokens, "token"))
             case TokensRead() | PotDistilled():
                 self.stage("Reading", _share(telemetry.num_passed, telemetry.num_total), reading_detail(telemetry))
             case DocumentOpened():
@@ -97,24 +98,14 @@ def reading_detail(telemetry: Telemetry) -> str:
     """Tokens read of how many, speed, time left; what is not known is not said."""
     parts = [_counted(telemetry.num_passed, telemetry.num_total, "tokens")]
     if telemetry.num_total:
-        parts[0] += f" ({telemetry.num_passed / telemetry.num_total:.1%})"
+        parts[0] += f" ({words.share(telemetry.num_passed, telemetry.num_total)})"
     if telemetry.num_skipped:
-        parts.append(f"{telemetry.num_skipped:,} skipped")
+        parts.append(f"{words.count(telemetry.num_skipped)} skipped")
     if telemetry.tokens_per_second:
-        parts.append(f"{telemetry.tokens_per_second:,.0f} tokens/s")
+        parts.append(words.rate(telemetry.tokens_per_second))
     if telemetry.eta_seconds is not None:
-        parts.append(f"{duration(telemetry.eta_seconds)} left")
+        parts.append(f"{words.duration(telemetry.eta_seconds)} left")
     return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3:05` (minutes), `1:02:03`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _share(done: int, total: int | None) -> float | None:
@@ -122,4 +113,5 @@ def _share(done: int, total: int | None) -> float | None:
 
 
 def _counted(done: int, total: int | None, unit: str) -> str:
-    return f"{done:,} of {total:,} {unit}" if total is not None else f"{done:,} {unit} so far"
+    done_text = words.count(done)
+    return f"{done_text} of {words.count(total)} {unit}" if total is not None else f"{done_text} {unit} so far"

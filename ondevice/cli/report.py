@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ondevice.machine import versions
-from ondevice.rss import peak_rss_bytes
+from ondevice.results.machine import versions
+from ondevice.results.process_memory import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ondevice.events import AnswerFinished
-    from ondevice.session import Session
-    from ondevice.telemetry import Telemetry
+    from ondevice.session.session import Session
+    from ondevice.telemetry.telemetry import Telemetry
 
 
 def report(
@@ -28,22 +27,22 @@ def report(
     Args:
         seconds: wall-clock seconds of the stages before the first question, by name.
     """
-    document = session.opened_tokens().document
+    document = session.context.tokens.document
     texts = [answer.text for answer in answers]
     return {
         **({"answer": texts[0]} if len(texts) == 1 else {"answers": texts}),
         "turns": [_turn(answer) for answer in answers],
         "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
-        "ledger": session.ledger.to_dict(),
+        "ledger": session.context.ledger.to_dict(),
         "timings": _timings(answers, telemetry, seconds),
-        "memory": _memory(session),
-        "config": session.config.to_dict(),
+        "memory": _memory(session, answers),
+        "config": session.context.config.to_dict(),
         "versions": versions(),
     }
 
 
 def _turn(answer: AnswerFinished) -> dict[str, Any]:
-    fields = asdict(answer)
+    fields = answer.to_json()
     del fields["ledger"]  # reading is over: the ledger is the same for all
     return {**fields, "decode_tokens_per_second": _speed([answer])}
 
@@ -70,13 +69,14 @@ def _speed(answers: Sequence[AnswerFinished]) -> float | None:
     return num_tokens / seconds if num_tokens and seconds else None
 
 
-def _memory(session: Session) -> dict[str, int]:
+def _memory(session: Session, answers: Sequence[AnswerFinished]) -> dict[str, int]:
     memory = {
-        "pot_bytes": session.pot.nbytes if session.pot is not None else 0,
-        "speculator_bytes": session.speculator_bytes,
-        "host_tier_bytes": session.outside.nbytes if session.outside is not None else 0,
+        "pot_bytes": session.context.pot.nbytes if session.context.has_pot else 0,
+        "speculator_bytes": session.context.speculator_bytes,
+        "host_tier_bytes": session.context.host_bytes,
+        "undo_bytes": max((answer.undo_bytes for answer in answers), default=0),  # gone again after each answer
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    if session.loaded.device.type == "cuda":
+    if session.context.loaded.device.type == "cuda":
         memory["peak_cuda_bytes"] = torch.cuda.max_memory_allocated()
     return memory

@@ -18,8 +18,8 @@ def results(
 ) -> None:
     """Make the tables of the documentation from measured results."""
     with told(as_json=False):
-        from ondevice.pages import make_pages
-        from ondevice.results import ResultError, read_result, write_text
+        from ondevice.results.markdown import make_pages
+        from ondevice.results.results import ResultError, read_result, write_text
 
         files = sorted(source.glob("*.json"))
         if not files:

@@ -15,13 +15,13 @@ from ondevice.cli.terminal import out, print_json, say
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
-    from ondevice.engine import Engine
-    from ondevice.results import Result
+    from ondevice.results.results import Result
+    from ondevice.session.engine import Engine
 
 
 def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
     """Load the model with its progress shown, and pass on what it has to say about itself, once."""
-    from ondevice.engine import Engine
+    from ondevice.session.engine import Engine
 
     engine = Engine.load(config, on_progress=display.stage)
     display.clear()
@@ -43,8 +43,8 @@ def command_line(arguments: Sequence[str]) -> str:
 
 def begin(engine: Engine, out_file: Path | None = None) -> Result:
     """An empty result of this command, or the unfinished one in `out_file` if it was measured in just the same way."""
-    from ondevice.model.calibration import thresholds
-    from ondevice.results import new_result, read_result
+    from ondevice.decode.calibration import thresholds
+    from ondevice.results.results import new_result, read_result
 
     result = new_result(command_line(sys.argv[1:]), engine.config, engine.loaded.device)
     art = engine.config.art
@@ -63,7 +63,7 @@ def begin(engine: Engine, out_file: Path | None = None) -> Result:
 
 def finish(result: Result, out_file: Path | None, as_json: bool) -> None:
     """Write a complete result, show its card, and with `--json` print it in the last line."""
-    from ondevice.results import write_result
+    from ondevice.results.results import write_result
 
     result = replace(result, complete=True)
     if out_file is not None:

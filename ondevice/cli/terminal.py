@@ -12,6 +12,7 @@ import typer
 from rich.console import Console, Group
 from rich.text import Text
 
+from ondevice.config import option_name
 from ondevice.errors import OndeviceError
 
 EXIT_ERROR = 2
@@ -54,7 +55,7 @@ def told(as_json: bool) -> Iterator[None]:
     except OndeviceError as error:
         show_error(error)
         if as_json:
-            print_json({"error": error.to_dict()})
+            print_json({"error": error.to_dict(option_name)})
         raise typer.Exit(EXIT_ERROR) from None
     except (KeyboardInterrupt, Interrupted) as stop:
         what = str(stop) or "Stopped."
@@ -66,9 +67,10 @@ def told(as_json: bool) -> Iterator[None]:
 
 def show_error(error: OndeviceError) -> None:
     """What happened, where, and what to do: text from files goes in as text, never as markup."""
-    lines = [Text(f"{error.what[:1].upper()}{error.what[1:]}.", style="bold red")]
-    if error.where:
-        lines.append(Text(f"  where: {printable(error.where)}", style="red"))
-    if error.fix:
-        lines.append(Text(f"  what to do: {error.fix}", style="red"))
+    shown = error.to_dict(option_name)
+    lines = [Text(f"{shown['what'][:1].upper()}{shown['what'][1:]}.", style="bold red")]
+    if shown["where"]:
+        lines.append(Text(f"  where: {printable(shown['where'])}", style="red"))
+    if shown["fix"]:
+        lines.append(Text(f"  what to do: {shown['fix']}", style="red"))
     err().print(Group(*lines), soft_wrap=True)

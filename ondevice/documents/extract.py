@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ondevice.documents.limits import Limits
-from ondevice.documents.outcome import Collected, finish
-from ondevice.documents.process import Worker
-from ondevice.documents.reader import Request
+from ondevice.documents.bounds import Intake
+from ondevice.documents.formats.reader import Request
 from ondevice.documents.types import Document
-from ondevice.errors import DocumentError, EmptyDocument
+from ondevice.documents.worker.limits import Limits
+from ondevice.documents.worker.outcome import Collected, finish
+from ondevice.documents.worker.process import Worker
+from ondevice.errors import DocumentError, DocumentTooLarge, EmptyDocument
+from ondevice.memory import free_memory_bytes
 
 if TYPE_CHECKING:
     from ondevice.events import PagesExtracted
@@ -27,9 +29,15 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 0.25
 
 
-def read(path: str | Path, *, password: str | None = None, limits: Limits = Limits()) -> Document:  # noqa: B008
+def read(
+    path: str | Path,
+    *,
+    password: str | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+    free_memory: Callable[[], int] = free_memory_bytes,
+) -> Document:
     """The document in `path`. See `extract`."""
-    steps = extract(path, password=password, limits=limits)
+    steps = extract(path, password=password, limits=limits, free_memory=free_memory)
     while True:
         try:
             next(steps)
@@ -43,11 +51,16 @@ def extract(
     *,
     password: str | None = None,
     limits: Limits = Limits(),  # noqa: B008
+    free_memory: Callable[[], int] = free_memory_bytes,
 ) -> Generator[PagesExtracted, None, Document]:
     """Yield progress while the document is parsed, return the document. Closing the generator kills the parser.
 
+    Args:
+        free_memory: bytes that are free now; asked again and again while the text comes in.
+
     Raises:
         DocumentError: one of its kinds, when nothing at all could be read.
+        DocumentTooLarge: its text does not fit into the free memory.
     """
     # Imported here: events need numpy, which the worker must not load.
     from ondevice.events import PagesExtracted
@@ -56,9 +69,10 @@ def extract(
     collected = Collected(file.name)
     deadline = time.monotonic() + limits.wall_seconds
     request = Request(str(file), password)
-    sha256 = ""
+    sha256, size_bytes = "", file.stat().st_size
+    intake = Intake(file.name, size_bytes, free_memory)
     for _ in range(limits.max_restarts + 1):
-        with Worker(replace(request, first=len(collected.pages) + 1), limits) as worker:
+        with Worker(replace(request, first=len(collected.pages) + 1), limits, intake.take) as worker:
             sha256 = sha256 or _digest(file)  # while the worker starts
             for _ in _watch(worker, collected, limits, deadline):
                 yield PagesExtracted(len(collected.pages), collected.num_pages)
@@ -69,7 +83,7 @@ def extract(
             break
     else:
         collected.lost = "too many pages before it had to be given up"
-    return finish(collected, size_bytes=file.stat().st_size, sha256=sha256)
+    return finish(collected, size_bytes=size_bytes, sha256=sha256)
 
 
 def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float) -> Iterator[None]:
@@ -86,7 +100,7 @@ def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float
             return
         except DocumentError as error:
             # Late damage must not cost what has been read.
-            if not collected.has_text:
+            if not collected.has_text or isinstance(error, DocumentTooLarge):
                 raise
             collected.lost = error.what
             return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ondevice.documents.decode import Decoder
-from ondevice.documents.normalize import normalize_chunks
-from ondevice.documents.plain import number_pages
-from ondevice.documents.sniff import refuse_binary
-from ondevice.documents.split import split_parts
+from ondevice.documents.formats.decode import Decoder
+from ondevice.documents.formats.normalize import normalize_chunks
+from ondevice.documents.formats.plain import number_pages
+from ondevice.documents.formats.sniff import refuse_binary
+from ondevice.documents.formats.split import split_parts
 from ondevice.documents.types import Document, Page
 from ondevice.errors import EmptyDocument
 

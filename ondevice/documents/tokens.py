@@ -1,22 +1,34 @@
 """The tokens of a document with their provenance: which page and which characters each one is.
 
-Arrays grow page by page. For a stream only the page of each token is kept, so that memory does not grow with
-the text; then `spans` and `ids` of what has been read are not available.
+Every page has arrays of its own, so that nothing is copied when a document grows: four bytes of a token for its id,
+and mostly two for its characters. For a stream only the page of each token is kept; then `spans` and `ids` of what has
+been read are not available.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ondevice.documents.bounds import Room
+from ondevice.documents.token_state import check_tokens
 from ondevice.documents.types import Document, Page
 from ondevice.events import PageNote
+from ondevice.memory import free_memory_bytes
 
 Int32Array = npt.NDArray[np.int32]
+Steps = npt.NDArray[np.signedinteger[Any]]
 Encode = Callable[[str], tuple[Int32Array, Int32Array]]
+
+_PAGE_BYTES = 256  # of a page's arrays beside what is in them
+_ENCODING_BYTES = 32  # for each character of a page while it is encoded, where a character is a token
 
 
 class DocumentTokens:
@@ -25,6 +37,7 @@ class DocumentTokens:
     Args:
         document: the pages to read.
         encode: text -> ids (n,), character spans (n, 2), int32.
+        free_memory: bytes that are free now; asked again and again while the tokens of a file grow.
 
     Attributes:
         document: as given.
@@ -33,7 +46,7 @@ class DocumentTokens:
         num_pages: pages seen so far.
     """
 
-    def __init__(self, document: Document, encode: Encode) -> None:
+    def __init__(self, document: Document, encode: Encode, free_memory: Callable[[], int] = free_memory_bytes) -> None:
         self.document = document
         self.keeps_text = document.num_pages is not None
         self.notes: list[PageNote] = []
@@ -41,13 +54,15 @@ class DocumentTokens:
         self.texts: list[str] = []
         self._encode = encode
         self._pages: Iterator[Page] = iter(document.pages)
-        self._ids = np.empty(0, np.int32)  # from token `_first` on
-        self._spans = np.empty((0, 2), np.int32)
-        self._first = 0
+        self._ids: deque[Int32Array] = deque()  # of each page; of a stream, from page `_num_forgotten` on
+        self._num_forgotten = 0
+        self._steps: list[Steps] = []  # of each page: see `_packed`
+        self._unpacked: tuple[int, Int32Array] = (-1, np.empty((0, 2), np.int32))  # the page last asked for
         self._num_tokens = 0
-        self._page_starts: list[int] = []  # first token of each page
-        self._page_numbers: list[int] = []
+        self._page_starts = array("q")  # first token of each page
+        self._page_numbers = array("q")
         self._ended = False
+        self._room = Room(document.name, free_memory)
 
     @property
     def num_tokens(self) -> int:
@@ -60,7 +75,11 @@ class DocumentTokens:
         return self._num_tokens if self._ended else None
 
     def read_pages(self) -> Iterator[int]:
-        """Tokenise page after page until the end; yields the number of pages done."""
+        """Tokenise page after page until the end; yields the number of pages done.
+
+        Raises:
+            DocumentTooLarge: the tokens do not fit into the free memory.
+        """
         while self._read_page():
             yield self.num_pages
 
@@ -72,11 +91,16 @@ class DocumentTokens:
         return True
 
     def ids(self, start: int, stop: int) -> Int32Array:
-        """Ids of tokens [start, stop), int32. A stream forgets what lies before `start`."""
-        if not self.keeps_text and start > self._first:
-            self._ids = self._ids[start - self._first :].copy()
-            self._first = start
-        return self._ids[start - self._first : stop - self._first]
+        """Ids of tokens [start, stop), int32. A stream forgets the pages that end before `start`."""
+        first, last = self.page_index(start), self.page_index(stop - 1)
+        while not self.keeps_text and self._ids and self._num_forgotten < first:
+            self._ids.popleft()
+            self._num_forgotten += 1
+        parts = [np.empty(0, np.int32)]
+        for index in range(max(first, self._num_forgotten), min(last + 1, self._num_forgotten + len(self._ids))):
+            begin = self._page_starts[index]
+            parts.append(self._ids[index - self._num_forgotten][max(start - begin, 0) : max(stop - begin, 0)])
+        return np.concatenate(parts)
 
     def page_of(self, token: int) -> int:
         """Page number of a token."""
@@ -101,8 +125,10 @@ class DocumentTokens:
 
     def page_spans(self, index: int) -> Int32Array:
         """Character spans (n, 2) in `texts[index]` of the tokens of the page at `index`; needs `keeps_text`."""
-        start, stop = self.page_tokens(index)
-        return self._spans[start:stop]
+        known = self._unpacked  # looked at once: other threads ask, too
+        if known[0] != index:
+            known = self._unpacked = (index, _unpacked(self._steps[index]))
+        return known[1]
 
     def state(self) -> dict[str, npt.NDArray]:
         """Everything known of the tokens as arrays, for `restore`; a stream has no ids, spans and texts."""
@@ -110,8 +136,8 @@ class DocumentTokens:
         return {
             "page_starts": np.array(self._page_starts, np.int32),
             "page_numbers": np.array(self._page_numbers, np.int32),
-            "ids": self._ids[: self._num_tokens] if self.keeps_text else np.empty(0, np.int32),
-            "spans": self._spans[: self._num_tokens] if self.keeps_text else np.empty((0, 2), np.int32),
+            "ids": self.ids(0, self._num_tokens) if self.keeps_text else np.empty(0, np.int32),
+            "spans": np.concatenate([np.empty((0, 2), np.int32), *map(_unpacked, self._steps)]),
             "text": np.frombuffer(text, np.uint8),
             "text_lengths": np.array([len(text.encode()) for text in self.texts], np.int64),
             "num_tokens": np.array([self._num_tokens]),
@@ -119,14 +145,23 @@ class DocumentTokens:
 
     @classmethod
     def restore(
-        cls, document: Document, encode: Encode, state: dict[str, npt.NDArray], notes: list[PageNote]
+        cls, document: Document, encode: Encode, state: dict[str, npt.NDArray], notes: list[PageNote], vocab_size: int
     ) -> DocumentTokens:
-        """The tokens of a fully tokenised document, from what `state` gave; `document.pages` is not read."""
+        """The tokens of a fully tokenised document, from what `state` gave; `document.pages` is not read.
+
+        Raises:
+            DamagedPot: no document has that state; ids are to lie below `vocab_size`.
+        """
+        check_tokens(document, state, notes, vocab_size)
         tokens = cls(document, encode)
         tokens._pages, tokens._ended, tokens.notes = iter(()), True, notes
-        tokens._page_starts, tokens._page_numbers = state["page_starts"].tolist(), state["page_numbers"].tolist()
-        tokens._ids, tokens._spans = state["ids"], state["spans"]
-        tokens.num_pages, tokens._num_tokens = len(tokens._page_starts), int(state["num_tokens"][0])
+        starts, num_tokens = state["page_starts"].tolist(), int(state["num_tokens"][0])
+        tokens._page_starts, tokens._page_numbers = array("q", starts), array("q", state["page_numbers"].tolist())
+        tokens.num_pages, tokens._num_tokens = len(starts), num_tokens
+        if tokens.keeps_text:
+            for begin, end in pairwise([*starts, num_tokens]):
+                tokens._ids.append(state["ids"][begin:end])
+                tokens._steps.append(_packed(state["spans"][begin:end]))
         text, start = state["text"].tobytes(), 0
         for length in state["text_lengths"].tolist():
             tokens.texts.append(text[start : start + length].decode())
@@ -140,34 +175,46 @@ class DocumentTokens:
     def _read_page(self) -> bool:
         page = next(self._pages, None)
         if page is None:
-            if not self._ended:
-                self._ended = True
-                if self.keeps_text:  # give back what doubling allocated too much
-                    self._ids, self._spans = (
-                        self._ids[: self._num_tokens].copy(),
-                        self._spans[: self._num_tokens].copy(),
-                    )
+            self._ended = True
             return False
+        if self.keeps_text:
+            self._room.take(0, coming=_ENCODING_BYTES * len(page.text))
+        ids, spans = self._encode(page.text) if page.text else (np.empty(0, np.int32), np.empty((0, 2), np.int32))
         self.num_pages += 1
         if page.problem_code:
             self.notes.append(PageNote(page.number, page.problem_code, page.problem))
         self._page_starts.append(self._num_tokens)
         self._page_numbers.append(page.number)
-        ids, spans = self._encode(page.text) if page.text else (np.empty(0, np.int32), np.empty((0, 2), np.int32))
-        self._ids = _extend(self._ids, self._num_tokens - self._first, ids)
+        self._ids.append(ids)
         if self.keeps_text:
-            self._spans = _extend(self._spans, self._num_tokens, spans)
+            self._steps.append(_packed(spans))
             self.texts.append(page.text)
+            self._room.take(ids.nbytes + self._steps[-1].nbytes + _PAGE_BYTES)
         self._num_tokens += len(ids)
         return True
 
 
-def _extend(array: Int32Array, used: int, new: Int32Array) -> Int32Array:
-    """Append to a buffer that doubles when it is full."""
-    needed = used + len(new)
-    if needed > len(array):
-        grown = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), np.int32)
-        grown[:used] = array[:used]
-        array = grown
-    array[used:needed] = new
-    return array
+def _packed(spans: Int32Array) -> Steps:
+    """Character spans (n, 2) as steps (2n,) from each number to the next, in the smallest type that holds them all.
+
+    Tokens are short and follow each other, so that this is one byte a number almost everywhere.
+    """
+    steps = np.diff(spans.ravel(), prepend=np.int32(0))
+    least, most = (int(steps.min()), int(steps.max())) if steps.size else (0, 0)
+    for small in (np.int8, np.int16):
+        if np.iinfo(small).min <= least and most <= np.iinfo(small).max:
+            return steps.astype(small)
+    return steps
+
+
+def _unpacked(steps: Steps) -> Int32Array:
+    return np.cumsum(steps, dtype=np.int32).reshape(-1, 2)
+
+
+def stretches(tokens: np.ndarray) -> npt.NDArray[np.int32]:
+    """Rising token numbers (n,) as stretches [start, stop), (m, 2) int32."""
+    if not tokens.size:
+        return np.empty((0, 2), np.int32)
+    ends = np.flatnonzero(np.diff(tokens) != 1)
+    starts, stops = np.append(0, ends + 1), np.append(ends, tokens.size - 1)
+    return np.stack((tokens[starts], tokens[stops] + 1), axis=1).astype(np.int32)

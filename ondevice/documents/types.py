@@ -11,8 +11,8 @@ class Page:
     """One page (or part, chapter, section: see `Document.unit`).
 
     `number` counts from 1. `text` is "" when nothing could be read; then, and when only a part could be
-    read, `problem_code` is one of `scan`, `blank`, `too-complex`, `unreadable` and `problem` is a sentence
-    for the user.
+    read, `problem_code` is one of `scan`, `blank`, `repeated` (its text is that of an earlier page), `too-complex`,
+    `unreadable` and `problem` is a sentence for the user.
     """
 
     number: int

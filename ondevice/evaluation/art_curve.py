@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ondevice.config import EngineConfig
-from ondevice.contender import contender_name
+from ondevice.config import ArtConfig, EngineConfig
+from ondevice.decode.calibration import calibrated
+from ondevice.decode.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.documents import Document
-from ondevice.engine import Engine
-from ondevice.evaluation.recall import pot_loss, span_starts
-from ondevice.kernels.decode_attention import Termination
-from ondevice.method_config import ArtConfig
-from ondevice.model.calibration import calibrated
-from ondevice.model.termination import DEFAULT, RunTimeTermination, rules_of
-from ondevice.results import Row, row
+from ondevice.evaluation.measurement import Measurement
+from ondevice.evaluation.recall import pot_loss, recall_config, span_starts
+from ondevice.kernels.termination import Termination
+from ondevice.results.names import contender_name
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
 
 OFF = "everything is read"
 
@@ -65,11 +65,11 @@ def run_art_curve(engine: Engine, document: Document, taus: Sequence[float], num
     session = engine.session()
     for _ in session.read(document):
         pass
-    starts = span_starts(session.num_read, num_spans)
+    starts = span_starts(session.context.num_read, num_spans)
     for name, some in rules(chosen, taus):
-        reading = RunTimeTermination(session.used_pot(), art, some)
+        reading = RunTimeTermination(session.context.pot, art, some)
         losses = tuple(pot_loss(session, start, reading) for start in starts)
-        yield Point(name, session.num_read, losses, reading.account().share)
+        yield Point(name, session.context.num_read, losses, reading.account().share)
 
 
 def rows_of(points: Sequence[Point], config: EngineConfig) -> tuple[Row, ...]:
@@ -80,3 +80,19 @@ def rows_of(points: Sequence[Point], config: EngineConfig) -> tuple[Row, ...]:
         rows.append(row(name, case, "share of blocks not read", "share", [1 - point.share_read]))
         rows.append(row(name, case, "mean loss", "nats", [float(np.mean(point.losses))]))
     return tuple(rows)
+
+
+def art_config(config: EngineConfig) -> EngineConfig:
+    """The settings with run-time termination."""
+    return replace(config, art=replace(config.art, enabled=True))
+
+
+MEASUREMENT = Measurement[Point](
+    lambda setup, options: run_art_curve(
+        setup.engine, setup.beginning(options.text, options.tokens), options.taus, options.spans
+    ),
+    rows_of,
+    lambda points: {},
+    config=lambda given, _: art_config(recall_config(given())),
+    line=lambda point: f"{point.name}: {1 - point.share_read:.0%} not read, {np.mean(point.losses):.3f} nats",
+)

@@ -6,19 +6,24 @@ token may find it in the last block. One threshold for all is either too loose f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ondevice.decode_steps import Reading, read_again, read_and_record
+from ondevice.config import ArtConfig
+from ondevice.decode.calibration import store
 from ondevice.documents import Document
-from ondevice.engine import Engine
 from ondevice.errors import ConfigError
-from ondevice.kernels.decode_attention import Termination
-from ondevice.method_config import ArtConfig
-from ondevice.model.progress import Progress, silent
-from ondevice.results import Row, row
+from ondevice.evaluation.measurement import Measurement, Setup, Table
+from ondevice.evaluation.recall import recall_config
+from ondevice.evaluation.recorded_queries import Reading, read_again, read_and_record
+from ondevice.kernels.termination import Termination
+from ondevice.model.loading.progress import Progress, silent
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
 
 TAUS = (0.0, *(round(10 ** (exponent / 4), 6) for exponent in range(-14, 0)))  # never; 3e-4 to 0.6
 PATIENCE = 2
@@ -48,9 +53,10 @@ def calibrate(engine: Engine, document: Document, error: float, report: Progress
     session = engine.session()
     steps = read_and_record(session, document, NUM_STEPS, report)
     pot = engine.config.pot
-    if pot.policy not in ("full", "truncate") and session.num_read <= pot.capacity:
+    num_read = session.context.num_read
+    if pot.method.distills and num_read <= pot.capacity:
         raise ConfigError(
-            f"The text has {session.num_read + NUM_STEPS:,} tokens, too few for a pot of {pot.capacity:,} slots",
+            f"The text has {num_read + NUM_STEPS:,} tokens, too few for a pot of {pot.capacity:,} slots",
             where=document.name,
             fix="Name a longer file, or lower --capacity.",
         )
@@ -102,3 +108,20 @@ def summary_of(calibration: Calibration) -> dict[str, float]:
         "output_error_p50": float(calibration.reading.errors.median()),
         "output_error_p99": float(calibration.reading.errors.flatten().quantile(0.99)),
     }
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    engine = setup.engine
+    calibration = calibrate(engine, setup.beginning(options.text, options.tokens), options.error, setup.report)
+    store(engine.loaded.fingerprint, engine.config.art, engine.config.pot, calibration.rules)
+    yield Table(rows_of(calibration), summary_of(calibration))
+
+
+MEASUREMENT = Measurement[Table](
+    _measure,
+    config=lambda given, _: recall_config(given()),
+    closing=lambda summary: (
+        "--art takes these thresholds from now on; on this text they leave "
+        f"{1 - summary['share_of_blocks_read']:.0%} of the pot unread."
+    ),
+)

@@ -7,7 +7,7 @@ Beside the method stand no document at all, and a full KV cache of the document 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,20 +15,22 @@ import torch
 from torch import Tensor
 
 from ondevice.config import EngineConfig, GenerationConfig
-from ondevice.contender import contender_name
+from ondevice.decode.answer import new_attention
+from ondevice.decode.host_recall import HostRecall
+from ondevice.decode.termination import RunTimeTermination
 from ondevice.documents import Document
 from ondevice.documents.tokens import DocumentTokens
-from ondevice.engine import Engine
 from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Measurement
 from ondevice.events import Event
 from ondevice.model.decoder import Decoder
-from ondevice.model.termination import RunTimeTermination
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
-from ondevice.results import Row, row
-from ondevice.revival import revive
-from ondevice.session import Session
+from ondevice.results.names import contender_name
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
 
 SPAN_TOKENS = 32
 CUE_TOKENS = 16
@@ -39,13 +41,17 @@ _NONE = "no document"
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Losses of one span, in nats per token: at document token `start`, `depth` of the way through."""
+    """Losses of one span, in nats per token: at document token `start`, `depth` of the way through.
+
+    `num_tokens` of the document were read.
+    """
 
     start: int
     depth: float
     none: float
     full: float
     method: float
+    num_tokens: int
 
 
 def recall_config(config: EngineConfig) -> EngineConfig:
@@ -68,7 +74,7 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
         )
     session = engine.session()
     yield from session.open(document)
-    tokens = session.opened_tokens()
+    tokens = session.context.tokens
     if not tokens.keeps_text or tokens.num_tokens < num_spans * SPAN_TOKENS:
         raise ConfigError(
             f"The text has {tokens.num_tokens:,} tokens, too few for {num_spans} spans of {SPAN_TOKENS}",
@@ -76,19 +82,21 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
             fix="Name a longer file, or lower --spans.",
         )
     yield from session.resume()
-    decoder = session.decoder
-    nothing = decoder.new_pot(len(session.parts.prefix) + SPAN_TOKENS)
-    _fill(decoder, nothing, session.parts.prefix)
+    num_read = session.context.num_read
+    decoder = session.context.decoder
+    nothing = decoder.new_pot(len(session.context.chat.prefix) + SPAN_TOKENS)
+    _fill(decoder, nothing, session.context.chat.prefix)
     full: tuple[tuple[int, int], MemoryPot] | None = None
     for start in span_starts(tokens.num_tokens, num_spans):
         ids = decoder.ids(tokens.ids(start, start + SPAN_TOKENS))
         window = window_around(start, tokens.num_tokens)
         if full is None or full[0] != window:
-            everything = [*session.parts.prefix, *tokens.ids(*window).tolist()]
+            everything = [*session.context.chat.prefix, *tokens.ids(*window).tolist()]
             full = window, decoder.new_pot(len(everything) + SPAN_TOKENS)
             _fill(decoder, full[1], everything)
         none, known = (_loss(decoder, pot, ids, UndoLog(pot)) for pot in (nothing, full[1]))
-        yield Recall(start, start / tokens.num_tokens, none, known, pot_loss(session, start))
+        method = pot_loss(session, start)
+        yield Recall(start, start / tokens.num_tokens, none, known, method, num_read)
 
 
 def pot_loss(session: Session, start: int, reading: RunTimeTermination | None = None) -> float:
@@ -96,23 +104,27 @@ def pot_loss(session: Session, start: int, reading: RunTimeTermination | None = 
 
     With `reading`, or where the settings end decode attention early, the tokens come one by one, as in an answer.
     """
-    ids = session.decoder.ids(session.opened_tokens().ids(start, start + SPAN_TOKENS))
-    undo = UndoLog(session.used_pot())
-    revive(session, ids[:, :CUE_TOKENS], undo, num_free=SPAN_TOKENS)
-    return _loss(session.decoder, session.used_pot(), ids, undo, reading or session.new_reading())
+    context = session.context
+    ids = context.decoder.ids(context.tokens.ids(start, start + SPAN_TOKENS))
+    undo = UndoLog(context.pot)
+    if context.has_evicted_outside:
+        recall = HostRecall(context, SPAN_TOKENS)
+        recall.begin(ids[:, :CUE_TOKENS])
+        recall.recall(undo)
+    return _loss(context.decoder, context.pot, ids, undo, reading or new_attention(context))
 
 
-def rows_of(spans: list[Recall], num_tokens: int, config: EngineConfig) -> tuple[Row, ...]:
+def rows_of(spans: Sequence[Recall], config: EngineConfig) -> tuple[Row, ...]:
     """One row for each span and contender."""
     rows = []
     for span in spans:
-        case = {"tokens": num_tokens, "depth": round(span.depth, 3)}
+        case = {"tokens": span.num_tokens, "depth": round(span.depth, 3)}
         for name, loss in ((contender_name(config), span.method), ("full KV", span.full), (_NONE, span.none)):
             rows.append(row(name, case, "loss", "nats", [loss]))
     return tuple(rows)
 
 
-def summary_of(spans: list[Recall]) -> dict[str, float]:
+def summary_of(spans: Sequence[Recall]) -> dict[str, float]:
     """Mean losses, and how much of what a full cache knows the method does."""
     none, full, method = (float(np.mean([getattr(s, name) for s in spans])) for name in ("none", "full", "method"))
     return {
@@ -158,3 +170,21 @@ def _loss(
     loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], ids[:, CUE_TOKENS:]).mean())
     undo.rewind()
     return loss
+
+
+def _config(given: Callable[..., EngineConfig], _: object) -> EngineConfig:
+    config = given()
+    if config.pot.method.keeps_all:
+        raise ConfigError("--policy full is one of the contenders already", fix="Choose a pot.")
+    return recall_config(config)
+
+
+MEASUREMENT = Measurement[Recall](
+    lambda setup, options: run_recall(setup.engine, setup.beginning(options.text, options.tokens), options.spans),
+    rows_of,
+    summary_of,
+    config=_config,
+    line=lambda span: (
+        f"token {span.start:,}: no document {span.none:.2f}, full KV {span.full:.2f}, pot {span.method:.2f}"
+    ),
+)

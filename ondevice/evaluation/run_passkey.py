@@ -5,17 +5,20 @@ Plain completion, greedy, no chat template: as in the original test.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from ondevice.config import EngineConfig, GenerationConfig
-from ondevice.contender import contender_name
-from ondevice.engine import Engine, Session
-from ondevice.evaluation.passkey import QUESTION, Case, Passkey, make_passkey, passkey_document
+from ondevice.evaluation.completion import complete
+from ondevice.evaluation.measurement import Measurement, Note, Setup
+from ondevice.evaluation.passkey import QUESTION, Case, Passkey, make_passkey, passkey_document, plan
 from ondevice.evaluation.shared_prefix import SharedPrefix
 from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
-from ondevice.results import Result, Row, row
+from ondevice.results.names import contender_name
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine, Session
 
 ACCURACY = "accuracy"
 READING = "reading speed"
@@ -25,7 +28,7 @@ _NEW_TOKENS = 10
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of one case."""
+    """The outcome of one case; `accuracy` is the share of right answers up to it."""
 
     case: Case
     num_tokens: int
@@ -33,6 +36,7 @@ class Trial:
     answer: str
     is_right: bool
     tokens_per_second: float
+    accuracy: float = 0.0
 
 
 def passkey_config(config: EngineConfig) -> EngineConfig:
@@ -57,16 +61,14 @@ def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial
             yield from _run(prefix.session(passkey_document(passkey)), case, passkey)
 
 
-def add_trial(result: Result, trial: Trial, config: EngineConfig) -> Result:
-    """The result with the rows of one more trial, and the share of right answers so far in its summary."""
-    contender, case = contender_name(config), asdict(trial.case)
-    new = (
-        row(contender, case, ACCURACY, "share", [float(trial.is_right)]),
-        row(contender, case, READING, "tokens/s", [trial.tokens_per_second]),
-    )
-    rows = (*result.rows, *new)
-    right = [r.p50 for r in rows if r.metric == ACCURACY]
-    return replace(result, rows=rows, summary={ACCURACY: sum(right) / len(right)})
+def rows_of(trials: Sequence[Trial], config: EngineConfig) -> list[Row]:
+    """Two rows for each trial."""
+    contender, rows = contender_name(config), []
+    for trial in trials:
+        case = asdict(trial.case)
+        rows.append(row(contender, case, ACCURACY, "share", [float(trial.is_right)]))
+        rows.append(row(contender, case, READING, "tokens/s", [trial.tokens_per_second]))
+    return rows
 
 
 def still_to_do(cases: Iterable[Case], rows: Iterable[Row]) -> tuple[Case, ...]:
@@ -83,8 +85,39 @@ def _run(session: Session, case: Case, passkey: Passkey) -> Iterator[Event | Tri
             num_tokens += event.num_tokens
         if isinstance(event, DocumentRead):
             speed = num_tokens / event.seconds
-    for event in session.complete(QUESTION):
+    for event in complete(session, QUESTION):
         yield event
         if isinstance(event, AnswerFinished):
             answer = event.text
     yield Trial(case, passkey.num_tokens, passkey.key, answer, passkey.is_right(answer), speed)
+
+
+def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
+    plan(options.lengths, options.depths, options.trials)  # what cannot be planned is refused here
+    return passkey_config(given(question="" if options.late_question else QUESTION))
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
+    cases = plan(options.lengths, options.depths, options.trials)
+    todo = still_to_do(cases, setup.earlier)
+    if len(todo) < len(cases):
+        yield Note(f"Going on with {setup.out_file}: {len(cases) - len(todo)} of {len(cases)} trials are done.")
+    right = [r.p50 for r in setup.earlier if r.metric == ACCURACY]
+    for item in run_passkey(setup.engine, todo):
+        if isinstance(item, Trial):
+            right.append(float(item.is_right))
+            item = replace(item, accuracy=sum(right) / len(right))
+        yield item
+
+
+MEASUREMENT = Measurement[Trial](
+    _measure,
+    rows_of,
+    lambda trials: {ACCURACY: trials[-1].accuracy},
+    config=_config,
+    line=lambda trial: (
+        f"{'right' if trial.is_right else 'wrong'}  {trial.num_tokens:>9,} tokens, depth {trial.case.depth:<4g} "
+        f"trial {trial.case.trial}: key {trial.key}, answer {trial.answer[:40]!r}, "
+        f"{trial.tokens_per_second:,.0f} tokens/s, {trial.accuracy:.0%} right so far"
+    ),
+)

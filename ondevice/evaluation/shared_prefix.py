@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ondevice.documents import Document
-from ondevice.engine import Engine, Session
+from ondevice.session.engine import Engine, Session
 
 
 class SharedPrefix:
@@ -32,16 +32,42 @@ class SharedPrefix:
         session = self._engine.session()
         for _ in session.open(document):
             pass
-        shared = self._num_shared(session)
+        if session.context.speculator is not None:  # it reads past where they part
+            return session
+        trunk, shared = self._trunk.context, self._num_shared(session)
         longest_step = self._engine.config.pot.step_size
-        while session.skimmer is None and self._trunk.num_read + longest_step <= shared:
+        while trunk.num_read + longest_step <= shared:
             next(self._reading)
-        if 0 < self._trunk.num_read <= shared and session.skimmer is None:  # a speculator reads past where they part
-            session.continue_from(self._trunk)
+        if 0 < trunk.num_read <= shared:
+            continue_from(session, self._trunk)
         return session
 
     def _num_shared(self, session: Session) -> int:
-        mine, trunk = (s.tokens.ids(0, s.tokens.num_tokens) for s in (session, self._trunk) if s.tokens is not None)
+        documents = (session.context.tokens, self._trunk.context.tokens)
+        mine, trunk = (tokens.ids(0, tokens.num_tokens) for tokens in documents)
         length = min(len(mine), len(trunk))
         differs = np.flatnonzero(mine[:length] != trunk[:length])
         return int(differs[0]) if differs.size else length
+
+
+def continue_from(session: Session, other: Session) -> None:
+    """Take over what another session has read, where both documents begin alike: nothing is read twice.
+
+    `session` has opened its document and read nothing; the first `num_read` tokens of the two documents are equal,
+    and so are their settings. From then on both give the same results as if each had read its document from the
+    beginning.
+    """
+    mine, theirs = session.context, other.context
+    start = theirs.num_read
+    assert mine.num_read == 0, "this session has read something itself"
+    assert mine.config == theirs.config, "the sessions differ in their settings"
+    assert mine.speculator is None, "a speculator has read further than the model"
+    assert np.array_equal(mine.tokens.ids(0, start), theirs.tokens.ids(0, start)), "the documents do not begin alike"
+    mine.depths = theirs.depths.copy()
+    mine.pot.restore(theirs.pot.state(), mine.decoder.rotate_keys, mine.extent)
+    if mine.host is not None and theirs.host is not None:
+        theirs.host.settle()
+        mine.host.restore(theirs.host.state(), mine.extent)
+    mine.num_read, mine.num_cycles = start, theirs.num_cycles
+    session.reader.novelty, session.reader.words = other.reader.novelty.copy(), other.reader.words.copy()
+    mine.spans = [(start, mine.spans[0][1])]

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ondevice.config import EngineConfig
-from ondevice.contender import contender_name
+from ondevice.config import EngineConfig, SlimConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine
-from ondevice.evaluation.recall import pot_loss, span_starts
+from ondevice.evaluation.measurement import Measurement
+from ondevice.evaluation.recall import pot_loss, recall_config, span_starts
 from ondevice.events import DocumentRead
-from ondevice.method_config import SlimConfig
-from ondevice.results import Row, row
-from ondevice.session import Session
+from ondevice.results.names import contender_name
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ def run_curve(engine: Engine, document: Document, schedules: Sequence[str], num_
         slim = replace(engine.config.slim, schedule=schedule)
         _, plain_speed = _read(engine, document, replace(slim, schedule="off"))
         session, speed = _read(engine, document, slim)
-        starts = span_starts(session.num_read, num_spans)
+        starts = span_starts(session.context.num_read, num_spans)
         losses = tuple(pot_loss(session, start) for start in starts)
-        yield Point(slim, session.num_read, speed / plain_speed, losses)
+        yield Point(slim, session.context.num_read, speed / plain_speed, losses)
 
 
 def rows_of(points: Sequence[Point], config: EngineConfig) -> tuple[Row, ...]:
@@ -63,4 +63,17 @@ def _read(engine: Engine, document: Document, slim: SlimConfig) -> tuple[Session
     session = engine.session(replace(engine.config, slim=slim))
     *_, read = session.read(document)
     assert isinstance(read, DocumentRead)
-    return session, session.num_read / read.seconds
+    return session, session.context.num_read / read.seconds
+
+
+MEASUREMENT = Measurement[Point](
+    lambda setup, options: run_curve(
+        setup.engine, setup.beginning(options.text, options.tokens), options.schedules.split(), options.spans
+    ),
+    rows_of,
+    lambda points: {},
+    config=lambda given, _: recall_config(given()),
+    line=lambda point: (
+        f"{point.slim.schedule}: {point.speed_ratio:.2f} times as fast, {np.mean(point.losses):.2f} nats"
+    ),
+)

@@ -7,19 +7,20 @@ passages could be chosen are compared over the same answers.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.decode.passages import strongest_passages
+from ondevice.decode.sources import Look, look_back, token_weights
 from ondevice.documents import Document, Page
-from ondevice.engine import Engine, Session
 from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Measurement
 from ondevice.events import AnswerFinished, AnswerToken, Event
-from ondevice.passages import strongest_passages
-from ondevice.results import Row, row
-from ondevice.sources import Look, look_back, token_weights
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine, Session
 
 NUM_SOURCES = 3
 _NEW_TOKENS = 40
@@ -91,7 +92,7 @@ def run_sources(engine: Engine, text: str, num_trials: int) -> Iterator[Event | 
         yield Trial(number, start / len(whole), str(secret) in answer, ranks)
 
 
-def rows_of(trials: list[Trial]) -> tuple[Row, ...]:
+def rows_of(trials: Sequence[Trial]) -> tuple[Row, ...]:
     """Two rows for each trial and rule."""
     rows = []
     for trial in trials:
@@ -102,7 +103,7 @@ def rows_of(trials: list[Trial]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def summary_of(trials: list[Trial]) -> dict[str, float]:
+def summary_of(trials: Sequence[Trial]) -> dict[str, float]:
     """Shares over all trials: of right answers, and for the rule in use of sentences that were found."""
     *_, rule = RULES
     found = [trial.ranks[rule] for trial in trials]
@@ -117,12 +118,26 @@ def _ranks(session: Session, question: str, written: list[int], start: int, stop
     """For each rule the first of its sources that shares a character with characters [start, stop) of the page."""
     if not written:
         return dict.fromkeys(RULES)
-    tokens = session.opened_tokens()
-    look = look_back(session, session.parts.question(question), written, lambda: False)
+    tokens = session.context.tokens
+    look = look_back(session.context, session.context.chat.question(question), written, lambda: False)
     ranks: dict[str, int | None] = {}
     for rule, choose in RULES.items():
-        scores = token_weights(session, choose(look))
+        scores = token_weights(session.context, choose(look))
         found = strongest_passages(tokens, scores, scores, NUM_SOURCES)
         hits = (i for i, source in enumerate(found, 1) if source.start_char < stop and source.stop_char > start)
         ranks[rule] = next(hits, None)
     return ranks
+
+
+MEASUREMENT = Measurement[Trial](
+    lambda setup, options: run_sources(
+        setup.engine, "\n\n".join(page.text for page in setup.open(options.text).pages), options.trials
+    ),
+    lambda trials, _: rows_of(trials),
+    summary_of,
+    config=lambda given, _: sources_config(given()),
+    line=lambda trial: (
+        f"depth {trial.depth:.2f}, answer {'right' if trial.is_right else 'wrong'}, found: "
+        + ", ".join(f"{rule} {rank or 'not'}" for rule, rank in trial.ranks.items())
+    ),
+)

@@ -7,24 +7,26 @@ always. Beside it stand truncation, which keeps as many tokens, and the whole pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor
 
-from ondevice.config import EngineConfig, GenerationConfig
-from ondevice.contender import spec_variant
+from ondevice.config import EngineConfig, GenerationConfig, SpecConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document
-from ondevice.evaluation.recall import cues, pot_loss
+from ondevice.errors import ConfigError
+from ondevice.evaluation.completion import complete
+from ondevice.evaluation.measurement import Measurement, Setup
+from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document, plan
+from ondevice.evaluation.recall import cues, pot_loss, recall_config
 from ondevice.events import AnswerFinished
-from ondevice.method_config import SpecConfig
-from ondevice.prefill.speculate import Speculator, Stretch
-from ondevice.results import Row, row
-from ondevice.session import Session
-from ondevice.skimming import Skimmer
+from ondevice.prefill.selection import Selection
+from ondevice.results.names import spec_variant
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
+from ondevice.speculator.speculator import Speculator, Stretch
 
 FULL, TRUNCATION = "full KV", "truncation"
 LOOK_AHEAD = 8  # of the paper's variant "full LAH"
@@ -72,8 +74,8 @@ def prompt_session(engine: Engine, spec: SpecConfig, question: str, document: Do
 
 def score(session: Session) -> Stretch:
     """The scores of a whole prompt, from the speculator of a session that `prompt_session` made."""
-    skimmer, tokens = cast(Skimmer, session.skimmer), session.opened_tokens()
-    return skimmer.speculator.read(session.decoder.ids(tokens.ids(0, tokens.num_tokens)))
+    selection, tokens = cast(Selection, session.reader.selection), session.context.tokens
+    return selection.speculator.read(session.context.decoder.ids(tokens.ids(0, tokens.num_tokens)))
 
 
 def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) -> Iterator[Point]:
@@ -89,7 +91,7 @@ def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) ->
             *_plain(engine, document, keeps),
             *_readings(engine, document, QUESTION, keeps),
         ):
-            *_, answer = session.complete(QUESTION)
+            *_, answer = complete(session, QUESTION)
             assert isinstance(answer, AnswerFinished)
             yield Point(contender, "passkey", keep, float(passkey.is_right(answer.text)))
 
@@ -97,7 +99,7 @@ def run_passkeys(engine: Engine, cases: Sequence[Case], keeps: Sequence[int]) ->
 def run_recalls(engine: Engine, document: Document, num_spans: int, keeps: Sequence[int]) -> Iterator[Point]:
     """Every span of a document, its cue the question, at every share, in every variant and truncated."""
     without = list(_plain(engine, document, keeps))  # what they read is the same for every span
-    tokens = without[0][2].opened_tokens()
+    tokens = without[0][2].context.tokens
     for start, cue in cues(tokens, engine.loaded.tokenizer, num_spans):
         for contender, keep, session in (*without, *_readings(engine, document, cue, keeps)):
             yield Point(contender, "recall", keep, pot_loss(session, start))
@@ -160,7 +162,7 @@ def _plain(engine: Engine, document: Document, keeps: Sequence[int]) -> Iterator
     """Sessions without a speculator: the contender's name, the share in per cent, the session."""
     config = specprefill_config(replace(engine.config, spec=SpecConfig()), QUESTION)
     session = _read(engine.session(config), document)
-    num_tokens = session.opened_tokens().num_tokens
+    num_tokens = session.context.tokens.num_tokens
     yield FULL, 100, session
     for keep in keeps:
         yield TRUNCATION, keep, _read(engine.session(_truncated(config, num_tokens * keep // 100)), document)
@@ -178,7 +180,8 @@ def _readings(
         for variant in variants(spec):
             session = engine.session(replace(config, spec=replace(variant, keep=keep / 100)))
             rows = stretch.maxima[: 1 + variant.num_lookahead]
-            session.skimmer = Skimmer(_Remembered(replace(stretch, maxima=rows)))
+            remembered = _Remembered(replace(stretch, maxima=rows))
+            session.context.speculator, session.reader.selection = remembered, Selection(remembered)
             yield f"SpecPrefill {spec_variant(variant)}", keep, _read(session, document)
 
 
@@ -194,3 +197,26 @@ def _read(session: Session, document: Document) -> Session:
     for _ in session.read(document):
         pass
     return session
+
+
+def shares_config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
+    """Those of `recall_config`, if all of --keeps are shares; as a `Measurement.config`."""
+    if not all(0 < keep < 100 for keep in options.keeps):
+        keeps = ",".join(map(str, options.keeps))
+        raise ConfigError(f"--keeps is {keeps!r}", fix="Give shares between 1 and 99 per cent.")
+    return recall_config(given())
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Point]:
+    document = setup.beginning(options.text, options.tokens)
+    yield from run_passkeys(setup.engine, plan((options.length,), options.depths, options.trials), options.keeps)
+    yield from run_recalls(setup.engine, document, options.spans, options.keeps)
+
+
+MEASUREMENT = Measurement[Point](
+    _measure,
+    lambda points, _: rows_of(points),
+    lambda points: summary_of(rows_of(points)),
+    config=shares_config,
+    line=lambda point: f"{point.contender}, {point.keep} %: {point.task} {point.value:.2f}",
+)

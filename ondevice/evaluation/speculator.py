@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from ondevice.config import SpecConfig
 from ondevice.documents import Document
-from ondevice.engine import Engine
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document, secret
+from ondevice.evaluation.measurement import Measurement, Setup
+from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document, plan, secret
 from ondevice.evaluation.recall import CUE_TOKENS, SPAN_TOKENS, cues
-from ondevice.evaluation.specprefill import prompt_session, score
-from ondevice.method_config import SpecConfig
-from ondevice.prefill.choose import choose, importance
-from ondevice.results import Row, row
+from ondevice.evaluation.specprefill import prompt_session, score, shares_config
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+from ondevice.speculator.choose import choose, importance
 
 BASE = "as usual"
 ALL_LAYERS = 1_000  # more than any model has
 ADAPTIVE = (0.1, 0.6)  # bounds of the share that follows the scores
+_DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def wanted_passkeys(engine: Engine, cases: Sequence[Case]) -> list[Wanted]:
 
 def wanted_spans(engine: Engine, document: Document, num_spans: int) -> list[Wanted]:
     """What follows the cues of spans that lie evenly over a document."""
-    tokens = prompt_session(engine, SpecConfig(), QUESTION, document).opened_tokens()
+    tokens = prompt_session(engine, SpecConfig(), QUESTION, document).context.tokens
     wanted = []
     for start, cue in cues(tokens, engine.loaded.tokenizer, num_spans):
         wanted.append(Wanted("recall", document, cue, start + CUE_TOKENS, start + SPAN_TOKENS))
@@ -135,3 +138,20 @@ def summary_of(rows: Sequence[Row]) -> dict[str, float]:
         elif one.metric == "found":
             summary[f"found_{task}_keep_{keep}"] = one.p50
     return summary
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Find]:
+    engine, document = setup.engine, setup.beginning(options.text, options.tokens)
+    cases = plan((options.length,), _DEPTHS, options.trials)
+    compared = settings(engine.config.spec, options.layer_counts, options.look_aheads)
+    wanted = wanted_passkeys(engine, cases) + wanted_spans(engine, document, options.spans)
+    yield from run_speculator(engine, wanted, compared, options.keeps)
+
+
+MEASUREMENT = Measurement[Find](
+    _measure,
+    lambda finds, _: rows_of(finds),
+    lambda finds: summary_of(rows_of(finds)),
+    config=shares_config,
+    line=lambda find: f"{find.setting}, {find.keep} %: {find.task} {find.found:.2f}",
+)

@@ -7,16 +7,26 @@ Placeholders are rendered in place of document, question and answer, and the tex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from ondevice.errors import ModelError
-
-if TYPE_CHECKING:
-    from ondevice.model.tokenizer import Tokenizer
 
 # Plain letters: no template trims, escapes or splits them, and no document's text is ever rendered.
 _DOCUMENT, _QUESTION, _ANSWER, _NEXT = "qzdocumentzq", "qzquestionzq", "qzanswerzq", "qznextzq"
 _GAP = "\n\n"  # between a document and its question
+
+
+class Encoder(Protocol):
+    """What the pieces need of a tokenizer; `Tokenizer` is one, and says what each part means."""
+
+    def encode(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]: ...
+
+    def encode_prompt(self, text: str) -> list[int]: ...
+
+    def leading_ids(self) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,7 @@ class ChatParts:
             token that the model generated is part of it: leave that token out of the cache.
     """
 
-    tokenizer: Tokenizer
+    tokenizer: Encoder
     prefix: tuple[int, ...]
     before_question: str
     after_question: str
@@ -53,7 +63,7 @@ class ChatParts:
         return [*self.tokenizer.encode_prompt(head), *body.tolist(), *self.tokenizer.encode_prompt(after)]
 
 
-def chat_parts(tokenizer: Tokenizer, hf: Any | None) -> ChatParts:
+def chat_parts(tokenizer: Encoder, hf: Any | None) -> ChatParts:
     """Split the template of `hf`; None gives plain completion.
 
     Raises:

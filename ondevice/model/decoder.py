@@ -18,20 +18,20 @@ from torch import Tensor
 
 from ondevice.config import KeyRotation
 from ondevice.errors import PotError
-from ondevice.kernels.attention import additive_mask, attention, attention_mass, causal_mask, observed_attention
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, observed_attention
 from ondevice.kernels.projection import project
-from ondevice.kernels.rope import rotate, rotate_with_half_, signed_sine
+from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.token_loss import token_loss
+from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.layer import after_attention, finish, project_heads
 from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
-from ondevice.model.passes import Cache, Pass, PassStopped
-from ondevice.model.placement import free_memory_bytes
-from ondevice.pot.hidden_tier import DroppedStates
-from ondevice.pot.memory_pot import PROMPT, MemoryPot
-from ondevice.pot.shape import PotShape
-from ondevice.prefill.slim import Pruning
+from ondevice.model.passes import Cache, Pass, PassStopped, Pruner
+from ondevice.model.rotary import Rotary
+from ondevice.pot.host.hidden_tier import DroppedStates
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.shape import PROMPT, PotShape
 
 
 class AttentionOptions(TypedDict):
@@ -57,8 +57,7 @@ class Decoder:
         self.dtype: torch.dtype = (
             model.model.norm.weight.dtype
         )  # quantised weights have integer types; the norms never do
-        self._table: tuple[Tensor, Tensor] | None = None
-        self._rotary_dim = self._angles(1)[0].shape[-1]
+        self._rotary = Rotary(self.parts, self.dtype, self.device)
         self._one_token = self._fast_step() if has_fast_step else None
 
     def first_layers(self, num_layers: int) -> Decoder:
@@ -71,7 +70,7 @@ class Decoder:
     def _fast_step(self) -> OneToken | None:
         """The shorter way for one token, where this model has one."""
         layers = plain_layers(self.parts, self.device, self.dtype)
-        turns_wholly = self._rotary_dim == self.parts.head_dim
+        turns_wholly = self._rotary.dim == self.parts.head_dim
         return OneToken(self.parts, layers) if layers and turns_wholly else None
 
     def new_pot(
@@ -81,28 +80,42 @@ class Decoder:
         key_rotation: KeyRotation = "stored",
         capacities: tuple[int, ...] | None = None,
     ) -> MemoryPot:
-        """Allocate an empty pot for this model; `capacities` are the slots of each layer where they differ.
+        """Allocate an empty pot of `pot_shape`; raises as `allocate`."""
+        return self.allocate(self.pot_shape(capacity, batch, key_rotation, capacities))
 
-        Raises:
-            PotError: it would not fit into the memory that is free.
-        """
+    def pot_shape(
+        self,
+        capacity: int,
+        batch: int = 1,
+        key_rotation: KeyRotation = "stored",
+        capacities: tuple[int, ...] | None = None,
+    ) -> PotShape:
+        """The shape of a pot for this model; `capacities` are the slots of each layer where they differ."""
         parts = self.parts
-        shape = PotShape(
+        return PotShape(
             len(parts.layers),
             parts.num_kv_heads,
             parts.head_dim,
             capacity,
             batch,
             key_rotation,
-            self._rotary_dim,
+            self._rotary.dim,
             capacities,
         )
-        needed, free = shape.nbytes(self.dtype), free_memory_bytes(self.device)
-        if needed > free:
+
+    def allocate(self, shape: PotShape) -> MemoryPot:
+        """An empty pot.
+
+        Raises:
+            PotError: it would not fit into the memory that is free.
+        """
+        needed, usable = shape.nbytes(self.dtype), usable_bytes(free_memory_bytes(self.device))
+        if needed > usable:
+            capacity = shape.capacity
             raise PotError(
-                f"A pot of {capacity:,} slots takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
-                fix=f"{int(capacity * 0.8 * free / needed):,} slots would fit: lower --capacity, or choose another "
-                "--policy than full, which has a slot for every token that it reads.",
+                f"A pot of {capacity:,} slots takes {needed / 1e9:.1f} GB, and {usable / 1e9:.1f} GB are free for it",
+                fix=f"{int(capacity * 0.9 * usable / needed):,} slots would fit: lower {{pot.capacity}}, or choose "
+                "another {pot.policy} than full, which has a slot for every token that it reads.",
             )
         return MemoryPot(shape, dtype=self.dtype, device=self.device)
 
@@ -117,7 +130,7 @@ class Decoder:
         num_observed: int = 0,
         offsets: Tensor | None = None,
         span: int = 0,
-        pruning: Pruning | None = None,
+        pruning: Pruner | None = None,
         queries: list[Tensor] | None = None,
         dropped: list[DroppedStates] | None = None,
         reading: DecodeAttention | None = None,
@@ -146,7 +159,7 @@ class Decoder:
         num_tokens = input_ids.shape[1]
         hidden = self.parts.embed(input_ids)
         num_staying = num_tokens - num_transient if offsets is None else span
-        angles = _Angles(self.parts, hidden, num_staying + num_transient)
+        angles = _Angles(self._rotary, pot.max_positions, num_staying + num_transient)
         if offsets is not None:
             tail = torch.arange(span, span + num_transient, device=offsets.device)
             angles.keep(torch.cat((offsets, tail)))
@@ -208,21 +221,18 @@ class Decoder:
         """Cross-entropy (batch, n) float32 of targets (batch, n) int64 under the states that predict them."""
         return token_loss(hidden_states, targets, self.parts.lm_head, softcap=self.parts.logit_softcap)
 
-    def rotate_keys(self, keys: Tensor, positions: Tensor) -> Tensor:
-        """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n)."""
-        cos, sin = self._angles(int(positions.max()) + 1)
-        index = positions.flatten().long()
-        shape = (*positions.shape, cos.shape[-1])
-        return rotate(keys, cos.index_select(0, index).view(shape), sin.index_select(0, index).view(shape))
+    def rotate_keys(self, keys: Tensor, positions: Tensor, max_positions: int) -> Tensor:
+        """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n).
 
-    def _angles(self, num_positions: int) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of positions 0..num_positions-1 and more, each (size, rotary_dim)."""
-        size = max(64, 1 << (num_positions - 1).bit_length())  # else every step would need a larger table
-        if self._table is None or self._table[0].shape[0] != size:
-            positions = torch.arange(size, device=self.device)
-            cos, sin = self.parts.rotary(torch.empty(0, dtype=self.dtype, device=self.device), positions[None])
-            self._table = (cos[0], signed_sine(sin[0]))
-        return self._table
+        Args:
+            max_positions: of the pot that they are in, or are compared with.
+        """
+        cos, sin = self._rotary.table(int(positions.max()) + 1, max_positions)
+        return rotate(keys, rows_of(cos, positions), rows_of(sin, positions))
+
+    def reach(self, pot: MemoryPot) -> int:
+        """How many positions the RoPE of this pot is meant for; they may run on beyond, at a loss."""
+        return self._rotary.reach(pot.max_positions)
 
     def _attend(
         self,
@@ -241,10 +251,10 @@ class Decoder:
         if isinstance(pot, MemoryPot) and not pot.rotated:
             first = pot.next_position[layer]
             positions = pot.positions_with(layer, (first + angles.offsets).to(torch.int32))
-            cos, sin = self._angles(first + angles.span)
             if not pot.halves and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
+                cos, sin = angles.table(first)
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
-            keys = self._rotate_seen(layer, keys, pot, cos[positions], sin[positions])
+            keys = self._rotate_seen(layer, keys, pot, *angles.of_slots(positions, first))
         if reading is not None and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
             return reading.attend(layer, query, keys, values, self.parts.scale), None
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
@@ -253,9 +263,8 @@ class Decoder:
         out = attention(query, keys, values, **options)
         if num_observed == 0:
             return out, None
-        if mask is None:
-            mask = causal_mask(num_tokens, keys.shape[2], torch.float32, keys.device)
-        options["mask"] = mask[:, :, -num_observed:]
+        # Without a mask the observed queries are causal, as the last slots that they are.
+        options["mask"] = None if mask is None else mask[:, :, -num_observed:]
         return out, attention_mass(query[:, :, -num_observed:], keys, **options)
 
     def _rotate_seen(self, layer: int, keys: Tensor, pot: MemoryPot, cos: Tensor, sin: Tensor) -> Tensor:
@@ -304,23 +313,51 @@ def _all_but(index: Tensor, size: int) -> Tensor:
 
 
 class _Angles:
-    """Cosines and signed sines of the new tokens' positions, computed once per distinct first position.
+    """Cosines and signed sines for one pass of `span` tokens, looked up once per distinct set of positions.
 
-    `offsets` (n,) int64: where in the pass of `span` tokens those are that are still computed.
+    Args:
+        max_positions: of the pot.
+
+    Attributes:
+        offsets: (n,) int64, where in the pass those tokens are that are still computed.
     """
 
-    def __init__(self, parts: ModelParts, hidden: Tensor, span: int) -> None:
-        self.parts, self.hidden, self.span = parts, hidden, span
-        self.offsets = torch.arange(span, device=hidden.device)
-        self.known: dict[int, tuple[Tensor, Tensor]] = {}
+    def __init__(self, rotary: Rotary, max_positions: int, span: int) -> None:
+        self._rotary, self._max_positions, self.span = rotary, max_positions, span
+        self.offsets = torch.arange(span, device=rotary.device)
+        self._is_whole = True
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+        self._slots: tuple[Tensor, Tensor, Tensor] | None = None  # positions, their cosines and sines
+
+    def table(self, first: int) -> tuple[Tensor, Tensor]:
+        """All positions up to the end of the pass, whose first token is at `first`: (num_positions, rotary_dim)."""
+        return self._rotary.table(first + self.span, self._max_positions)
 
     def at(self, first: int) -> tuple[Tensor, Tensor]:
-        if first not in self.known:
-            cos, sin = self.parts.rotary(self.hidden, (self.offsets + first)[None])
-            self.known[first] = (cos[:, None], signed_sine(sin)[:, None])
-        return self.known[first]
+        """The tokens that are still computed, (1, 1, n, rotary_dim), where the pass begins at position `first`."""
+        if first not in self._known:
+            tables = self.table(first)
+            if self._is_whole:
+                cos, sin = (table[first : first + self.span] for table in tables)
+            else:
+                cos, sin = (rows_of(table, self.offsets + first) for table in tables)
+            self._known[first] = cos[None, None], sin[None, None]
+        return self._known[first]
+
+    def of_slots(self, positions: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """The slots of a layer, whose `positions` (batch or 1, num_kv_heads or 1, num_slots) often are those of the
+        layer before: (*positions.shape, rotary_dim)."""
+        if self._slots is None or not _are_equal(positions, self._slots[0]):
+            cos, sin = (rows_of(table, positions) for table in self.table(first))
+            self._slots = positions, cos, sin
+        return self._slots[1:]
 
     def keep(self, survivors: Tensor) -> None:
         """From now on only these of the tokens, indices (n,) int64."""
-        self.offsets = self.offsets[survivors]
-        self.known.clear()
+        self.offsets, self._is_whole = self.offsets[survivors], False
+        self._known.clear()
+
+
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    """Whether it is known without waiting for a device that two tensors are equal."""
+    return a.device.type == "cpu" and torch.equal(a, b)

@@ -71,7 +71,9 @@ class ModelParts:
     """The pieces of a causal language model around its layers.
 
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises; `logit_softcap` caps its
-    logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim).
+    logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim), as transformers
+    does: by frequencies that may depend on the positions (see `Rotary`). `max_positions` are those that the model was
+    trained for.
     """
 
     embed: Op
@@ -84,6 +86,7 @@ class ModelParts:
     head_dim: int
     hidden_size: int
     vocab_size: int
+    max_positions: int
     scale: float
     attention_softcap: float | None
     logit_softcap: float | None
@@ -115,6 +118,7 @@ def model_parts(model: Any) -> ModelParts:
         head_dim=head_dim,
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
+        max_positions=config.max_position_embeddings,
         scale=float(body.layers[0].self_attn.scaling),
         attention_softcap=getattr(config, "attn_logit_softcapping", None),
         logit_softcap=getattr(config, "final_logit_softcapping", None),

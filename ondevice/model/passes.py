@@ -16,6 +16,7 @@ class Cache(Protocol):
 
     num_cached: list[int]
     next_position: list[int]
+    max_positions: int
     victims: Victims | None
 
     def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -25,6 +26,24 @@ class Cache(Protocol):
     ) -> None: ...
 
     def discard(self, num_tokens: int) -> None: ...
+
+
+class Pruner(Protocol):
+    """The choices of one forward pass that lets fewer tokens go on after some layers; SlimInfer's is one."""
+
+    @property
+    def needs_early_states(self) -> bool:
+        """Whether `Pass.early_states` is asked for."""
+        ...
+
+    def survivors(self, layer: int, query: Tensor, keys: Tensor) -> Tensor | None:
+        """The tokens of the pass that go on after layer `layer`, counted from 0, (n,) int64, rising; None: all.
+
+        Args:
+            query: (1, num_heads, n, head_dim) after RoPE.
+            keys: (1, num_kv_heads, n, head_dim) after RoPE, of the pass.
+        """
+        ...
 
 
 class PassStopped(Exception):

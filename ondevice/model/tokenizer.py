@@ -17,13 +17,16 @@ from tokenizers import Tokenizer as Backend
 
 from ondevice.model.chat import ChatParts, chat_parts
 from ondevice.model.control_tokens import control_tokens, document_backend
-from ondevice.model.streaming import StreamDecoder
+from ondevice.model.detokenizer import StreamDecoder
 
 # Names under which models end an answer or a turn, besides the one their tokenizer calls `eos_token`.
 _END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>")
 # Text goes to the backend in pieces of about this many characters: its own record of a text takes
 # some 250 bytes per token, which for a whole book would outweigh the model.
 _PIECE_CHARS = 1 << 18
+# A line may be as long as a book. Where no end of a line comes, or the tokenizer must not be given lines, a piece ends
+# at a blank, or anywhere: a token there may be another one than in the whole text.
+_MAX_PIECE_CHARS = 1 << 19
 # One line feed between a mark and a word: no tokenizer has a token that spans it.
 _PIECE_END = re.compile(r"(?<=\S\n)(?=\w)")
 
@@ -80,6 +83,7 @@ class Tokenizer:
             encoding = self._plain.encode(piece, add_special_tokens=False)
             ids.append(np.array(encoding.ids, dtype=np.int32))
             spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) + np.int32(start))
+            del encoding  # before the next one is made
         return np.concatenate(ids), np.concatenate(spans)
 
     def encode_prompt(self, text: str) -> list[int]:
@@ -116,12 +120,15 @@ class Tokenizer:
 
     def _pieces(self, text: str) -> Iterator[tuple[int, str]]:
         start = 0
-        while self._can_cut and len(text) - start > _PIECE_CHARS:
-            cut = _PIECE_END.search(text, start + _PIECE_CHARS)
-            if cut is None:
+        while len(text) - start > _PIECE_CHARS:
+            most = start + _MAX_PIECE_CHARS
+            match = _PIECE_END.search(text, start + _PIECE_CHARS, most) if self._can_cut else None
+            if match is None and len(text) <= most:
                 break
-            yield start, text[start : cut.start()]
-            start = cut.start()
+            cut = match.start() if match else text.find(" ", start + _PIECE_CHARS, most)
+            cut = most if cut < 0 else cut
+            yield start, text[start:cut]
+            start = cut
         if start < len(text):
             yield start, text[start:]
 

@@ -6,7 +6,7 @@ their order in the document lives on in their positions alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from ondevice.config import PotConfig
-from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.memory_pot import MemoryPot, RotateKeys
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
 
 # Share of the catalyst's attention that an adaptive kept size has to cover.
 ADAPTIVE_COVERAGE = 0.95
-
-RotateKeys = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def distill(
         pot: changed in place.
         mass: for each layer (batch, num_kv_heads, num_cached): attention of the observed queries; may be empty.
         num_protected: logical positions below this are never evicted (prompt and sinks).
-        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
+        rotate_keys: applies RoPE.
     """
     num_before = max(pot.num_cached)
     budgets = layer_budgets(config, kept_size(mass, config), pot.shape.num_layers, num_protected)
@@ -63,13 +61,12 @@ def distill(
             num_kept=min(num_kept, length),
         )
         scores = policy.scores(view)
-        if policy.needs_novelty and view.mass is not None:
-            novel = scores > view.mass.amax(dim=-1, keepdim=True)
-            novel_tokens.append(pot.origin[used][novel].unique())
         is_protected = view.positions < num_protected
-        scores = scores.masked_fill(is_protected, torch.inf)
-        survivors = scores.topk(view.num_kept, dim=-1).indices
-        importance = view.mass if view.mass is not None and policy.is_per_head else scores
+        survivors = scores.masked_fill(is_protected, torch.inf).topk(view.num_kept, dim=-1).indices
+        if config.needs_novelty and view.mass is not None:
+            is_novel = (scores > view.mass.amax(dim=-1, keepdim=True)).gather(-1, survivors)
+            novel_tokens.append(pot.origin[used].gather(-1, survivors)[is_novel].unique())
+        importance = view.mass if view.mass is not None and config.method.keeps_per_head else scores
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
         pot.keep(layers, _most_important_first(pot.importance[used], survivors))
         if config.context_reset:

@@ -1,28 +1,28 @@
 """What a full pot gives up for the next token while it decodes: EQUIP's in-place replacement, one small class a rule.
+Each has its row in `config.DECODE_POLICIES`.
 
-`make_room` chooses victims, which the next forward pass overwrites where they lie; nothing is shifted or appended.
+`make_room` chooses victims, which the next forward pass overwrites where they lie; nothing is shifted. Layers may hold
+different numbers of tokens: one that has room takes the next token into a free slot and gives up nothing.
 A rule is told afterwards what the new tokens attended to. Reading evicts in bulk instead: see `distill`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ondevice.errors import PotError
-from ondevice.pot.distill import RotateKeys, reset_positions
-from ondevice.pot.memory_pot import MemoryPot, Victims
+from ondevice.config import DecodePolicy
+from ondevice.pot.distill import reset_positions
+from ondevice.pot.memory_pot import MemoryPot, RotateKeys, Victims
+from ondevice.pot.ring import Rings, Save, check_open
 
 # Positions may run to this many times the capacity before they are counted anew. Each count rotates all keys once,
 # so the rarer the cheaper; but the angles of large positions lose digits.
 _FRAME = 4
-_SAVED_AT_ONCE = 64  # one copy for many tokens instead of one for each
-
-# Is told which slots are about to be lost; None: any of them may be.
-Save = Callable[[Victims | None], None]
 
 
 def _save_nothing(victims: Victims | None) -> None:
@@ -38,7 +38,7 @@ class Eviction(Protocol):
         ...
 
     def make_room(self, num_tokens: int = 1) -> None:
-        """Choose the slots that the next `num_tokens` tokens overwrite, in a pot without room for them.
+        """Choose the slots that the next `num_tokens` tokens overwrite, in the layers without room for them.
 
         Raises:
             PotError: fewer slots may be evicted.
@@ -48,6 +48,38 @@ class Eviction(Protocol):
     def observe(self, mass: list[Tensor]) -> None:
         """Take in the attention mass, for each layer (batch, num_kv_heads, num_cached), of the tokens just added."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """What a rule may know once a question has been read whose answer may be longer than the room left.
+
+    Attributes:
+        pot: that decodes.
+        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
+            nothing.
+        num_document: slots of each layer that were used before the question came.
+        num_protected: slots at logical positions below this never go (prompt and sinks).
+        num_recent: newest tokens that a rule for which they count leaves alone.
+        max_positions: that the model was trained on.
+        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
+        save: for an undo log.
+    """
+
+    pot: MemoryPot
+    mass: list[Tensor]
+    num_document: list[int]
+    num_protected: int
+    num_recent: int
+    max_positions: int
+    rotate_keys: RotateKeys
+    save: Save
+
+
+def make_eviction(policy: DecodePolicy, answer: LongAnswer) -> Eviction:
+    """The rule of the settings for one answer."""
+    eviction: Eviction = globals()[policy.eviction].for_answer(answer)
+    return eviction
 
 
 class SinkRecent:
@@ -60,7 +92,7 @@ class SinkRecent:
     Args:
         pot: its slots 0..num_sinks-1 hold the sinks of every head.
         num_sinks: slots never evicted.
-        rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
+        rotate_keys: applies RoPE.
         save: for an undo log.
     """
 
@@ -68,35 +100,48 @@ class SinkRecent:
 
     def __init__(self, pot: MemoryPot, num_sinks: int, rotate_keys: RotateKeys, *, save: Save = _save_nothing) -> None:
         self._pot, self._num_sinks, self._rotate_keys, self._save = pot, num_sinks, rotate_keys, save
-        self._ring: _Ring | None = None
+        self._rings, self._is_saved = Rings(pot, self._oldest_first, save), num_sinks == 0
+
+    @classmethod
+    def for_answer(cls, answer: LongAnswer) -> SinkRecent:
+        return cls(answer.pot, answer.num_protected, answer.rotate_keys, save=answer.save)
 
     def make_room(self, num_tokens: int = 1) -> None:
         pot = self._pot
-        if self._ring is None:
-            self._ring = self._oldest_first()
+        pot.victims = self._rings.take(num_tokens)
+        if not self._is_saved:
             self._save(slice(0, self._num_sinks))
-        pot.victims = self._ring.take(num_tokens)
+            self._is_saved = True
         if max(pot.next_position) + num_tokens > _FRAME * pot.shape.capacity:
             self._count_anew()
         # The sinks follow the query.
         sinks = slice(0, self._num_sinks)
-        pot.positions[..., sinks] += num_tokens
-        pot.rotate_slots(sinks, self._rotate_keys)
+        for layers in self._overwritten_layers() if self._num_sinks else ():
+            pot.positions[layers, ..., sinks] += num_tokens
+            pot.rotate_slots(layers, sinks, self._rotate_keys)
 
     def observe(self, mass: list[Tensor]) -> None:
         pass
 
-    def _oldest_first(self) -> _Ring:
+    def _oldest_first(self, layer: int) -> Tensor:
         """All slots behind the sinks. What replaces the oldest is the newest, so their order holds for ever."""
-        pot, first = self._pot, self._num_sinks
-        layers = zip(pot.positions, pot.num_cached, strict=True)
-        return _Ring([positions[..., first:used].argsort(dim=-1) + first for positions, used in layers], self._save)
+        first, used = self._num_sinks, self._pot.num_cached[layer]
+        return self._pot.positions[layer, ..., first:used].argsort(dim=-1) + first
+
+    def _overwritten_layers(self) -> list[slice]:
+        """The layers that give up slots for the next tokens: all at once where they all do."""
+        victims = self._pot.victims
+        if isinstance(victims, list) and any(slots is None for slots in victims):
+            return [slice(layer, layer + 1) for layer, slots in enumerate(victims) if slots is not None]
+        return [] if victims is None else [slice(0, self._pot.shape.num_layers)]
 
     def _count_anew(self) -> None:
         """Lower all positions alike, which changes no difference, and rotate all keys for it."""
-        pot, used = self._pot, min(self._pot.num_cached)
+        pot = self._pot
+        offset = min(int(pot.positions[layer, ..., :used].min()) for layer, used in enumerate(pot.num_cached))
+        if offset == 0:
+            return  # the sinks of a layer that still has room stand where they stood
         self._save(None)
-        offset = int(pot.positions[..., :used].min())
         for layer, num_cached in enumerate(pot.num_cached):
             pot.positions[layer, ..., :num_cached] -= offset
             pot.next_position[layer] -= offset
@@ -126,10 +171,16 @@ class FixedOrder:
         save: Save = _save_nothing,
     ) -> None:
         self._pot, self._rotate_keys, self._max_positions, self._save = pot, rotate_keys, max_positions, save
-        self._ring = _Ring(order, save)
+        self._rings = Rings(pot, order.__getitem__, save)
+
+    @classmethod
+    def for_answer(cls, answer: LongAnswer) -> FixedOrder:
+        """What the question attends to least goes first."""
+        order = least_attended(answer.pot, answer.mass, answer.num_document, answer.num_protected)
+        return cls(answer.pot, order, answer.rotate_keys, max_positions=answer.max_positions, save=answer.save)
 
     def make_room(self, num_tokens: int = 1) -> None:
-        self._pot.victims = self._ring.take(num_tokens)
+        self._pot.victims = self._rings.take(num_tokens)
         _keep_in_window(self._pot, num_tokens, self._max_positions, self._rotate_keys, self._save)
 
     def observe(self, mass: list[Tensor]) -> None:
@@ -183,72 +234,43 @@ class HeavyHitter:
             self.observe(mass)
         self._scores[..., :num_sinks] = torch.inf
 
+    @classmethod
+    def for_answer(cls, answer: LongAnswer) -> HeavyHitter:
+        return cls(
+            answer.pot,
+            answer.num_protected,
+            answer.num_recent,
+            answer.rotate_keys,
+            max_positions=answer.max_positions,
+            mass=answer.mass,
+            save=answer.save,
+        )
+
     def make_room(self, num_tokens: int = 1) -> None:
         pot = self._pot
-        _check_open(num_tokens, min(pot.num_cached) - self._num_sinks - self._num_recent)
-        if not self._is_saved:
-            self._save(None)
-            self._is_saved = True
-        victims = []
-        for scores, positions, used, newest in zip(
-            self._scores, pot.positions, pot.num_cached, pot.next_position, strict=True
-        ):
-            is_recent = positions[..., :used] >= newest - self._num_recent
-            open_scores = scores[..., :used].masked_fill(is_recent, torch.inf)
-            victims.append(open_scores.topk(num_tokens, dim=-1, largest=False).indices)
-            scores.scatter_(-1, victims[-1], 0.0)  # what a new token receives is counted from 0
-        pot.victims = victims
+        full = {layer for layer in range(pot.shape.num_layers) if pot.num_free_in(layer) < num_tokens}
+        if full:
+            check_open(num_tokens, min(pot.num_cached[layer] for layer in full) - self._num_sinks - self._num_recent)
+            if not self._is_saved:
+                self._save(None)
+                self._is_saved = True
+            pot.victims = [
+                self._least(layer, num_tokens) if layer in full else None for layer in range(len(self._scores))
+            ]
         _keep_in_window(pot, num_tokens, self._max_positions, self._rotate_keys, self._save)
+
+    def _least(self, layer: int, num_tokens: int) -> Tensor:
+        """The slots of a layer that go, (batch, num_kv_heads, num_tokens) int64."""
+        pot, used = self._pot, self._pot.num_cached[layer]
+        is_recent = pot.positions[layer, ..., :used] >= pot.next_position[layer] - self._num_recent
+        open_scores = self._scores[layer, ..., :used].masked_fill(is_recent, torch.inf)
+        victims = open_scores.topk(num_tokens, dim=-1, largest=False).indices
+        self._scores[layer].scatter_(-1, victims, 0.0)  # what a new token receives is counted from 0
+        return victims
 
     def observe(self, mass: list[Tensor]) -> None:
         for scores, layer_mass in zip(self._scores, mass, strict=True):
             scores[..., : layer_mass.shape[-1]] += layer_mass
-
-
-class _Ring:
-    """Takes slots in a given order, again and again; each is saved before it goes for the first time.
-
-    Args:
-        order: for each layer (batch, num_kv_heads, num_open) int64.
-        save: called with some slots at once, ahead of their time.
-    """
-
-    def __init__(self, order: Sequence[Tensor], save: Save) -> None:
-        self._order, self._save = order, save
-        # Layers that hold fewer tokens, because some were pruned, come round sooner.
-        self._fewest, self._num_open = min(sizes := [layer.shape[-1] for layer in order]), max(sizes)
-        self._turn = self._num_saved = 0
-        first = order[0][:1, :1]
-        is_shared = all(layer.shape == order[0].shape and bool((layer == first).all()) for layer in order)
-        run = torch.arange(self._num_open, device=first.device) + first[..., :1]
-        # One run of slots, the same in every head: a slice says it all.
-        self._first_slot = int(first[0, 0, 0]) if is_shared and self._num_open and torch.equal(run, first) else None
-
-    def take(self, num_tokens: int) -> Victims:
-        _check_open(num_tokens, self._fewest)
-        while self._num_saved < min(self._turn + num_tokens, self._num_open):
-            stop = min(self._num_saved + _SAVED_AT_ONCE, self._num_open)
-            self._save(self._slots(self._num_saved, stop))
-            self._num_saved = stop
-        start = self._turn
-        self._turn += num_tokens
-        return self._slots(start, start + num_tokens)
-
-    def _slots(self, start: int, stop: int) -> Victims:
-        if self._first_slot is not None:
-            first = start % self._num_open
-            if first + stop - start <= self._num_open:
-                return slice(self._first_slot + first, self._first_slot + first + stop - start)
-        return [_cyclic(order, start, stop) for order in self._order]
-
-
-def _cyclic(order: Tensor, start: int, stop: int) -> Tensor:
-    """order[..., start:stop], beginning anew behind its end."""
-    size = order.shape[-1]
-    first = start % size
-    if first + stop - start <= size:
-        return order[..., first : first + stop - start]
-    return order[..., torch.arange(start, stop, device=order.device) % size]
 
 
 def _keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
@@ -258,11 +280,3 @@ def _keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_
     save(None)
     for layers, _ in pot.layers_by_length():
         reset_positions(pot, layers, rotate_keys)
-
-
-def _check_open(num_tokens: int, num_open: int) -> None:
-    if num_tokens > num_open:
-        raise PotError(
-            f"{num_tokens} new tokens need as many slots, and only {max(num_open, 0)} of the pot may be overwritten",
-            fix="Raise --capacity, or lower --sinks.",
-        )

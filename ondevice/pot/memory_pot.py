@@ -15,14 +15,14 @@ from torch import Tensor
 
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.rope import rotate_half
-from ondevice.pot.shape import PotShape
+from ondevice.pot.saved_state import Extent, check_pot
+from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
 
-FREE = -1  # origin of a slot that holds nothing
-PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
-_PROVENANCE = ("positions", "origin", "importance", "novelty")
+Victims = slice | list[Tensor | None]
 
-
-Victims = slice | list[Tensor]
+# Keys (batch, num_kv_heads, n, head_dim), positions (batch, num_kv_heads, n) and `MemoryPot.max_positions` -> keys
+# after RoPE.
+RotateKeys = Callable[[Tensor, Tensor, int], Tensor]
 
 
 class NextSlot(NamedTuple):
@@ -38,6 +38,14 @@ class NextSlot(NamedTuple):
     seen_values: Tensor
 
 
+class NewTokens(NamedTuple):
+    """Document tokens of one KV head: keys before RoPE and values (n, head_dim), origin (n,) int32."""
+
+    keys: Tensor
+    values: Tensor
+    origin: Tensor
+
+
 class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
@@ -50,12 +58,13 @@ class MemoryPot:
         positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
         origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
         importance: as `positions`, float32: the slot's attention mass at the last distillation.
-        novelty: as `positions`, float32: cross-entropy of the token in nats when it was read (0 where unknown).
+        novelty: as `positions`, float32: cross-entropy of the token in nats when it was read, or `UNKNOWN`.
         num_cached: used slots of each layer.
         next_position: logical position of the next token, for each layer.
+        max_positions: the most positions that are to occur: as many as slots, or what `expect` says.
         num_ranked: slots of each layer that the last `keep` laid out, the most important first.
         victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
-            (batch, num_kv_heads, n) int64; None: they take free slots.
+            (batch, num_kv_heads, n) int64; None, for all layers or for one: they take free slots.
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
@@ -82,6 +91,7 @@ class MemoryPot:
         self.novelty = torch.zeros(per_slot, dtype=torch.float32, device=device)
         self.num_cached = [0] * shape.num_layers
         self.next_position = [0] * shape.num_layers
+        self.max_positions = shape.capacity
         self.num_ranked = [0] * shape.num_layers
         self.victims: Victims | None = None
         self.is_uniform = True
@@ -94,7 +104,11 @@ class MemoryPot:
     @property
     def num_free(self) -> int:
         """Slots that every layer still has free."""
-        return min(keys.shape[2] - used for keys, used in zip(self.keys, self.num_cached, strict=True))
+        return min(map(self.num_free_in, range(self.shape.num_layers)))
+
+    def num_free_in(self, layer: int) -> int:
+        """Slots that one layer still has free."""
+        return self.keys[layer].shape[2] - self.num_cached[layer]
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
@@ -105,6 +119,14 @@ class MemoryPot:
         """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
         return [self.positions, self.origin, self.importance, self.novelty]
 
+    def expect(self, num_positions: int) -> None:
+        """Say, before the first token comes, that positions will run on beyond the slots.
+
+        The RoPE of some models turns by other frequencies then, and all keys of a pot have to be turned by the same.
+        """
+        assert not any(self.num_cached), "keys are turned already"
+        self.max_positions = max(self.max_positions, num_positions)
+
     def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write n new tokens into free slots of a layer, or over the `victims`, and return what attention reads.
 
@@ -114,9 +136,10 @@ class MemoryPot:
         """
         start = self.num_cached[layer]
         third = [rotated] if self.rotated else [rotate_half(keys, self.shape.rotary_dim)] if self.halves else []
-        end = start if self.victims is not None else start + keys.shape[2]
+        victims = _of_layer(self.victims, layer)
+        end = start if victims is not None else start + keys.shape[2]
         assert end <= self.keys[layer].shape[2], f"{end} tokens do not fit in {self.keys[layer].shape[2]} slots"
-        index = slice(start, end) if self.victims is None else _of_layer(self.victims, layer)
+        index = slice(start, end) if victims is None else victims
         for buffer, new in zip(self._slots[layer], (keys, values, *third), strict=True):
             replace_slots_(buffer, index, new)
         seen = self.rotated or self.keys
@@ -133,9 +156,10 @@ class MemoryPot:
         if self.is_uniform and (self.victims is None or isinstance(self.victims, slice)):
             slots = slots[:1, :1]
         new = new.expand(*slots.shape[:2], -1)
-        if self.victims is None:
+        victims = _of_layer(self.victims, layer)
+        if victims is None:
             return torch.cat((slots, new), dim=-1)
-        return replace_slots_(slots.clone(), _of_layer(self.victims, layer), new)
+        return replace_slots_(slots.clone(), victims, new)
 
     def next_slots(self) -> list[NextSlot]:
         """The next free slot of every layer, or the victim that all heads share, to be written directly.
@@ -180,6 +204,7 @@ class MemoryPot:
             steps = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
             self.positions[layers, :, :, start:end] = steps
             self.origin[layers, :, :, start:end] = origin
+            self.novelty[layers, :, :, start:end] = UNKNOWN
             for layer in range(layers.start, layers.stop):
                 self.num_cached[layer] = end
                 self.next_position[layer] += num_tokens
@@ -191,10 +216,9 @@ class MemoryPot:
 
         What was written over victims stays, with the victims' provenance: an undo log brings those back.
         """
-        if self.victims is not None:
-            return
-        for layers, start in self.layers_by_length():
-            self._clear(layers, start, start + num_tokens)
+        for layer, start in enumerate(self.num_cached):
+            if _of_layer(self.victims, layer) is None:
+                self._clear(slice(layer, layer + 1), start, start + num_tokens)
 
     def set_novelty(self, tokens: Tensor, novelty: Tensor) -> None:
         """Write the novelty (batch, n) float32 of document tokens (n,) int32, rising, into the slots that hold them."""
@@ -236,10 +260,30 @@ class MemoryPot:
         replace_slots_(self.keys[layer], new, keys)
         replace_slots_(self.values[layer], new, values)
         replace_slots_(self.origin[layer], new, origin)
+        self.novelty[layer, ..., new] = UNKNOWN
         self.num_cached[layer] = new.stop
         self.is_uniform = False
 
-    def number_by_origin(self, rotate_keys: Callable[[Tensor, Tensor], Tensor], layers: slice | None = None) -> None:
+    def insert_last(self, layer: int, num_used: int, heads: Sequence[NewTokens]) -> None:
+        """Make so many slots of one layer used, the last of them in each head by new tokens, over what lies there.
+
+        Heads may take different numbers, all that are needed to fill free slots at least; `number_by_origin` then
+        gives them their positions. Batch 1.
+        """
+        assert num_used <= self.keys[layer].shape[2]
+        for head, tokens in enumerate(heads):
+            count = tokens.origin.shape[0]
+            assert num_used - count <= self.num_cached[layer], "a free slot would hold nothing"
+            new = slice(num_used - count, num_used)
+            self.keys[layer][0, head, new], self.values[layer][0, head, new] = tokens.keys, tokens.values
+            self.origin[layer, 0, head, new] = tokens.origin
+            self.importance[layer, 0, head, new], self.novelty[layer, 0, head, new] = 0.0, UNKNOWN
+        first_new = num_used - max(tokens.origin.shape[0] for tokens in heads)
+        self.num_ranked[layer] = min(self.num_ranked[layer], first_new)
+        self.num_cached[layer] = num_used
+        self.is_uniform = False
+
+    def number_by_origin(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
         """Make positions the ranks in document order, the prompt first, and rotate keys for it; None: in all layers."""
         layers = layers or slice(0, self.shape.num_layers)
         for layer in range(layers.start, layers.stop):
@@ -271,7 +315,7 @@ class MemoryPot:
         """Copies of what the used slots hold, by name; with `restore` it makes another pot equal to this one."""
         state = {
             name: buffer[..., : max(self.num_cached)].clone()
-            for name, buffer in zip(_PROVENANCE, self.provenance(), strict=True)
+            for name, buffer in zip(PROVENANCE, self.provenance(), strict=True)
         }
         for layer, used in enumerate(self.num_cached):
             state[f"keys.{layer}"] = self.keys[layer][:, :, :used].clone()
@@ -281,38 +325,51 @@ class MemoryPot:
         state["num_ranked"] = torch.tensor(self.num_ranked)
         return state
 
-    def restore(self, state: dict[str, Tensor], rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Fill this pot, in place, with what `state` gave; keys after RoPE are computed anew."""
+    def restore(self, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
+        """Fill this pot, in place, with what `state` gave; keys after RoPE are computed again.
+
+        Args:
+            extent: of the document that was read.
+
+        Raises:
+            DamagedPot: no pot of this shape and type can have that state; this one is as it was.
+        """
+        check_pot(state, self.shape, self.keys[0].dtype, extent)
         layers = slice(0, self.shape.num_layers)
-        self._clear(layers, 0, self.shape.capacity)
+        self._clear(layers, 0, max(self.num_cached))
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
         self.num_ranked = state["num_ranked"].tolist()
-        for name, buffer in zip(_PROVENANCE, self.provenance(), strict=True):
+        for name, buffer in zip(PROVENANCE, self.provenance(), strict=True):
             buffer[..., : max(self.num_cached)] = state[name]
+        if not bool((self.novelty == UNKNOWN).any()):  # saved when 0 still stood for unknown, too
+            self.novelty[(self.novelty == 0) & (self.origin != FREE)] = UNKNOWN
         for layer, used in enumerate(self.num_cached):
             self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
             self.values[layer][:, :, :used] = state[f"values.{layer}"]
         self.is_uniform = bool((self.positions == self.positions[:, :1, :1]).all())
         self.refresh_keys(layers, rotate_keys)
 
-    def refresh_keys(self, layers: slice, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def refresh_keys(self, layers: slice, rotate_keys: RotateKeys) -> None:
         """Compute what is kept beside the keys of some layers anew, from keys and positions."""
         for layer in range(layers.start, layers.stop):
             used = self.num_cached[layer]
-            keys = self.keys[layer][:, :, :used]
+            keys, positions = self.keys[layer][:, :, :used], self.positions[layer][:, :, :used]
             if self.rotated and used:
-                self.rotated[layer][:, :, :used] = rotate_keys(keys, self.positions[layer][:, :, :used])
+                self.rotated[layer][:, :, :used] = rotate_keys(keys, positions, self.max_positions)
             if self.halves:
                 self.halves[layer][:, :, :used] = rotate_half(keys, self.shape.rotary_dim)
 
-    def rotate_slots(self, slots: slice, rotate_keys: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Rotate a few slots of all layers again, after their positions changed; nothing to do where no key is kept
+    def rotate_slots(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
+        """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
         after RoPE.
         """
-        for layers, storage in self._storage if self.rotated else ():
-            keys, rotated = storage[0, ..., slots, :], storage[2, ..., slots, :]
-            positions = self.positions[layers, ..., slots]
-            rotated.copy_(rotate_keys(keys.flatten(0, 1), positions.flatten(0, 1)).view(keys.shape))
+        for group, storage in self._storage if self.rotated else ():
+            own = _within(layers, group)
+            if own.start == own.stop:
+                continue
+            keys, rotated = storage[0, own, ..., slots, :], storage[2, own, ..., slots, :]
+            positions = self.positions[group][own, ..., slots].flatten(0, 1)
+            rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
@@ -327,7 +384,9 @@ class MemoryPot:
             assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
             assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"
             assert int(origin.max()) < max(num_tokens, 1), "a slot holds a token that was never read"
-            for buffer in (*self._slots[layer], self.positions[layer]):
+            novelty = self.novelty[layer, :, :, :used]
+            assert bool(((novelty >= 0) | (novelty == UNKNOWN)).all()), "a novelty is neither known nor unknown"
+            for buffer in (*self._slots[layer], self.positions[layer], self.novelty[layer]):
                 assert not bool(buffer[:, :, used:].any()), "a free slot holds data"
             for row in origin[:, :, :used].flatten(0, 1):
                 tokens = row[row >= 0]
@@ -344,6 +403,7 @@ class MemoryPot:
             start, end = self.num_cached[layer], self.num_cached[layer] + given.shape[0]
             self.positions[layer, :, :, start:end] = given + self.next_position[layer]
             self.origin[layer, :, :, start:end] = origin[given] if isinstance(origin, Tensor) else origin
+            self.novelty[layer, :, :, start:end] = UNKNOWN
             self.num_cached[layer] = end
             self.next_position[layer] += num_tokens
             self._clear(slice(layer, layer + 1), end, end + num_transient)
@@ -353,6 +413,10 @@ class MemoryPot:
         origins = torch.as_tensor(origin, dtype=torch.int32, device=self.origin.device).expand(shape)
         for layer, first in enumerate(self.next_position):
             index = _of_layer(victims, layer)
+            if index is None:
+                start, end = self.num_cached[layer], self.num_cached[layer] + num_tokens
+                index, self.num_cached[layer] = slice(start, end), end
+                self.novelty[layer, :, :, index] = UNKNOWN
             new = torch.arange(first, first + num_tokens, dtype=torch.int32, device=self.positions.device)
             replace_slots_(self.positions[layer], index, new.expand(shape))
             replace_slots_(self.origin[layer], index, origins)
@@ -363,8 +427,7 @@ class MemoryPot:
     def _clear(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
         for group, storage in self._storage:
-            own = slice(max(layers.start, group.start) - group.start, max(layers.stop, group.start) - group.start)
-            storage[:, own, :, :, start:end] = 0
+            storage[:, _within(layers, group), :, :, start:end] = 0
         for part in self.provenance():
             part[layers, :, :, start:end] = FREE if part is self.origin else 0
 
@@ -389,5 +452,11 @@ class MemoryPot:
         return runs
 
 
-def _of_layer(victims: Victims, layer: int) -> Tensor | slice:
-    return victims if isinstance(victims, slice) else victims[layer]
+def _of_layer(victims: Victims | None, layer: int) -> Tensor | slice | None:
+    return victims[layer] if isinstance(victims, list) else victims
+
+
+def _within(layers: slice, group: slice) -> slice:
+    """Those of some layers that belong to a group, counted from its first."""
+    start, stop = (min(max(layer, group.start), group.stop) - group.start for layer in (layers.start, layers.stop))
+    return slice(start, stop)

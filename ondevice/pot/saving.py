@@ -1,40 +1,54 @@
 """Saved pots on disk: one safetensors file with a JSON header, written whole or not at all.
 
-Knows the file and its checks, not what the tensors mean: the session gives and takes those.
+Knows the file and its checksums, not what the tensors mean: the session gives and takes those.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import safetensors
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ondevice.errors import PotError, PotMismatch
+from ondevice.errors import DamagedPot, PotError, PotMismatch
+from ondevice.schema import SchemaError, loads
 
-FORMAT = 3
-_KEY = "ondevice"
-_NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
+FORMAT = 4
+_UNSUMMED = 3  # the format before, without checksums; all else is alike
+_KEY, _SUM = "ondevice", "ondevice.sha256"  # of the header: its text, and the sha256 of that
+_SUMS = "sha256"  # in the header: of each tensor, by name
+# Room for a note on each page of the longest document; a reader takes a few times as much memory.
+_MAX_HEADER_BYTES = 1 << 25
+_MAX_THREADS = 4
+_TYPES = frozenset(("F32", "F16", "BF16", "I64", "I32", "I8", "U16", "U8"))  # of tensors, as safetensors calls them
 
 
-def write_pot(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+def write_pot(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any]) -> None:
     """Write `tensors` and `header` to `path`, replacing what is there only once everything is on disk.
 
     Raises:
-        PotError: the file cannot be written.
+        PotError: the file cannot be written, or the header is too large to be read again.
     """
-    metadata = {_KEY: json.dumps({"format": FORMAT, **header})}
+    whole = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({"format": FORMAT, **header, _SUMS: _checksums(whole)})
+    # A quarter is for the tensors' own entries, and for what quoting adds.
+    if 4 * len(text) > 3 * _MAX_HEADER_BYTES:
+        raise PotError("The document has too many notes to be saved", where=str(path), fix="Save a part of it.")
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
-        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        save_file(whole, temporary, {_KEY: text, _SUM: _sha256(text)})
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -48,71 +62,82 @@ def write_pot(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) ->
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The JSON header of a saved pot.
+    """The JSON header of a saved pot; one of this format has not changed since it was written.
 
     Raises:
         PotError: there is no such file, or it is not a saved pot.
+        DamagedPot: it is one, and was changed.
+        PotMismatch: another version has written it.
     """
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        header = json.loads(metadata[_KEY])
+        with open(path, "rb") as raw:
+            size = int.from_bytes(raw.read(8), "little")
+        metadata = _open(path).metadata() or {} if size <= _MAX_HEADER_BYTES else {}
+        text = metadata[_KEY]
+        header = loads(text)
+        if not isinstance(header, dict):
+            raise SchemaError("it is no object")
     except FileNotFoundError as error:
         raise PotError("There is no such file", where=str(path), fix="Check the path.") from error
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, KeyError, SchemaError) as error:
         raise PotError(
             "This is not a saved pot, or it is damaged", where=str(path), fix="Read the document again."
         ) from error
-    if header.get("format") != FORMAT:
+    found = header.get("format")
+    if type(found) is not int or found not in (_UNSUMMED, FORMAT):
         raise PotMismatch(
-            f"The pot was saved in format {header.get('format')}, this version reads format {FORMAT}",
+            f"The pot was saved in format {found!r:.20}, this version reads format {FORMAT}",
             where=str(path),
             fix="Read the document again.",
         )
+    if found == FORMAT and (metadata.get(_SUM) != _sha256(text) or _SUMS not in header):
+        raise DamagedPot("its header is not what was written", where=str(path))
     return header
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path, checksums: Mapping[str, str] | None) -> dict[str, Tensor]:
     """All tensors of a saved pot, on the CPU.
 
+    Args:
+        checksums: from its header; None where that has none.
+
     Raises:
-        PotError: the file is damaged.
+        DamagedPot: the file is not what was written.
     """
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            return {name: file.get_tensor(name) for name in names}
+        file = _open(path)
+        names = list(file.keys())
+        if strange := [name for name in names if file.get_slice(name).get_dtype() not in _TYPES]:
+            raise DamagedPot(f"{min(strange)!r:.40} is of a wrong type", where=str(path))
+        tensors = {name: file.get_tensor(name) for name in names}
     except (OSError, safetensors.SafetensorError) as error:
-        raise PotError("The saved pot is damaged", where=str(path), fix="Read the document again.") from error
+        raise DamagedPot("its tensors cannot be read", where=str(path)) from error
+    changed = set() if checksums is None else checksums.items() ^ _checksums(tensors).items()
+    if changed:
+        raise DamagedPot(f"{min(changed)[0]!r:.40} is not what was written", where=str(path))
+    return tensors
 
 
-def check_match(path: Path, saved: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Refuse a pot that was made by something else.
-
-    Args:
-        saved, expected: headers; `method` holds the settings of the pot, the other entries are fingerprints.
-
-    Raises:
-        PotMismatch: says what differs.
-    """
-    reasons = [name for key, name in _NAMES.items() if saved.get(key) != expected[key]]
-    method, saved_method = expected["method"], saved.get("method", {})
-    reasons += [
-        f"{option}={_show(saved_method.get(option))} instead of {_show(value)}"
-        for option, value in method.items()
-        if _plain(saved_method.get(option)) != _plain(value)
-    ]
-    if reasons:
-        raise PotMismatch(
-            f"The pot was saved with {', '.join(reasons)}",
-            where=str(path),
-            fix="Use the same model and settings, or read the document again.",
-        )
+def _open(path: Path) -> Any:
+    """The file, as safetensors opens it; raises OSError."""
+    try:
+        return safetensors.safe_open(path, framework="pt")
+    except (RuntimeError, safetensors.SafetensorError) as error:  # the former is torch's, where it has just gone
+        raise OSError(str(error)) from error
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _checksums(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """The sha256 of each tensor's type, shape and bytes, several at a time."""
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as threads:
+        return dict(zip(tensors, threads.map(_checksum, tensors.values()), strict=True))
 
 
-def _show(value: Any) -> str:
-    return repr(_plain(value))
+def _checksum(tensor: Tensor) -> str:
+    digest = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)}".encode())
+    if tensor.numel():  # else it may have strides that no bytes can have
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

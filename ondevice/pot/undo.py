@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from ondevice.kernels.pot_update import replace_slots_, take_slots
 from ondevice.pot.memory_pot import MemoryPot, Victims
+
+
+class _Saved(NamedTuple):
+    """What `slots` (batch, num_kv_heads, n) int64 of a layer held, buffer by buffer."""
+
+    layer: int
+    slots: Tensor
+    contents: list[Tensor]
 
 
 class UndoLog:
@@ -17,6 +27,9 @@ class UndoLog:
 
     Args:
         pot: the pot about to be changed.
+
+    Attributes:
+        peak_bytes: the most that its copies took.
     """
 
     def __init__(self, pot: MemoryPot) -> None:
@@ -25,35 +38,40 @@ class UndoLog:
         self._next_position = list(pot.next_position)
         self._num_ranked = list(pot.num_ranked)
         self._is_uniform = pot.is_uniform
-        self._entries: list[tuple[list[Tensor], list[list[Tensor]]]] = []
+        self._entries: list[list[_Saved]] = []
         self._has_all = False
+        self.peak_bytes = 0
 
     def save(self, victims: Victims | None) -> None:
         """Copy slots that held something when this log was made; None: all of them."""
         if self._has_all:
             return
         self._has_all = victims is None
-        index = [self._index(victims, layer) for layer in range(self._pot.shape.num_layers)]
-        contents = [
-            [take_slots(buffer, at) for buffer in self._pot.layer_buffers(layer)] for layer, at in enumerate(index)
-        ]
-        self._entries.append((index, contents))
+        entry = []
+        for layer in range(self._pot.shape.num_layers):
+            slots = self._slots(victims, layer)
+            if slots is not None:
+                contents = [take_slots(buffer, slots) for buffer in self._pot.layer_buffers(layer)]
+                entry.append(_Saved(layer, slots, contents))
+        self._entries.append(entry)
+        saved = sum(part.nbytes for entry in self._entries for saved in entry for part in saved.contents)
+        self.peak_bytes = max(self.peak_bytes, saved)
 
     def rewind(self) -> None:
         """Put the pot back to the state it had when this log was made."""
         pot = self._pot
         pot.victims = None
-        for index, contents in reversed(self._entries):
-            for layer, (at, saved) in enumerate(zip(index, contents, strict=True)):
-                for buffer, content in zip(pot.layer_buffers(layer), saved, strict=True):
-                    replace_slots_(buffer, at, content)
+        for entry in reversed(self._entries):
+            for layer, slots, contents in entry:
+                for buffer, content in zip(pot.layer_buffers(layer), contents, strict=True):
+                    replace_slots_(buffer, slots, content)
         self._entries, self._has_all = [], False
         pot.truncate(self._num_cached, self._next_position)
         pot.num_ranked = list(self._num_ranked)
         pot.is_uniform = self._is_uniform
 
-    def _index(self, victims: Victims | None, layer: int) -> Tensor:
-        """The slots of one layer, (batch, num_kv_heads, n) int64."""
+    def _slots(self, victims: Victims | None, layer: int) -> Tensor | None:
+        """The slots of one layer, (batch, num_kv_heads, n) int64; None: it gives up none."""
         shape, device = self._pot.shape, self._pot.positions.device
         if victims is None:
             victims = slice(0, self._num_cached[layer])

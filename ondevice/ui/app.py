@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import gradio as gr
 
-from ondevice.engine import Engine
-from ondevice.library import Library
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.uploads import Uploads
 from ondevice.ui.actions import Actions
 from ondevice.ui.blocks import Blocks
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
-from ondevice.ui.registry import Registry
 from ondevice.ui.running import Runner
-from ondevice.ui.uploads import Uploads
 from ondevice.ui.wiring import wire
 
 
-def build_app(engine: Engine, registry: Registry, uploads: Uploads, library: Library) -> gr.Blocks:
+def build_app(jobs: Jobs, uploads: Uploads) -> gr.Blocks:
     """The app, ready to be launched."""
-    runner = Runner(engine, registry)
+    runner = Runner(jobs)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
-        screen = build_screen(engine)
-        wire(demo, screen, Actions(runner, uploads), LibraryActions(runner, library), CompareActions(runner))
+        screen = build_screen(jobs.engine)
+        wire(demo, screen, Actions(runner, uploads), LibraryActions(runner), CompareActions(runner))
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     return demo

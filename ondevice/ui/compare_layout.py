@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from ondevice.ui.contenders import CONTENDERS, DEFAULT_KEYS
+from ondevice.serving.contenders import CONTENDERS, DEFAULT_KEYS
 from ondevice.ui.panels import panel
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import gradio as gr
 
-from ondevice.ui import settings, words
-from ondevice.ui.comparison import Column, Comparison, Stage
-from ondevice.ui.conversation import NO_WORDS
-from ondevice.ui.exchanges import one_line
-from ondevice.ui.visitor import Visitor
+from ondevice import words
+from ondevice.serving.comparison import Column, Comparison, Stage
+from ondevice.serving.exchanges import one_line
+from ondevice.serving.visitor import Visitor
+from ondevice.ui.form import in_words
 
 _STAGES = {
     Stage.WAITING: "In line",
@@ -77,12 +77,12 @@ def _column(column: Column, comparison: Comparison) -> dict[str, Any]:
         "key": column.contender.key,
         "label": column.contender.label,
         "differs": column.contender.differs,
-        "settings": settings.in_words(column.config) if column.config is not None else "",
+        "settings": in_words(column.config) if column.config is not None else "",
         "stage": column.stage.value,
         "stage_text": _STAGES[column.stage],
         "done": _passed(column),
         "total": max(comparison.num_tokens, 1),
-        "answer": telemetry.answer or (NO_WORDS if column.finished is not None else ""),
+        "answer": telemetry.answer or (words.NO_WORDS if column.finished is not None else ""),
         "warning": column.warning,
         "problem": column.problem,
         "facts": _facts(column),
@@ -108,23 +108,22 @@ def _facts(column: Column) -> list[list[str]]:
         facts.append(["First word after", words.duration(finished.ttft_seconds)])
         speed = telemetry.decode_tokens_per_second
         facts.append(["Answering speed", words.rate(speed) if speed else "one token"])
-    if column.pot_bytes:
-        facts.append(["Memory of the pot", words.size(column.pot_bytes)])
-    if column.speculator_bytes:
-        facts.append(["Of that the small model's", words.size(column.speculator_bytes)])
+    if column.held is not None:
+        facts.append(["Memory of the pot", words.size(column.held.nbytes)])
+        if column.held.speculator_bytes:
+            facts.append(["Of that the small model's", words.size(column.held.speculator_bytes)])
     if finished is not None:
         facts.append(["Blocks of the pot read", words.share(finished.share_read, 1.0)])
     return facts
 
 
 def _ledger(column: Column) -> str:
-    if column.finished is None:
+    """The account of its answer but for what is among its facts."""
+    finished, held = column.finished, column.held
+    if finished is None or held is None:
         return ""
-    small_bytes = column.speculator_bytes
-    pot_bytes = column.pot_bytes - small_bytes
-    return words.ledger_line(
-        column.finished.ledger, pot_bytes, speculator_bytes=small_bytes, ttft_seconds=0, tokens_per_second=0
-    )
+    parts = [*words.recalled(finished, held.unit), words.ledger_line(finished.ledger, held), *words.drafted(finished)]
+    return " · ".join(parts)
 
 
 def to_json(comparison: Comparison) -> str:
@@ -142,7 +141,7 @@ def to_json(comparison: Comparison) -> str:
 
 
 def _record(column: Column) -> dict[str, Any]:
-    telemetry, finished = column.telemetry, column.finished
+    telemetry, finished, held = column.telemetry, column.finished, column.held
     return {
         "name": column.contender.label,
         "stage": column.stage.value,
@@ -155,8 +154,9 @@ def _record(column: Column) -> dict[str, Any]:
         "read_seconds": round(telemetry.ingest_seconds, 4),
         "ttft_seconds": round(finished.ttft_seconds, 4) if finished is not None else None,
         "decode_tokens_per_second": round(telemetry.decode_tokens_per_second, 2),
-        "pot_bytes": column.pot_bytes,
-        "speculator_bytes": column.speculator_bytes,
+        "pot_bytes": held.nbytes if held is not None else 0,
+        "speculator_bytes": held.speculator_bytes if held is not None else 0,
+        "tier_bytes": held.tier_bytes if held is not None else 0,
         "share_read": finished.share_read if finished is not None else None,
     }
 
@@ -174,7 +174,7 @@ def to_markdown(comparison: Comparison) -> str:
     for column in comparison.columns:
         lines += ["", f"## {column.contender.label}", "", column.contender.differs, ""]
         if column.config is not None:
-            lines += [f"Settings: {settings.in_words(column.config)}", ""]
+            lines += [f"Settings: {in_words(column.config)}", ""]
         lines += [f"**{text}**\n" for text in (column.warning, column.problem) if text]
         answer = column.telemetry.answer or _STAGES[column.stage]
         lines += [f"> {line}" for line in answer.splitlines() or [""]]

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
-import torch
 
-from ondevice.ui import words
-from ondevice.ui.room import free_bytes
-from ondevice.ui.visitor import Visitor
-from ondevice.ui.workspace import Phase, Workspace
+from ondevice import words
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Phase, Workspace
 
 _STATES = {
     Phase.OPENING: "being opened",
@@ -24,8 +22,11 @@ _STATES = {
 }
 
 
-def documents_list(visitor: Visitor, device: torch.device) -> dict[str, Any]:
+def documents_list(visitor: Visitor, free_bytes: int) -> dict[str, Any]:
     """Values of the list and of the line on memory below it; both are there once there are two documents.
+
+    Args:
+        free_bytes: memory that further pots could take.
 
     `shown` is for the page itself, which says with every click what it shows.
     """
@@ -36,7 +37,7 @@ def documents_list(visitor: Visitor, device: torch.device) -> dict[str, Any]:
     pots = [workspace.pot_bytes for workspace in documents]
     text = ""
     if is_shown:
-        used, free = words.size(sum(pots)), words.size(free_bytes(device))
+        used, free = words.size(sum(pots)), words.size(free_bytes)
         text = f"{words.plural(sum(map(bool, pots)), 'pot')} in memory: {used}; {free} more are free."
     return {
         "documents": gr.update(choices=choices, value=current, visible=is_shown),

@@ -6,20 +6,23 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from rich.console import Console
+from starlette.applications import Starlette
 from starlette.routing import Route
 
 from ondevice.config import EngineConfig
 from ondevice.documents import Limits
-from ondevice.engine import Engine
 from ondevice.errors import ConfigError
-from ondevice.library import Library
+from ondevice.memory import free_memory_bytes
+from ondevice.serving.room import FreeMemory
+from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
+from ondevice.session.engine import Engine
+from ondevice.session.library import Library
 from ondevice.ui.environment import prepare_gradio, private_folder
-from ondevice.ui.security import LOOPBACK_NAMES, is_loopback, middlewares
 
 Auth = tuple[str, str]
 _SWEEP_SECONDS = 60.0
@@ -89,6 +92,7 @@ def serving(
     inbrowser: bool = False,
     api: bool = True,
     library: Library | None = None,
+    free_memory: FreeMemory = free_memory_bytes,
 ) -> Iterator[str]:
     """Serve the app of an engine while the block runs; gives its address.
 
@@ -96,27 +100,28 @@ def serving(
         engine: the model.
         port: 0 takes a free one.
         library: where documents are saved; default: the user's own.
+        free_memory: bytes that are free on a device; None: in the main memory.
         host, auth, allowed_hosts, inbrowser, api: as in `launch`.
     """
     with ExitStack() as stack:
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
-        from ondevice.ui.api import Api
-        from ondevice.ui.api_jobs import Jobs
+        from ondevice.api.routes import Api
+        from ondevice.serving.jobs import Jobs
+        from ondevice.serving.registry import Registry
+        from ondevice.serving.uploads import Uploads
         from ondevice.ui.app import build_app
-        from ondevice.ui.map_routes import map_routes
+        from ondevice.ui.map.routes import map_routes
         from ondevice.ui.panels import scripts, stylesheet
-        from ondevice.ui.registry import Registry
         from ondevice.ui.theme import make_theme
-        from ondevice.ui.uploads import Uploads
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
-        library, uploads = library or Library(), Uploads(uploads_folder, limits)
+        jobs, uploads = Jobs(engine, registry, library or Library(), free_memory), Uploads(uploads_folder, limits)
         routes = map_routes(registry, engine.loaded.tokenizer.encode)
         if api:
-            routes += Api(Jobs(engine, registry, library), uploads, auth).routes()
-        demo = build_app(engine, registry, uploads, library)
+            routes += Api(jobs, uploads, auth).routes()
+        demo = build_app(jobs, uploads)
         stack.callback(demo.close, verbose=False)
         stack.enter_context(_sweeping(registry.sweep))
         port = port or _free_port(host)
@@ -158,12 +163,24 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
         "root_path": os.environ.get("GRADIO_ROOT_PATH", ""),
         "app_kwargs": {
             "routes": routes,
-            "middleware": middlewares(hosts, allow_addresses=not is_loopback(host)),
+            "lifespan": _guarding(hosts, allow_addresses=not is_loopback(host)),
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,
         },
     }
+
+
+def _guarding(hosts: list[str], *, allow_addresses: bool) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """Puts the guards around the finished application when the server starts, before it takes a request."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        assert app.middleware_stack is not None, "the server's start went through it"
+        app.middleware_stack = guarded(app.middleware_stack, hosts, allow_addresses=allow_addresses)
+        yield
+
+    return lifespan
 
 
 def _load(config: EngineConfig, console: Console) -> Engine:

@@ -7,11 +7,11 @@ from typing import Any
 
 import gradio as gr
 
-from ondevice.engine import Engine
+from ondevice.session.engine import Engine
 from ondevice.ui.compare_layout import compare_parts
+from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import panel
-from ondevice.ui.settings_layout import settings_parts
 
 _FILE_TYPES = [
     ".pdf", ".docx", ".epub", ".html", ".htm", ".xhtml", ".md", ".markdown", ".txt", ".text", ".log", ".csv", ".tsv",
@@ -29,12 +29,12 @@ class Screen:
 
     Attributes:
         parts: components that patches change, by name.
-        form: the settings, in the order of `Form`.
+        form: the controls of the settings, by path.
         preset: sizes of the pot that suit a kind of machine.
     """
 
     parts: dict[str, Any]
-    form: list[Any]
+    form: dict[str, Any]
     preset: gr.Radio
 
 
@@ -48,11 +48,10 @@ def build_screen(engine: Engine) -> Screen:
                 with gr.Column(elem_id="od-left"):
                     parts |= _document_parts()
                     parts |= _reading_parts()
-                    form, preset = settings_parts(engine)
+                    form, preset = form_parts(engine)
                 with gr.Column(elem_id="od-middle"):
-                    chat, remembers = _chat_parts()
+                    chat, form["conversation.remembers"] = _chat_parts()
                     parts |= chat
-                    form.append(remembers)  # stands beside the question, and goes with it
                 with gr.Column(elem_id="od-right"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
                 with gr.Column(elem_id="od-wide"):
@@ -142,13 +141,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         )
         parts["ask"] = gr.Button("Ask", variant="primary", interactive=False, scale=0, elem_id="od-ask")
     with gr.Row(elem_id="od-answer-tools"):
-        remembers = gr.Checkbox(
-            True,
-            label="Remember earlier questions",
-            info="So that “and who was the second?” is understood.",
-            scale=1,
-            elem_id="od-remember",
-        )
+        remembers = control(CONTROLS["conversation.remembers"], True, scale=1, elem_id="od-remember")
         parts["export_markdown"] = gr.Button(
             "Save as Markdown", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-markdown"
         )

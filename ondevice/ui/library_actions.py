@@ -8,15 +8,14 @@ from typing import Any
 
 import gradio as gr
 
-from ondevice.engine import Engine
+from ondevice import words
+from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
-from ondevice.library import Entry, Library
-from ondevice.ui import settings, words
-from ondevice.ui.record import record_of, take_up
+from ondevice.serving.workspace import Problem
+from ondevice.session.library import Entry
+from ondevice.ui.form import in_words
 from ondevice.ui.render import Patch
-from ondevice.ui.room import require_room_for
 from ondevice.ui.running import Runner
-from ondevice.ui.workspace import Phase, Problem
 
 
 class LibraryActions:
@@ -24,12 +23,10 @@ class LibraryActions:
 
     Args:
         runner: how actions run.
-        library: what is saved.
     """
 
-    def __init__(self, runner: Runner, library: Library) -> None:
-        self._runner, self._library = runner, library
-        self._engine: Engine = runner.engine
+    def __init__(self, runner: Runner) -> None:
+        self._runner, self._jobs, self._library = runner, runner.jobs, runner.jobs.library
 
     def show(self, problem: str = "") -> Patch:
         """The list as it is on the disk now."""
@@ -52,15 +49,7 @@ class LibraryActions:
         if workspace.document is None or not self._runner.is_shown(visitor, shown):
             yield self._runner.not_shown(visitor)
             return
-
-        def steps() -> Iterator[Patch]:
-            if workspace.session is None:
-                return
-            entry = self._library.save(workspace.session, record_of(workspace), replaces=workspace.entry_id)
-            workspace.entry_id = entry.id
-            yield {"news": f"Saved to the library: {words.size(entry.size_bytes)}."}
-
-        yield from self._runner.run(visitor, workspace, Phase.SAVING, steps())
+        yield from self._runner.run(visitor, workspace, self._jobs.save(workspace))
         yield self.show()
 
     def open(self, visitor_id: object, entry_id: object) -> Iterator[Patch]:
@@ -77,18 +66,10 @@ class LibraryActions:
         except OndeviceError as error:
             yield self._failed(error)
             return
-
-        def steps() -> Iterator[Patch]:
-            require_room_for(self._engine, entry, self._runner.registry.others(workspace))
-            session, record = self._library.open(self._engine, entry.id)
-            take_up(workspace, session, record)
-            workspace.entry_id = entry.id
-            yield {}
-
         before = visitor.current
         visitor.look_at(workspace)
         yield {"tabs": gr.update(selected="read")}
-        has_begun = yield from self._runner.run(visitor, workspace, Phase.REOPENING, steps())
+        has_begun = yield from self._runner.run(visitor, workspace, self._jobs.reopen(workspace, entry))
         if has_begun and workspace.document is None:
             problem = workspace.problem
             visitor.close(workspace)
@@ -121,18 +102,18 @@ class LibraryActions:
         return self.show()
 
     def _failed(self, error: OndeviceError) -> Patch:
-        text = words.error(error)
+        text = on_screen(error)
         return self.show(text) | {"toast": text}
 
     def _shown(self, entry: Entry) -> dict[str, Any]:
-        reason = entry.misfit(self._engine.loaded)
+        reason = entry.misfit(self._jobs.engine.loaded)
         facts: list[list[str]] = []
         if entry.document:
             facts = [
                 ["File", entry.document],
                 ["Text", f"{words.plural(entry.num_pages, entry.unit)}, {words.count(entry.num_tokens)} tokens"],
                 ["Model", entry.model],
-                ["Settings", settings.in_words(entry.config) if entry.config is not None else "not known"],
+                ["Settings", in_words(entry.config) if entry.config is not None else "not known"],
                 ["Memory when open", words.size(entry.pot_bytes)],
                 ["Saved", _date(entry.saved)],
             ]
@@ -149,5 +130,5 @@ def _date(saved: str) -> str:
     """A date of the computer's own time zone, to the minute."""
     try:
         return f"{datetime.fromisoformat(saved).astimezone():%Y-%m-%d %H:%M}"
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # also of a year that has no time zones
         return "not known"

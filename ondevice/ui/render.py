@@ -10,16 +10,18 @@ from typing import Any
 
 import gradio as gr
 
+from ondevice import words
 from ondevice.events import PageNote
-from ondevice.session import Session
-from ondevice.ui import words
-from ondevice.ui.exchanges import sources_panel
+from ondevice.serving.exchanges import sources_panel
+from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.session import Session
+from ondevice.ui.progress import progress
 from ondevice.ui.times import blocks_read, chunk_times, stage_times
-from ondevice.ui.workspace import Phase, Workspace
 
 Patch = dict[str, Any]
 
 _AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SAVING)
+_NOTES = 6  # lines on the card about pages without text
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
 _WHY_NOT = {
     Phase.EMPTY: "Choose a document first",
@@ -61,7 +63,10 @@ def reading(workspace: Workspace) -> Patch:
 
 def times(workspace: Workspace) -> Patch:
     """Where the time goes, and what was read and copied for it."""
-    telemetry, has_tier = workspace.telemetry, workspace.session is not None and workspace.session.outside is not None
+    telemetry, has_tier = (
+        workspace.telemetry,
+        workspace.session is not None and workspace.session.context.host is not None,
+    )
     return {
         "latency": stage_times(telemetry),
         "chunks": chunk_times(telemetry, has_tier=has_tier),
@@ -77,7 +82,8 @@ def answering(workspace: Workspace) -> Patch:
 def conversation_tools(workspace: Workspace) -> Patch:
     """The sources of the answers, and the buttons that save the conversation."""
     button = gr.update(interactive=bool(workspace.exchanges))
-    return {"sources": sources_panel(workspace), "export_markdown": button, "export_json": button}
+    unit = workspace.document.unit if workspace.document is not None else "page"
+    return {"sources": sources_panel(workspace.exchanges, unit), "export_markdown": button, "export_json": button}
 
 
 def controls(workspace: Workspace) -> Patch:
@@ -132,49 +138,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
         ["Tokens", words.count(layout.num_tokens)],
     ]
     notes = [PageNote(page.number, page.problem_code, page.problem) for page in missing]
-    return {"rows": rows, "notes": words.notes(notes, document.unit)}
-
-
-def progress(workspace: Workspace) -> list[dict[str, Any]]:
-    """The two bars. `done` of `total`; a total of None is not known, and the bar says so."""
-    return [_pages_bar(workspace), _tokens_bar(workspace)]
-
-
-def _pages_bar(workspace: Workspace) -> dict[str, Any]:
-    bar = {"label": "Text extracted", "done": 0, "total": 1, "text": ""}
-    document, pages = workspace.document, workspace.pages
-    if workspace.activity is Phase.OPENING and pages is not None:
-        of = f" of {words.count(pages.total)}" if pages.total is not None else ""
-        text = f"{words.count(pages.done)}{of} pages" if pages.done or of else "looking into the file"
-        return bar | {"done": pages.done, "total": pages.total, "text": text}
-    if document is None:
-        return bar
-    total = document.num_pages or 0
-    return bar | {"done": total, "total": max(total, 1), "text": words.plural(total, document.unit)}
-
-
-def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
-    telemetry, layout = workspace.telemetry, workspace.layout
-    total = layout.num_tokens if layout is not None else 0
-    text = f"{words.count(telemetry.num_passed)} of {words.count(total)} tokens" if total else ""
-    if telemetry.num_skipped:
-        text += f", {words.count(telemetry.num_skipped)} of them skipped"
-    is_active = workspace.activity is Phase.READING
-    detail = ""
-    if is_active and telemetry.tokens_per_second:
-        detail = words.rate(telemetry.tokens_per_second)
-        if telemetry.eta_seconds:
-            detail += f", about {words.duration(telemetry.eta_seconds)} left"
-    elif telemetry.num_passed and telemetry.ingest_seconds:
-        speed = words.rate(telemetry.num_passed / telemetry.ingest_seconds)
-        detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"
-    return {
-        "label": "Tokens read",
-        "done": telemetry.num_passed,
-        "total": max(total, 1),
-        "text": text,
-        "detail": detail,
-    }
+    return {"rows": rows, "notes": words.notes(notes, document.unit, limit=_NOTES)}
 
 
 def status(workspace: Workspace) -> dict[str, str]:
@@ -204,14 +168,16 @@ def status(workspace: Workspace) -> dict[str, str]:
             text = f"Stopped after {done} of {total} tokens. You can ask about what was read, or resume."
         case Phase.READ:
             text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}. Ask away."
-            if workspace.session is not None and workspace.session.num_skipped:
-                skipped = words.count(workspace.session.num_skipped)
+            if workspace.session is not None and workspace.session.context.num_skipped:
+                skipped = words.count(workspace.session.context.num_skipped)
                 text = f"Reading is done; {skipped} of {total} tokens were skipped, as you chose."
         case _:
             text = "Answering."
             if workspace.asked.is_open:
                 done = words.count(telemetry.num_passed)
                 text = f"Answering from the first {done} of {total} tokens. Reading goes on after that."
+    if phase in (Phase.STOPPED, Phase.READ) and workspace.session is not None:
+        text = " ".join((text, *workspace.session.notices))
     return {"text": text, "phase": phase.value}
 
 
@@ -226,21 +192,22 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
 def fill(workspace: Workspace) -> dict[str, Any] | None:
     """How full the pot is, layer by layer and over the document, against its ceiling."""
     telemetry, session = workspace.telemetry, workspace.session
-    if session is None or session.pot is None or not telemetry.num_cached:
+    if session is None or not session.context.has_pot or not telemetry.num_cached:
         return None
-    cached, capacity = list(session.pot.num_cached), session.pot.shape.capacity
+    cached, capacity = list(session.context.pot.num_cached), session.context.pot.shape.capacity
     low, high = min(cached), max(cached)
     used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
     return {
         "cached": cached,
-        "capacities": [keys.shape[2] for keys in session.pot.keys],
+        "capacities": [keys.shape[2] for keys in session.context.pot.keys],
         "capacity": capacity,
-        "ranked": [min(ranked, used) for ranked, used in zip(session.pot.num_ranked, cached, strict=True)],
-        "fixed": session.num_protected,
+        "ranked": [min(ranked, used) for ranked, used in zip(session.context.pot.num_ranked, cached, strict=True)],
+        "fixed": session.context.num_protected,
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
-        "memory": f"{words.size(session.pot.nbytes)}{_tier_size(session)}, allocated once{_small_size(session)}",
-        "cycles": f"{words.plural(session.num_cycles, 'time')} full and thinned out",
+        "memory": words.size(session.context.pot.nbytes)
+        + f"{_tier_size(session)}, allocated once{_small_size(session)}",
+        "cycles": f"{words.plural(session.context.num_cycles, 'time')} full and thinned out",
     }
 
 
@@ -252,8 +219,12 @@ def download(name: str, kind: str, text: str) -> Patch:
 
 
 def _tier_size(session: Session) -> str:
-    return "" if session.outside is None else f" + {words.size(session.outside.nbytes)} host tier"
+    return "" if session.context.host is None else f" + {words.size(session.context.host.nbytes)} host tier"
 
 
 def _small_size(session: Session) -> str:
-    return f"; {words.size(session.speculator_bytes)} for the small model's pot" if session.speculator_bytes else ""
+    return (
+        f"; {words.size(session.context.speculator_bytes)} for the small model's pot"
+        if session.context.speculator_bytes
+        else ""
+    )

@@ -1,28 +1,39 @@
-"""How every action runs: in line for the model, with Stop, and with each failure told in a sentence.
+"""How every action runs: a job whose events become patches, with each failure in a sentence.
 
-It knows nothing of what an action does, nor of Gradio's events.
+It knows nothing of what a job does, nor of Gradio's events.
 """
 
 from __future__ import annotations
 
-import logging
-import secrets
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator
 from contextlib import closing
 
-import torch
-
-from ondevice.engine import Engine
+from ondevice import words
+from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
-from ondevice.ui import render, words
+from ondevice.events import (
+    AnswerFinished,
+    AnswerToken,
+    BlocksRead,
+    DocumentOpened,
+    DocumentRead,
+    PagesExtracted,
+    PotDistilled,
+    QuestionRead,
+    TokensRecalled,
+)
+from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, Saved, Waiting, Working
+from ondevice.serving.jobs import Job, Jobs
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Problem, Workspace
+from ondevice.ui import render
 from ondevice.ui.compare_render import compare_controls, comparison_payload
 from ondevice.ui.documents_list import documents_list
-from ondevice.ui.registry import Registry
+from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
-from ondevice.ui.visitor import Visitor
-from ondevice.ui.workspace import Phase, Problem, Workspace
+from ondevice.ui.throttle import Throttle
 
-NO_MEMORY = "There was not enough memory for this. Choose a smaller pot and read again."
 _EXPIRED = Problem(
     "This page was idle for too long, or the app was started again: its documents were dropped. "
     "Please choose them again."
@@ -32,25 +43,23 @@ _NOT_SHOWN = (
     "Look at what is shown now, then try again."
 )
 
-log = logging.getLogger(__name__)
-
 
 class Runner:
-    """Runs actions, of which one at a time has the model.
+    """Runs jobs for the screen.
 
     Args:
-        engine: its lane is where actions stand in line.
-        registry: all visitors.
+        jobs: what can be run.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, engine: Engine, registry: Registry) -> None:
-        self.engine, self.registry = engine, registry
+    def __init__(self, jobs: Jobs, clock: Callable[[], float] = time.monotonic) -> None:
+        self.jobs, self._clock = jobs, clock
 
     def visitor(self, visitor_id: object) -> Visitor:
         """The visitor of this id; a new one, who is told so, where it has been dropped."""
-        visitor = self.registry.find(visitor_id)
+        visitor = self.jobs.registry.find(visitor_id)
         if visitor is None:
-            visitor = self.registry.create()
+            visitor = self.jobs.registry.create()
             visitor.current.problem = _EXPIRED
         return visitor
 
@@ -72,6 +81,18 @@ class Runner:
         """What to tell who opens a document on a page that has lost all it had."""
         return [_EXPIRED.text] if visitor.current.problem is _EXPIRED else []
 
+    def failed(self, visitor: Visitor, problems: list[str]) -> Patch:
+        """What has failed, if anything has."""
+        if not problems:
+            return {}
+        text = "\n".join(problems)
+        visitor.current.problem = Problem(text)
+        return self.page(visitor) | {"toast": text}
+
+    def refused(self, visitor: Visitor, error: OndeviceError) -> Patch:
+        """What is wrong with what was asked for; nothing was begun."""
+        return self.failed(visitor, [on_screen(error)])
+
     def page(self, visitor: Visitor) -> Patch:
         """All there is to show, for a page that was just loaded and for the end of an action."""
         # Asked before the rest is looked at: work that ends meanwhile is shown by one more tick of the timer.
@@ -88,18 +109,14 @@ class Runner:
 
     def documents(self, visitor: Visitor) -> Patch:
         """The list of open documents."""
-        return documents_list(visitor, self.engine.loaded.device)
+        return documents_list(visitor, self.jobs.free_memory(self.jobs.engine.loaded.device))
 
-    def run(
-        self,
-        visitor: Visitor,
-        workspace: Workspace,
-        activity: Phase,
-        steps: Iterator[Patch],
-        *,
-        needs_model: bool = True,
-    ) -> Generator[Patch, None, bool]:
-        """Go through the steps of an action, and show where everything stands at its beginning and end.
+    def throttle(self) -> Throttle:
+        """For the patches of one action."""
+        return Throttle(clock=self._clock)
+
+    def run(self, visitor: Visitor, workspace: Workspace, job: Job) -> Generator[Patch, None, bool]:
+        """Go through a job, and show where everything stands as it goes on and at its end.
 
         What belongs to a document that is not looked at now is left out. A second action on the same document,
         begun by a double click or on another page, is left out as a whole, and so is one on a closed document;
@@ -107,48 +124,39 @@ class Runner:
         """
         if not workspace.claim():
             return False
-        workspace.problem, toast = None, {}
-        try:
-            with closing(steps):  # type: ignore[type-var]
-                if needs_model:
-                    shown = self._in_turn(visitor, workspace, activity, steps)
-                else:
-                    shown = self._at_work(visitor, workspace, activity, steps)
-                for patch in shown:
-                    if visitor.current is workspace:
-                        yield patch
-        except Exception as error:
-            workspace.problem = Problem(problem_text(error, activity.value))
-            toast = {"toast": workspace.problem.text}
-        finally:
-            workspace.release()
+        throttle, toast = self.throttle(), {}
+        with closing(job):
+            for event in job:
+                if isinstance(event, Failed):
+                    toast = {"toast": event.text}
+                patch = self._patch(event, visitor, workspace, throttle)
+                if patch and visitor.current is workspace:
+                    yield patch
         yield self.page(visitor) | toast
         return True
 
-    def _in_turn(
-        self, visitor: Visitor, workspace: Workspace, activity: Phase, steps: Iterator[Patch]
-    ) -> Iterator[Patch]:
-        with self.engine.lane.ticket() as ticket:
-            if not ticket.wait(0):
-                yield render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)
-            if ticket.wait_unless(workspace.stop):
-                yield from self._at_work(visitor, workspace, activity, steps)
-
-    def _at_work(
-        self, visitor: Visitor, workspace: Workspace, activity: Phase, steps: Iterator[Patch]
-    ) -> Iterator[Patch]:
-        with workspace.working(activity):
-            yield render.controls(workspace) | render.reading(workspace) | self.documents(visitor)
-            yield from steps
-
-
-def problem_text(error: Exception, activity: str) -> str:
-    """What a failure is called on the screen. Ours goes to the log with a reference, never with anybody's text."""
-    if isinstance(error, OndeviceError):
-        return words.error(error)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return NO_MEMORY
-    reference = secrets.token_hex(4)
-    log.error("%s failed [%s]: %s", activity, reference, type(error).__name__)
-    log.debug("details [%s]", reference, exc_info=error)
-    return f"Something went wrong inside the program (reference {reference})."
+    def _patch(self, event: JobEvent, visitor: Visitor, workspace: Workspace, throttle: Throttle) -> Patch:
+        """What an event changes on the screen, as far as the browser can take it now."""
+        match event:
+            case Waiting():
+                return render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)
+            case Working():
+                return render.controls(workspace) | render.reading(workspace) | self.documents(visitor)
+            case DocumentOpened():
+                return {"chat": list(workspace.messages), **render.conversation_tools(workspace)}
+            case QuestionRead():
+                return render.answering(workspace) | {"question": ""}
+            case AnswerFinished():
+                return render.answering(workspace) | render.conversation_tools(workspace)
+            case QuestionFailed():
+                return render.answering(workspace) | {"toast": event.text}
+            case Saved():
+                return {"news": f"Saved to the library: {words.size(event.entry.size_bytes)}."}
+        if not throttle.allows(urgent=isinstance(event, PotDistilled | DocumentRead)):
+            return {}
+        match event:
+            case PagesExtracted():
+                return {"progress": progress(workspace), "status": render.status(workspace)}
+            case AnswerToken() | BlocksRead() | TokensRecalled() | TokensRecalled():
+                return render.answering(workspace)
+        return render.reading(workspace)

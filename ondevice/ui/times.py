@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ondevice.telemetry import STAGES, Telemetry
-from ondevice.ui import words
+from ondevice import words
+from ondevice.telemetry.telemetry import STAGES, Telemetry
 
 STAGE_LABELS = {
     "tokenize": "Split text into tokens",

@@ -14,14 +14,13 @@ from typing import Any
 
 import gradio as gr
 
-from ondevice.ui import settings
 from ondevice.ui.actions import Actions
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.detached import detached
+from ondevice.ui.form import Form, matching_preset, preset_named, shows
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.render import Patch
-from ondevice.ui.settings import Form
 
 ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
@@ -36,10 +35,10 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
     quick = common | QUICK_LANE
 
     def read(visitor_id: str, shown: str, *values: Any) -> Iterator[Patch]:
-        return actions.read(visitor_id, Form(*values), shown)
+        return actions.read(visitor_id, _filled(screen, values), shown)
 
     def ask(visitor_id: str, shown: str, text: str, *values: Any) -> Iterator[Patch]:
-        return actions.ask(visitor_id, text, Form(*values), shown)
+        return actions.ask(visitor_id, text, _filled(screen, values), shown)
 
     stream, once = _streaming(parts), _single(parts)
 
@@ -56,9 +55,14 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
 
     # Several documents may stand in line for the model at once; the engine's lane lets one of them work.
     working: dict[str, Any] = common | ENGINE_LANE | {"trigger_mode": "multiple"}
-    parts["read"].click(stream(read), [session_id, shown, *screen.form], **working)
+    parts["read"].click(stream(read), [session_id, shown, *screen.form.values()], **working)
     parts["resume"].click(stream(actions.resume), [session_id, shown], **working)
-    gr.on([parts["ask"].click, question.submit], stream(ask), [session_id, shown, question, *screen.form], **working)
+    gr.on(
+        [parts["ask"].click, question.submit],
+        stream(ask),
+        [session_id, shown, question, *screen.form.values()],
+        **working,
+    )
     parts["stop"].click(stream(actions.stop), [session_id, shown], **quick)
     parts["chat"].clear(once(actions.clear_conversation), [session_id, shown], **quick)
     for kind, button in (("md", parts["export_markdown"]), ("json", parts["export_json"])):
@@ -74,9 +78,9 @@ def _wire_compare(screen: Screen, compare: CompareActions) -> None:
     common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
 
     def run(visitor_id: str, shown: str, question: str, keys: list[str], *values: Any) -> Iterator[Patch]:
-        return compare.run(visitor_id, question, keys, Form(*values), shown)
+        return compare.run(visitor_id, question, keys, _filled(screen, values), shown)
 
-    chosen = [session_id, parts["shown"], parts["compare_question"], parts["compare_choices"], *screen.form]
+    chosen = [session_id, parts["shown"], parts["compare_question"], parts["compare_choices"], *screen.form.values()]
     gr.on(
         [parts["compare_run"].click, parts["compare_question"].submit],
         _streaming(parts)(run),
@@ -116,19 +120,24 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
 
 
 def _wire_settings(screen: Screen) -> None:
-    capacity, num_kept, _, _, catalyst, catalyst_text, *_ = screen.form
-    sizes = [capacity, num_kept]
+    form, catalyst = screen.form, screen.form["pot.catalyst"]
+    sizes = [form["pot.capacity"], form["pot.num_kept"]]
 
     def choose(name: str) -> tuple[Any, Any]:
-        preset = settings.preset_named(name)
+        preset = preset_named(name)
         return (preset.capacity, preset.num_kept) if preset else (gr.skip(), gr.skip())
 
     def show_words(kind: str) -> Any:
-        return gr.update(visible=kind in settings.NEED_WORDS)
+        return gr.update(visible=shows("pot.catalyst_text", kind))
 
     screen.preset.input(choose, screen.preset, sizes, **_small())
-    gr.on([capacity.input, num_kept.input], settings.matching_preset, sizes, screen.preset, **_small())
-    catalyst.input(show_words, catalyst, catalyst_text, **_small())
+    gr.on([field.input for field in sizes], matching_preset, sizes, screen.preset, **_small())
+    catalyst.input(show_words, catalyst, form["pot.catalyst_text"], **_small())
+
+
+def _filled(screen: Screen, values: Iterable[Any]) -> Form:
+    """The form, from the values of its controls."""
+    return Form(dict(zip(screen.form, values, strict=True)))
 
 
 def _small() -> dict[str, Any]:

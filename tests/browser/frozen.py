@@ -20,8 +20,6 @@ from typing import Any
 import matplotlib
 import pytest
 
-from ondevice import library
-from ondevice.engine import Session
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
@@ -32,8 +30,10 @@ from ondevice.events import (
     TextTokenized,
     TokensOffloaded,
     TokensRead,
-    TokensRevived,
+    TokensRecalled,
 )
+from ondevice.session import library
+from ondevice.session.engine import Session
 from ondevice.ui.throttle import Throttle
 
 ANSWER = "Sigrun Aas has been the keeper since 1 May. Before her it was Halvard Brekke, until 30 April."
@@ -115,13 +115,14 @@ def _at_rest(event: Event, words: Iterator[str]) -> Event:
             return replace(event, seconds=0.03, waited_seconds=0.01)
         case DocumentRead():
             return replace(event, seconds=event.ledger.tokens_read / _TOKENS_PER_SECOND)
-        case QuestionRead() | TokensRevived():
+        case QuestionRead() | TokensRecalled():
             return replace(event, seconds=0.12)
         case AnswerToken():
             return replace(event, text=next(words), seconds=_TTFT_SECONDS + _SECONDS_PER_ANSWER_TOKEN * event.index)
         case AnswerFinished():
             seconds = _SECONDS_PER_ANSWER_TOKEN * event.num_tokens
-            return replace(event, text=ANSWER, ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds, sources_seconds=0.04)
+            sources = replace(event.sources, seconds=0.04)
+            return replace(event, text=ANSWER, ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds, sources=sources)
     return event
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from fpdf import FPDF
 
 from ondevice.config import EngineConfig, PotConfig
-from ondevice.engine import Engine
+from ondevice.session.engine import Engine
 from ondevice.ui.launch import serving
 from tests.browser.driver import Visit, chromium, new_context, visiting
 

@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
-from ondevice.library import Library
-from ondevice.method_config import ArtConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
+from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, new_context
 from tests.ui_tools import slow_down, tiny_engine

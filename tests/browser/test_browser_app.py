@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
-from ondevice.engine import Session
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
-from ondevice.library import Library
+from ondevice.session.engine import Session
+from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
-from ondevice.library import Library
+from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit
 from tests.ui_tools import Gate, slow_down, tiny_engine

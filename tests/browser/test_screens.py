@@ -20,7 +20,7 @@ pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is no
 from axe_playwright_python.sync_playwright import Axe
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
-from ondevice.library import Library
+from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser import baselines
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting

@@ -1,0 +1,169 @@
+"""`decode_attention` on a CPU: what the compiled walk over the blocks is told, and the threads that it runs in."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, LANES
+from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
+from ondevice.kernels.termination import Termination
+from torch import Tensor
+
+_NO_WINDOW = (1 << 31) - 1
+
+
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    scale: float,
+    block_size: int,
+    order: Tensor | None,
+    termination: Termination | None,
+    positions: Tensor | None,
+    query_positions: Tensor | None,
+    window: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Run the kernel; arguments as for `decode_attention`."""
+    batch, num_heads, num_queries, head_dim = query.shape
+    num_kv_heads, num_slots = keys.shape[1:3]
+    assert keys.dtype == values.dtype == query.dtype
+    assert keys.shape == values.shape
+    assert keys.stride(3) == values.stride(3) == 1
+    assert query_positions is None or (query_positions.dtype == torch.int32 and query_positions.is_contiguous())
+    dtype = query.dtype
+    if dtype not in (torch.float32, torch.bfloat16):
+        keys, values = keys.float(), values.float()
+    query = query.float().contiguous()
+    out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
+    num_rows = num_heads // num_kv_heads * num_queries
+    num_threads = torch.get_num_threads()
+    # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
+    row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
+    head_bytes = _in_lines(2 * LINE_BYTES + 3 * row_lanes)
+    thread_bytes = _in_lines(num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES)
+    memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
+    memory = torch.zeros(memory_bytes, dtype=torch.uint8)
+    # One look-up: what it takes counts where there is little to read.
+    detector = (
+        _NO_DETECTOR
+        if termination is None
+        else _detector(
+            termination.tau, termination.phi, termination.is_relative, termination.probe_stride, num_kv_heads, head_dim
+        )
+    )
+    size = keys.element_size()
+    call = PACKED.pack(
+        query.data_ptr(),
+        keys.data_ptr(),
+        values.data_ptr(),
+        out.data_ptr(),
+        blocks_read.data_ptr(),
+        memory.data_ptr(),
+        batch * num_kv_heads,
+        num_kv_heads,
+        num_queries,
+        num_slots,
+        block_size,
+        head_bytes,
+        thread_bytes,
+        row_bytes,
+        row_lanes,
+        *(stride * size for stride in keys.stride()[:3]),
+        *(stride * size for stride in values.stride()[:3]),
+        *_address_and_strides(order),
+        *_address_and_strides(positions if query_positions is not None else None),
+        0 if query_positions is None else query_positions.data_ptr(),
+        _NO_WINDOW if window is None else window,
+        detector.probes,
+        detector.limits,
+        scale,
+        math.inf if termination is None else termination.patience,
+    )
+    kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
+    _run(_kernel(num_rows, head_dim, kind), call, num_threads)
+    return out.to(dtype), blocks_read
+
+
+class _Detector(NamedTuple):
+    """What the kernel's detector goes by: addresses, and the memory behind them."""
+
+    probes: int
+    limits: int
+    memory: tuple[Tensor, ...] = ()
+
+
+_NO_DETECTOR = _Detector(0, 0)
+
+
+@lru_cache(maxsize=1024)
+def _detector(
+    tau: float | tuple[float, ...], phi: float, is_relative: bool, probe_stride: int, num_kv_heads: int, head_dim: int
+) -> _Detector:
+    cosine = 1 - phi
+    limits = torch.zeros(num_kv_heads, NUM_LIMITS, dtype=torch.float64)
+    limits[:, int(is_relative)] = torch.tensor(tau, dtype=torch.float64).square()
+    limits[:, 2:] = torch.tensor([4 * cosine * abs(cosine), cosine < 0, cosine < 1], dtype=torch.float64)
+    if probe_stride == 1:
+        return _Detector(0, limits.data_ptr(), (limits,))
+    probes = torch.zeros(vector_bytes.py_func(head_dim) // 4)  # whole vectors
+    probes[:head_dim:probe_stride] = 1.0
+    return _Detector(probes.data_ptr(), limits.data_ptr(), (probes, limits))
+
+
+def _in_lines(num_bytes: int) -> int:
+    return -(-num_bytes // LINE_BYTES) * LINE_BYTES
+
+
+def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
+    """Of (batch or 1, num_kv_heads or 1, n) int32; a row that serves all has no stride."""
+    if tensor is None:
+        return 0, 0, 0
+    assert tensor.dtype == torch.int32
+    assert tensor.stride(2) == 1 or tensor.shape[2] == 1
+    batch_stride, head_stride = (4 * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
+    return tensor.data_ptr(), batch_stride, head_stride
+
+
+@cache
+def _kernel(num_rows: int, head_dim: int, kind: int) -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled(num_rows, head_dim, kind).address)
+
+
+def _run(kernel: Any, call: bytes, num_threads: int) -> None:
+    """Run the kernel in that many threads, or in fewer: those that there are do all the work."""
+    fork = _openmp_fork()
+    if num_threads == 1:
+        kernel(call)
+    elif fork is not None:
+        fork(kernel, call, num_threads, 0)
+    else:
+        helpers = [_pool(num_threads - 1).submit(kernel, call) for _ in range(num_threads - 1)]
+        kernel(call)
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+
+
+@cache
+def _openmp_fork() -> Any:
+    """`GOMP_parallel` of the library whose threads torch works with; None where torch has none, or another.
+
+    A pool of our own would compete with torch's, whose threads go on spinning for a while after every operation.
+    """
+    fork = getattr(ctypes.CDLL(None), "GOMP_parallel", None) if sys.platform == "linux" else None
+    if fork is not None:
+        fork.argtypes, fork.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint), None
+    return fork
+
+
+@cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="attention")

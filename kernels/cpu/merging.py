@@ -1,0 +1,173 @@
+"""How a block's result goes into the output in the decode attention on a CPU, and whether it has changed that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llvmlite import ir
+from numba.core import types
+from ondevice.kernels.cpu.vectors import (
+    F32,
+    F64,
+    I1,
+    I32,
+    I64,
+    LANES,
+    TILE_ROWS,
+    call_function,
+    constant,
+    exp,
+    fma,
+    kernel_part,
+    lane_sums,
+    larger,
+    load,
+    num_vectors,
+    pointer_to,
+    splat,
+    store,
+)
+
+_DOUBLES = ir.VectorType(F64, TILE_ROWS)
+
+
+@kernel_part()
+def merge_totals(
+    b: ir.IRBuilder,
+    maximum: ir.Value,
+    total: ir.Value,
+    block_maximum: ir.Value,
+    block_total: ir.Value,
+    kept: ir.Value,
+    added: ir.Value,
+) -> None:
+    """Of LANES rows: take a block into the softmax, and say with which factors its sum goes into the output."""
+    old, new = load(b, maximum), load(b, block_maximum)
+    highest = larger(b, old, new)
+    base = b.select(b.fcmp_ordered("==", highest, constant(float("-inf"))), constant(0.0), highest)
+    decayed, block = b.fmul(load(b, total), exp(b, b.fsub(old, base))), exp(b, b.fsub(new, base))
+    whole = fma(b, load(b, block_total), block, decayed)
+    is_seen = b.fcmp_ordered(">", whole, constant(0.0))
+    share = b.select(is_seen, b.fdiv(constant(1.0), whole), constant(0.0))
+    store(b, highest, maximum)
+    store(b, whole, total)
+    store(b, b.fmul(decayed, share), kept)
+    store(b, b.fmul(block, share), added)
+
+
+@kernel_part(num_literals=2, has_rows=True)
+def merge_rows(
+    b: ir.IRBuilder,
+    out: ir.Value,
+    block: ir.Value,
+    kept: ir.Value,
+    added: ir.Value,
+    num_here: int,
+    num_rows: int,
+    head_dim: int,
+) -> None:
+    """out[row] = kept[row] * out[row] + added[row] * block[row]."""
+    for row in range(num_here):
+        for _ in _merged(b, out, block, kept, added, row, head_dim):
+            pass
+
+
+@kernel_part(num_literals=3, has_rows=True)
+def merge_and_watch(
+    b: ir.IRBuilder,
+    out: ir.Value,
+    block: ir.Value,
+    kept: ir.Value,
+    added: ir.Value,
+    probes: ir.Value,
+    norms: ir.Value,
+    limits: ir.Value,
+    num_moving: ir.Value,
+    num_here: int,
+    num_rows: int,
+    head_dim: int,
+    has_probes: bool,
+) -> None:
+    """As `merge_rows`; and *num_moving += 1 where a row has not stood still (ART, equation 4).
+
+    Looked at are the numbers that `probes` marks with 1, or all. The squared norms of the rows as they were before are
+    at `norms`, where those of now take their place. `limits` are float64: the square of the step that is allowed, that
+    share of the squared norm, four times the square of the least cosine with its sign, and what a row that comes from
+    zero or goes there counts as: 1 for standing still if it has moved, and 1 if it has not.
+    """
+    zero = constant(0.0)
+    columns = [[zero] * TILE_ROWS for _ in range(2)]  # the step and the new row, squared, of every row
+    for row in range(num_here):
+        sums = [zero] * 2
+        for at, old, now in _merged(b, out, block, kept, added, row, head_dim):
+            step, probed = b.fsub(now, old), now
+            probed_step = step
+            if has_probes:
+                probe = load(b, probes, 4 * at)
+                probed_step, probed = b.fmul(step, probe), b.fmul(now, probe)
+            pairs = (probed_step, step), (probed, now)
+            sums = [fma(b, *pair, so_far) for pair, so_far in zip(pairs, sums, strict=True)]
+        for column, total in zip(columns, sums, strict=True):
+            column[row] = total
+    moved, now = _measures(b, columns)
+    pointer = pointer_to(b, norms, 0, ir.VectorType(F32, TILE_ROWS))
+    before = b.fpext(b.load(pointer, align=4), _DOUBLES)
+    b.store(b.fptrunc(now, ir.VectorType(F32, TILE_ROWS)), pointer, align=4)
+    step, share, cosine, if_moved, if_not = (
+        _double_splat(b, b.load(pointer_to(b, limits, 8 * i, F64), align=8)) for i in range(5)
+    )
+    nothing = ir.Constant(_DOUBLES, [0.0] * TILE_ROWS)
+    is_short = b.fcmp_ordered("<", moved, b.fadd(step, b.fmul(share, now)))
+    # Twice the product of the new row and the old one, by the law of cosines; compared on squares that keep their
+    # sign: no roots, and no division.
+    product = b.fsub(b.fadd(now, before), moved)
+    squares = b.fmul(now, before)
+    size = call_function(b, f"llvm.fabs.v{TILE_ROWS}f64", _DOUBLES, [product])
+    is_straight = b.fcmp_ordered(">", b.fmul(product, size), b.fmul(cosine, squares))
+    at_zero = b.select(b.fcmp_ordered(">", moved, nothing), if_moved, if_not)
+    is_straight = b.select(b.fcmp_ordered(">", squares, nothing), is_straight, b.fcmp_ordered(">", at_zero, nothing))
+    stands = b.and_(is_short, is_straight)
+    rows = ir.Constant(ir.VectorType(I1, TILE_ROWS), [int(row < num_here) for row in range(TILE_ROWS)])
+    moving = b.bitcast(b.and_(b.not_(stands), rows), ir.IntType(TILE_ROWS))
+    pointer = b.inttoptr(num_moving, I64.as_pointer())
+    b.store(b.add(b.load(pointer), b.zext(moving, I64)), pointer)
+
+
+def _merged(
+    b: ir.IRBuilder, out: ir.Value, block: ir.Value, kept: ir.Value, added: ir.Value, row: int, head_dim: int
+) -> Iterator[tuple[int, ir.Value, ir.Value]]:
+    """Take one row of a block into the output; where each vector lies, what it was, and what it is."""
+    factors = [b.load(pointer_to(b, x, 4 * row, F32), align=4) for x in (kept, added)]
+    keep, add = (splat(b, factor) for factor in factors)
+    for at in range(0, head_dim, LANES):
+        lanes = min(LANES, head_dim - at)
+        old = load(b, out, 4 * (head_dim * row + at), lanes)
+        new = load(b, block, 4 * (LANES * num_vectors(head_dim) * row + at))
+        now = fma(b, new, add, b.fmul(old, keep))
+        store(b, now, out, 4 * (head_dim * row + at), lanes)
+        yield at, old, now
+
+
+def _measures(b: ir.IRBuilder, columns: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+    """The sums over the lanes of three columns of vectors, each column as one vector of float64."""
+    measures, num_columns = [], LANES // TILE_ROWS
+    for first in range(0, len(columns), num_columns):
+        some = columns[first : first + num_columns]
+        sums = lane_sums(b, [vector for column in some for vector in column])
+        for i in range(len(some)):
+            lanes = ir.Constant(ir.VectorType(I32, TILE_ROWS), [i * TILE_ROWS + row for row in range(TILE_ROWS)])
+            measures.append(b.fpext(b.shuffle_vector(sums, sums, lanes), _DOUBLES))
+    return measures
+
+
+def _double_splat(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
+    one = b.insert_element(ir.Constant(_DOUBLES, ir.Undefined), number, ir.Constant(I32, 0))
+    lanes = ir.Constant(ir.VectorType(I32, TILE_ROWS), [0] * TILE_ROWS)
+    return b.shuffle_vector(one, ir.Constant(_DOUBLES, ir.Undefined), lanes)
+
+
+@kernel_part(result=types.int64)
+def allows_any(b: ir.IRBuilder, limits: ir.Value) -> ir.Value:
+    """Whether there is a step so short that these limits of `merge_and_watch` would allow it: 1 or 0."""
+    step, share = (b.load(pointer_to(b, limits, 8 * i, F64), align=8) for i in range(2))
+    return b.zext(b.fcmp_ordered(">", b.fadd(step, share), ir.Constant(F64, 0.0)), I64)

@@ -1,0 +1,163 @@
+"""One block of keys and values in the decode attention on a CPU: scores, their softmax, the weighted values."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils
+from ondevice.kernels.cpu.vectors import (
+    F32,
+    I32,
+    I64,
+    INTEGERS,
+    IS_WIDE,
+    LANES,
+    SIZES,
+    VECTOR,
+    across,
+    call_function,
+    constant,
+    exp,
+    fetch,
+    fma,
+    integers,
+    kernel_part,
+    lane_sums,
+    larger,
+    load,
+    pointer_to,
+    splat,
+    store,
+)
+
+_ACCUMULATORS = 24 if IS_WIDE else 12  # vectors that stay in registers, beside those that are passing through
+
+
+@kernel_part(num_numbers=1, num_literals=3, has_rows=True)
+def scores_of_tile(
+    b: ir.IRBuilder,
+    query: ir.Value,
+    keys: ir.Value,
+    key_stride: ir.Value,
+    last: ir.Value,
+    values: ir.Value,
+    value_stride: ir.Value,
+    scores: ir.Value,
+    row_stride: ir.Value,
+    scale: ir.Value,
+    num_here: int,
+    num_rows: int,
+    head_dim: int,
+    kind: int,
+) -> None:
+    """scores[row, 0:LANES] = scale * query[row] . keys[slot]; slots behind `last` repeat it. Strides are in bytes.
+
+    The slots' values, which come next, are fetched meanwhile.
+    """
+    chunks = [(4 * at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
+    queries = [[load(b, query, 4 * head_dim * row + at, lanes) for at, lanes in chunks] for row in range(num_here)]
+    products: list[list[ir.Value]] = [[] for _ in range(num_here)]
+    for slot in range(LANES):
+        index = ir.Constant(I64, slot)
+        clipped = b.select(b.icmp_signed("<", index, last), index, last)
+        fetch(b, b.add(values, b.mul(clipped, value_stride)), head_dim, kind)
+        key = b.add(keys, b.mul(clipped, key_stride))
+        parts = [load(b, key, at * SIZES[kind] // 4, lanes, kind) for at, lanes in chunks]
+        for row in range(num_here):
+            product = b.fmul(queries[row][0], parts[0])
+            for part, number in zip(parts[1:], queries[row][1:], strict=True):
+                product = fma(b, part, number, product)
+            products[row].append(product)
+    for row in range(num_here):
+        sums = b.fmul(lane_sums(b, products[row]), splat(b, scale))
+        store(b, sums, b.add(scores, b.mul(row_stride, ir.Constant(I64, row))))
+
+
+@kernel_part()
+def hide_from(b: ir.IRBuilder, scores: ir.Value, limit: ir.Value) -> None:
+    """scores[limit:LANES] = -inf."""
+    lanes = ir.Constant(INTEGERS, list(range(LANES)))
+    seen = b.icmp_signed("<", lanes, splat(b, b.trunc(limit, I32)))
+    store(b, b.select(seen, load(b, scores), constant(float("-inf"))), scores)
+
+
+@kernel_part()
+def hide_at(
+    b: ir.IRBuilder, scores: ir.Value, positions: ir.Value, last: ir.Value, query_position: ir.Value, window: ir.Value
+) -> None:
+    """-inf where the int32 position is above the query's, or `window` or more below it."""
+    lanes, limit = ir.Constant(INTEGERS, list(range(LANES))), splat(b, b.trunc(last, I32))
+    pointer = pointer_to(b, positions, 0, INTEGERS)
+    args = [pointer, ir.Constant(I32, 4), b.icmp_signed("<=", lanes, limit), integers(0)]
+    loaded = call_function(b, f"llvm.masked.load.v{LANES}i32.p0", INTEGERS, args)
+    distance = b.sub(splat(b, b.trunc(query_position, I32)), loaded)
+    near = b.icmp_signed("<", distance, splat(b, b.trunc(window, I32)))
+    seen = b.and_(near, b.icmp_signed(">=", distance, integers(0)))
+    store(b, b.select(seen, load(b, scores), constant(float("-inf"))), scores)
+
+
+@kernel_part()
+def soften(b: ir.IRBuilder, scores: ir.Value, num_tiles: ir.Value, maximum: ir.Value, total: ir.Value) -> None:
+    """Of one row: *maximum = max(scores); scores = exp(scores - maximum); *total = sum of these."""
+    size = ir.Constant(I64, 4 * LANES)
+    state = cgutils.alloca_once(b, VECTOR)
+    b.store(constant(float("-inf")), state)
+    with cgutils.for_range(b, num_tiles) as loop:
+        tile = b.add(scores, b.mul(loop.index, size))
+        b.store(larger(b, b.load(state), load(b, tile)), state)
+    highest = across(b, b.load(state), larger)
+    b.store(highest, b.inttoptr(maximum, F32.as_pointer()))
+    # Where nothing is visible, -inf less -inf would be no number.
+    is_empty = b.fcmp_ordered("==", highest, ir.Constant(F32, float("-inf")))
+    base = splat(b, b.select(is_empty, ir.Constant(F32, 0.0), highest))
+    b.store(constant(0.0), state)
+    with cgutils.for_range(b, num_tiles) as loop:
+        tile = b.add(scores, b.mul(loop.index, size))
+        weights = exp(b, b.fsub(load(b, tile), base))
+        store(b, weights, tile)
+        b.store(b.fadd(b.load(state), weights), state)
+    b.store(across(b, b.load(state), ir.IRBuilder.fadd), b.inttoptr(total, F32.as_pointer()))
+
+
+@kernel_part(num_literals=3, has_rows=True)
+def weigh(
+    b: ir.IRBuilder,
+    weights: ir.Value,
+    row_stride: ir.Value,
+    values: ir.Value,
+    value_stride: ir.Value,
+    num_slots: ir.Value,
+    next_keys: ir.Value,
+    key_stride: ir.Value,
+    out: ir.Value,
+    num_here: int,
+    num_rows: int,
+    head_dim: int,
+    kind: int,
+) -> None:
+    """out[row] = sum over the slots of weights[row, slot] * values[slot], in rows of whole vectors.
+
+    As many keys of the block that is to come are fetched meanwhile.
+    """
+    chunks = [(at, min(LANES, head_dim - at)) for at in range(0, head_dim, LANES)]
+    num_passes = -(-num_here * len(chunks) // _ACCUMULATORS)
+    size = -(-len(chunks) // num_passes)
+    rows = [b.add(weights, b.mul(row_stride, ir.Constant(I64, row))) for row in range(num_here)]
+    for first in range(0, len(chunks), size):
+        some = chunks[first : first + size]
+        sums = [[cgutils.alloca_once(b, VECTOR) for _ in some] for _ in rows]
+        for row_sums in sums:
+            for slot_sum in row_sums:
+                b.store(constant(0.0), slot_sum)
+        with cgutils.for_range(b, num_slots) as loop:
+            value = b.add(values, b.mul(loop.index, value_stride))
+            parts = [load(b, value, at * SIZES[kind], lanes, kind) for at, lanes in some]
+            if first == 0:
+                fetch(b, b.add(next_keys, b.mul(loop.index, key_stride)), head_dim, kind)
+            offset = b.mul(loop.index, ir.Constant(I64, 4))
+            for row, row_sums in zip(rows, sums, strict=True):
+                weight = splat(b, b.load(b.inttoptr(b.add(row, offset), F32.as_pointer()), align=4))
+                for part, slot_sum in zip(parts, row_sums, strict=True):
+                    b.store(fma(b, part, weight, b.load(slot_sum)), slot_sum)
+        for row, row_sums in enumerate(sums):
+            for (at, _), slot_sum in zip(some, row_sums, strict=True):
+                store(b, b.load(slot_sum), out, 4 * (LANES * len(chunks) * row + at))

@@ -1,0 +1,1 @@
+"""Triton kernels for a GPU; torch calls them through the public operations beside this folder."""

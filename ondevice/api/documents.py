@@ -1,0 +1,107 @@
+"""The documents of the programming interface, which is a visitor of its own, beside the screen.
+
+What ends with its response is done here to its end, reading and asking stream their events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ondevice.api.failures import ApiError
+from ondevice.errors import OndeviceError, PotError
+from ondevice.serving.job_events import Failed, JobEvent, Saved
+from ondevice.serving.jobs import Job, Jobs
+from ondevice.serving.uploads import Upload
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Workspace
+from ondevice.session.library import Entry
+
+
+class Documents:
+    """What programs have opened.
+
+    Args:
+        jobs: what can be done with a document.
+    """
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._visitor_id = ""
+
+    def all(self) -> list[Workspace]:
+        """All that is open here."""
+        visitor = self._visitor()
+        return visitor.documents if visitor is not None else []
+
+    def find(self, workspace_id: str) -> Workspace | None:
+        """An open document."""
+        return next((workspace for workspace in self.all() if workspace.id == workspace_id), None)
+
+    def new(self, name: str) -> Workspace:
+        """A claimed workspace for the document of that name; raises as `Visitor.new`.
+
+        The visitor is made by its first document, and again by the first one after a long rest.
+        """
+        visitor = self._visitor() or self._jobs.registry.create()
+        self._visitor_id = visitor.id
+        workspace = visitor.new(name)
+        workspace.claim()
+        return workspace
+
+    def close(self, workspace: Workspace) -> None:
+        """Drop a document with its pot."""
+        visitor = self._visitor()
+        if visitor is not None:
+            self._jobs.close(visitor, workspace)
+
+    def open(self, workspace: Workspace, upload: Upload, password: str) -> None:
+        """Open an uploaded file in a claimed workspace, which goes where that fails or is stopped.
+
+        Raises:
+            DocumentError: as `extract`.
+            ApiError: it was stopped.
+        """
+        self._open(workspace, self._jobs.open(workspace, upload, password))
+
+    def reopen(self, workspace: Workspace, entry: Entry) -> None:
+        """Open a saved document in a claimed workspace, which goes where that fails or is stopped.
+
+        Raises:
+            PotError, PotMismatch, LibraryError: as `Library.open`.
+            ApiError: it was stopped.
+        """
+        self._open(workspace, self._jobs.reopen(workspace, entry))
+
+    def save(self, workspace: Workspace) -> Entry:
+        """Keep the document of a claimed workspace in the library.
+
+        Raises:
+            PotError, LibraryError: as `Library.save`; or it was stopped before its turn.
+        """
+        end = _end_of(self._jobs.save(workspace))
+        if not isinstance(end, Saved):
+            raise PotError("It was stopped while it stood in line", fix="Try again.")
+        return end.entry
+
+    def _open(self, workspace: Workspace, job: Job) -> None:
+        try:
+            _end_of(job)
+        finally:
+            is_gone = workspace.document is None or workspace.stop.is_set()
+            if is_gone:  # no client knows its id
+                self.close(workspace)
+        if is_gone:
+            raise ApiError(499, "stopped", "Opening was stopped")
+
+    def _visitor(self) -> Visitor | None:
+        return self._jobs.registry.find(self._visitor_id)
+
+
+def _end_of(job: Job) -> JobEvent:
+    """Go through a job; its last event, which is no failure: that is raised."""
+    end = deque(job, maxlen=1)[0]
+    if not isinstance(end, Failed):
+        return end
+    if isinstance(end.error, OndeviceError):
+        raise end.error
+    raise ApiError(500, "internal", end.text)

@@ -1,0 +1,57 @@
+"""How a request fails: with a status, and what went wrong, where, and what to do about it as JSON."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from ondevice.config import key_name
+from ondevice.errors import ConfigError, LibraryError, NotInLibrary, OndeviceError, PotError
+from ondevice.serving.failure import problem_text
+
+
+class ApiError(OndeviceError):
+    """A request that cannot be answered, with its status."""
+
+    def __init__(self, status: int, code: str, what: str, fix: str = "") -> None:
+        super().__init__(what, fix=fix)
+        self.status, self.code = status, code
+
+
+def failed_response(error: Exception) -> Response:
+    """The answer to a request that has failed."""
+    if isinstance(error, HTTPException):  # of the form parser
+        error = ApiError(400, "request", str(error.detail))
+    status = _status(error)
+    headers = {"WWW-Authenticate": 'Basic realm="ondevice"'} if status == 401 else {}
+    text = "" if isinstance(error, OndeviceError) else problem_text(error, "api")
+    return JSONResponse({"error": error_json(error, text)}, status, headers=headers)
+
+
+def error_json(error: Exception, text: str) -> dict[str, str]:
+    """An error as JSON; `text` is what one of our own is called."""
+    if isinstance(error, OndeviceError):
+        return error.to_dict(key_name)
+    return {"code": "internal", "what": text, "where": "", "fix": ""}
+
+
+def error_text(error: Exception, text: str) -> str:
+    """An error in a sentence; `text` is what one of our own is called."""
+    return error.text(key_name) if isinstance(error, OndeviceError) else text
+
+
+def _status(error: Exception) -> int:
+    match error:
+        case ApiError():
+            return error.status
+        case NotInLibrary():
+            return 404
+        case LibraryError():
+            return 409
+        case ConfigError():
+            return 400
+        case PotError():
+            return 409
+        case OndeviceError():
+            return 422
+    return 500

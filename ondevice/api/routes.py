@@ -1,0 +1,252 @@
+"""The programming interface: the screen's jobs over HTTP, on this machine; see docs/api.md.
+
+Other pages cannot use it: every request must carry the header `X-Ondevice`, which a browser sends to another origin
+only after asking this server, and it never agrees. Where the app has a password, so has the interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ondevice.api.bodies import json_body, limited
+from ondevice.api.documents import Documents
+from ondevice.api.failures import ApiError, failed_response
+from ondevice.api.stream import stream, unless_gone
+from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
+from ondevice.errors import ConfigError, OndeviceError, PotError
+from ondevice.events import MAX_NOTES
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.question_box import Asked
+from ondevice.serving.uploads import Uploads
+from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.library import Entry, clean_title
+
+PREFIX = "/v1"
+HEADER = "x-ondevice"
+_BESIDE_FILE_BYTES = 100_000  # of an upload: the form around the file
+_WRONG_PASSWORD_SECONDS = 0.5  # so that guessing takes its time
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """The routes of the programming interface.
+
+    Args:
+        jobs: what can be done with a document.
+        uploads: where received files go.
+        auth: user name and password that every request must give; None: none.
+    """
+
+    def __init__(self, jobs: Jobs, uploads: Uploads, auth: tuple[str, str] | None) -> None:
+        self._jobs, self._uploads, self._auth = jobs, uploads, auth
+        self._opened = Documents(jobs)
+
+    def routes(self) -> list[Route]:
+        """All routes, each behind the header and the password."""
+        document, entry = "/documents/{id}", "/library/{id}"
+        table: list[tuple[str, str, Endpoint]] = [
+            ("GET", "/health", self._health),
+            ("GET", "/documents", self._documents),
+            ("POST", "/documents", self._open),
+            ("GET", document, self._document),
+            ("DELETE", document, self._close),
+            ("GET", f"{document}/ledger", self._ledger),
+            ("POST", f"{document}/read", self._read),
+            ("POST", f"{document}/resume", self._resume),
+            ("POST", f"{document}/ask", self._ask),
+            ("POST", f"{document}/stop", self._stop),
+            ("POST", f"{document}/save", self._save),
+            ("GET", "/library", self._library),
+            ("POST", f"{entry}/open", self._reopen),
+            ("POST", f"{entry}/rename", self._rename),
+            ("DELETE", entry, self._delete),
+        ]
+        return [Route(PREFIX + path, self._guarded(call), methods=[method]) for method, path, call in table]
+
+    def _guarded(self, call: Endpoint) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            try:
+                if HEADER not in request.headers:
+                    raise ApiError(403, "header-missing", "The header X-Ondevice is missing", "Send X-Ondevice: 1.")
+                await self._require_password(request)
+                return await call(request)
+            except Exception as error:
+                return failed_response(error)
+
+        return endpoint
+
+    async def _require_password(self, request: Request) -> None:
+        if self._auth is None:
+            return
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        try:
+            pair = base64.b64decode(given, validate=True) if kind.lower() == "basic" else b""
+        except ValueError:  # not base64, or not even ASCII
+            pair = b""
+        if not secrets.compare_digest(pair, ":".join(self._auth).encode()):
+            await asyncio.sleep(_WRONG_PASSWORD_SECONDS)
+            raise ApiError(401, "password", "The user name or the password is wrong", "Send those of --auth as Basic.")
+
+    # -- documents -------------------------------------------------------------------------------
+
+    async def _health(self, request: Request) -> Response:
+        loaded = self._jobs.engine.loaded
+        return JSONResponse(
+            {
+                "status": "ok",
+                "model": loaded.name,
+                "device": loaded.device.type,
+                "dtype": str(loaded.dtype).removeprefix("torch."),
+                "max_file_bytes": self._uploads.max_bytes,
+            }
+        )
+
+    async def _documents(self, request: Request) -> Response:
+        return JSONResponse({"documents": [_card(workspace) for workspace in self._opened.all()]})
+
+    async def _open(self, request: Request) -> Response:
+        limit = self._uploads.max_bytes + _BESIDE_FILE_BYTES
+        async with limited(request, limit).form(max_files=1, max_fields=2) as form:
+            file, password = form.get("file"), form.get("password") or ""
+            if not isinstance(file, UploadFile) or not isinstance(password, str):
+                raise ApiError(400, "request", "There is no file", "Send multipart/form-data with a field `file`.")
+            upload = await run_in_threadpool(self._uploads.receive, file.file, file.filename or "")
+        try:
+            workspace = self._new_workspace(upload.path.name)
+        except OndeviceError:
+            upload.discard()
+            raise
+        await unless_gone(request, lambda: self._opened.open(workspace, upload, password), workspace.request_stop)
+        return JSONResponse(_card(workspace), 201)
+
+    def _new_workspace(self, name: str) -> Workspace:
+        try:
+            return self._opened.new(name)
+        except OndeviceError as error:  # nothing is wrong with the file
+            raise ApiError(409, "busy", error.what, error.fix) from error
+
+    async def _document(self, request: Request) -> Response:
+        return JSONResponse(_card(self._find(request)))
+
+    async def _close(self, request: Request) -> Response:
+        workspace = self._find(request)
+        await run_in_threadpool(self._opened.close, workspace)
+        return Response(status_code=204)
+
+    async def _ledger(self, request: Request) -> Response:
+        session = self._find(request).session
+        if session is None:
+            raise PotError("There is no document in the pot yet", fix="Read the document first.")
+        return JSONResponse(await run_in_threadpool(lambda: session.context.ledger.to_dict()))
+
+    # -- reading and asking ----------------------------------------------------------------------
+
+    async def _read(self, request: Request) -> Response:
+        config = with_choices(self._jobs.engine.config, by_key(READING, await json_body(request)))
+        workspace = self._claimed(request)
+        return stream(self._jobs.read(workspace, config), workspace.request_stop)
+
+    async def _resume(self, request: Request) -> Response:
+        if self._find(request).phase is not Phase.STOPPED:
+            raise ApiError(409, "state", "Nothing was stopped in the middle of its reading", "Read the document.")
+        workspace = self._claimed(request)
+        return stream(self._jobs.resume(workspace), workspace.request_stop)
+
+    async def _ask(self, request: Request) -> Response:
+        body = await json_body(request)
+        question = body.pop("question", None)
+        if not isinstance(question, str) or not question.strip():
+            raise ConfigError("There is no question", fix="Send it as a text, in `question`.")
+        generation = with_values(self._jobs.engine.config.generation, by_key(ANSWERING, body))
+        workspace = self._find(request)
+        if workspace.session is None or not workspace.session.context.is_open:
+            raise PotError("There is no document in the pot yet", fix="Read the document first.")
+        self._claimed(request)
+        asked = Asked(question, generation, remembers=False)
+        return stream(self._jobs.ask(workspace, asked), workspace.request_stop)
+
+    async def _stop(self, request: Request) -> Response:
+        workspace = self._find(request)
+        await run_in_threadpool(workspace.halt)
+        return JSONResponse(_card(workspace))
+
+    # -- the library -----------------------------------------------------------------------------
+
+    async def _save(self, request: Request) -> Response:
+        workspace = self._claimed(request)
+        entry = await unless_gone(request, lambda: self._opened.save(workspace), workspace.request_stop)
+        return JSONResponse(self._entry(entry), 201)
+
+    async def _library(self, request: Request) -> Response:
+        entries = await run_in_threadpool(self._jobs.library.entries)
+        return JSONResponse({"entries": [self._entry(entry) for entry in entries]})
+
+    async def _reopen(self, request: Request) -> Response:
+        entry = await run_in_threadpool(self._jobs.library.find, request.path_params["id"])
+        workspace = self._new_workspace(entry.title)
+        await unless_gone(request, lambda: self._opened.reopen(workspace, entry), workspace.request_stop)
+        return JSONResponse(_card(workspace), 201)
+
+    async def _rename(self, request: Request) -> Response:
+        title = (await json_body(request)).get("title")
+        if not isinstance(title, str) or not clean_title(title):
+            raise ConfigError("The new name is empty", fix="Send it as a text, in `title`.")
+        entry = await run_in_threadpool(self._jobs.library.rename, request.path_params["id"], title)
+        return JSONResponse(self._entry(entry))
+
+    async def _delete(self, request: Request) -> Response:
+        await run_in_threadpool(self._jobs.library.delete, request.path_params["id"])
+        return Response(status_code=204)
+
+    def _entry(self, entry: Entry) -> dict[str, Any]:
+        names = ("id", "title", "saved", "document", "kind", "unit", "num_pages", "num_tokens", "model")
+        shown = {name: getattr(entry, name) for name in (*names, "pot_bytes", "size_bytes")}
+        config = entry.config.to_dict() if entry.config is not None else None
+        return {**shown, "config": config, "problem": entry.misfit(self._jobs.engine.loaded)}
+
+    def _find(self, request: Request) -> Workspace:
+        workspace = self._opened.find(request.path_params["id"])
+        if workspace is None:
+            raise ApiError(404, "not-found", "There is no such document", "It may have been closed, or idle too long.")
+        return workspace
+
+    def _claimed(self, request: Request) -> Workspace:
+        workspace = self._find(request)
+        if not workspace.claim():
+            raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+        return workspace
+
+
+def _card(workspace: Workspace) -> dict[str, Any]:
+    """What is known of an open document."""
+    document, layout, session = workspace.document, workspace.layout, workspace.session
+    card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": workspace.phase.value}
+    if document is None or layout is None:
+        return card
+    missing = [page for page in document.pages if page.problem_code]
+    return card | {
+        "kind": document.kind,
+        "unit": document.unit,
+        "num_pages": document.num_pages,
+        "size_bytes": document.size_bytes,
+        "num_tokens": layout.num_tokens,
+        "num_read": session.context.num_read if session is not None else 0,
+        "pot_bytes": workspace.pot_bytes,
+        "pages_without_text": [
+            {"page": page.number, "code": page.problem_code, "message": page.problem} for page in missing[:MAX_NOTES]
+        ],
+        "num_pages_without_text": len(missing),
+        "notices": list(session.notices) if session is not None else [],
+        "entry_id": workspace.entry_id,
+    }

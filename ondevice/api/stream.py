@@ -1,0 +1,105 @@
+"""How the programming interface tells of work that takes time: one JSON object a line, and an end to it all
+when nobody listens any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from ondevice.api.failures import error_json, error_text
+from ondevice.events import AnswerFinished
+from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, Working
+
+_T = TypeVar("_T")
+_POLL_SECONDS = 0.25
+
+
+def as_line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+
+
+def event_json(event: JobEvent) -> dict[str, Any]:
+    """An event: its name in `event`, and its fields but for the large arrays."""
+    if isinstance(event, Failed):  # the status of the response has long been sent
+        return {"event": "error", "error": error_json(event.error, event.text)}
+    if isinstance(event, QuestionFailed):
+        return {"event": event_name(type(event)), "text": error_text(event.error, event.text)}
+    fields = event.to_json() if isinstance(event, AnswerFinished) else _fields(event)
+    return {"event": event_name(type(event)), **fields}
+
+
+def event_name(kind: type) -> str:
+    """TokensRead -> tokens_read."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: _plain(item) for name, item in found.items() if not isinstance(item, np.ndarray)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _fields(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def stream(job: Iterator[JobEvent], stop: Callable[[], None]) -> StreamingResponse:
+    """A response of one line for each event but `Working`. The job runs in a thread of its own from now on.
+
+    Args:
+        job: it ends soon after `stop` was called.
+        stop: called when the client has gone before they ended.
+    """
+    loop, made, has_ended = asyncio.get_running_loop(), asyncio.Queue[bytes | None](), threading.Event()
+
+    def tell(line: bytes | None) -> None:
+        try:
+            loop.call_soon_threadsafe(made.put_nowait, line)
+        except RuntimeError:  # the server has been shut down meanwhile
+            stop()
+
+    def work() -> None:
+        try:
+            with closing(job):  # type: ignore[type-var]
+                for event in job:
+                    if not isinstance(event, Working):
+                        tell(as_line(event_json(event)))
+        finally:
+            has_ended.set()
+            tell(None)
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            while (line := await made.get()) is not None:
+                yield line
+        finally:
+            if not has_ended.is_set():  # else it might be the next job that is stopped
+                stop()
+
+    threading.Thread(target=work, name="api", daemon=True).start()
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+
+
+async def unless_gone(request: Request, work: Callable[[], _T], stop: Callable[[], None]) -> _T:
+    """Do something in a thread, and call `stop` when the client goes before it is done."""
+    task = asyncio.ensure_future(run_in_threadpool(work))
+    while not task.done():
+        await asyncio.wait({task}, timeout=_POLL_SECONDS)
+        if not task.done() and await request.is_disconnected():
+            stop()
+            break
+    return await task

@@ -1,0 +1,1 @@
+"""EQUIP against copies and gathers."""

@@ -1,0 +1,75 @@
+"""The commands of `ondevice bench`: a row for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ondevice.evaluation.entry import INTS, Entry, Option
+
+_TEXT = Option("text", Path, "Read this document instead of generated text.")
+_QUICK = Option("quick", bool, "The same on small sizes, in under a minute.", False, flag="--quick")
+_SPECPREFILL = """\
+Time to the first token with SpecPrefill, beside the paper's estimate, and answers written with drafts.
+
+The first token comes from random weights of the proportions of a 1B and an 8B model and, without --speculator, from
+the model named and its first layers; drafts from the speculator of --speculator and --speculator-layers. About 25
+minutes on two cores.
+"""
+
+BENCHMARKS = (
+    Entry(
+        "ingest",
+        "ondevice.bench.ingest",
+        "Reading speed and memory of the pot, beside transformers' full KV cache on a prompt of 2,048 tokens.",
+        (Option("tokens", int, "Tokens to read.", shown="65536, or the whole of --text"), _TEXT, _QUICK),
+    ),
+    Entry(
+        "decode",
+        "ondevice.bench.decode",
+        "Decoding speed from the pot, beside model.generate of transformers at the same cache length.",
+        (
+            Option("cached", INTS, "Tokens in the cache when decoding starts.", "", shown="1024,2000"),
+            Option("new_tokens", int, "Tokens to decode in each round.", 64, min=8),
+            Option("rounds", int, "Rounds; each measures all contenders.", 5, min=1),
+            Option("llama_cpp", Path, "A .gguf file that llama.cpp is to decode, too (needs xllamacpp)."),
+            _QUICK,
+        ),
+    ),
+    Entry(
+        "equip",
+        "ondevice.bench.equip.run",
+        """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 45 minutes on two cores.
+
+        The model named is the one of the proofs, and the one with grouped heads; the other gets random weights.
+        """,
+        (Option("parts", str, "Some of proofs,updates,decoding.", "", shown="all"), _QUICK),
+    ),
+    Entry(
+        "slim",
+        "ondevice.bench.slim",
+        "A pot that prunes hidden states while it reads, beside the same pot without; --slim is the schedule.",
+        (Option("tokens", int, "Tokens to read.", shown="32768"), _TEXT, _QUICK),
+    ),
+    Entry(
+        "art",
+        "ondevice.bench.art",
+        """Decode attention with an early end, beside the same without, on caches that have read a document.
+
+        The thresholds are those of `ondevice calibrate`, where there are any for the model.
+        """,
+        (_TEXT, _QUICK),
+    ),
+    Entry(
+        "specprefill",
+        "ondevice.bench.specprefill",
+        _SPECPREFILL,
+        (
+            _TEXT,
+            Option("tokens", int, "Tokens of the prompt.", shown="2048"),
+            Option("rounds", int, "Rounds of prompts; each measures all shares.", 3, min=1),
+            Option("prompts", int, "Prompts of speculative decoding.", shown="50"),
+            Option("new_tokens", int, "Tokens of each answer.", shown="128"),
+            _QUICK,
+        ),
+    ),
+)

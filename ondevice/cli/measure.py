@@ -1,0 +1,121 @@
+"""`ondevice eval NAME`, `ondevice bench NAME`, `ondevice calibrate`: one loop for every row of the registries."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from rich.text import Text
+
+from ondevice.cli.opening import open_document
+from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import begin, finish, load_engine
+from ondevice.cli.terminal import err, out, say, told
+from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
+from ondevice.events import Event
+
+if TYPE_CHECKING:
+    from ondevice.evaluation.measurement import Measurement
+    from ondevice.results.results import Result
+
+_OutOfEach = Annotated[
+    Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
+]
+_VERDICTS = {r"^right\b": "green", r"^wrong\b": "bold red"}  # how a line may begin
+
+
+def command(entry: Entry) -> Callable[..., Any]:
+    """What typer makes a command of."""
+
+    def run(pot: PotOptions, out_file: Path | None, as_json: bool, **values: Any) -> None:
+        with told(as_json), ProgressDisplay(err()) as display:
+            for option in entry.options:
+                if option.kind in (INTS, FLOATS):
+                    values[option.name] = _numbers(option, values[option.name])
+            result, last = _measure(entry, pot, SimpleNamespace(**values), out_file, display)
+            finish(result, out_file, as_json)
+            if last:
+                say(last)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter("pot", kind, annotation=PotOptions),
+        *(_parameter(option) for option in entry.options),
+        inspect.Parameter("out_file", kind, default=None, annotation=_OutOfEach if entry.resumes else OutFile),
+        inspect.Parameter("as_json", kind, default=False, annotation=AsJson),
+    ]
+    run.__doc__ = entry.doc
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads of it
+    return takes_options(run)
+
+
+def _measure(
+    entry: Entry, pot: PotOptions, options: SimpleNamespace, out_file: Path | None, display: ProgressDisplay
+) -> tuple[Result, str]:
+    """The result, and what is to be said after it."""
+    from ondevice.evaluation.measurement import Note, Setup
+    from ondevice.results.results import write_result
+
+    measurement: Measurement[Any] = importlib.import_module(entry.module).MEASUREMENT
+    engine = load_engine(measurement.config(pot.config, options), display)
+    result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
+    earlier, opened = result.rows, lambda path: open_document(str(path), False, display)
+
+    def measured() -> Result:
+        rows = (*earlier, *measurement.rows(items, engine.config))
+        return replace(result, rows=rows, summary=measurement.summary(items)) if items else result
+
+    for item in measurement.run(Setup(engine, display.stage, opened, result.config, earlier, out_file), options):
+        if isinstance(item, Event):
+            display.apply(item)
+        elif isinstance(item, Note):
+            display.clear()
+            say(*item)
+        else:
+            items.append(item)
+            if entry.resumes and out_file is not None:
+                write_result(out_file, measured())
+            if measurement.line is not None:
+                display.clear()
+                _show(measurement.line(item))
+    display.clear()
+    result = measured()
+    return result, measurement.closing(result.summary) if measurement.closing else ""
+
+
+def _show(line: str) -> None:
+    """One item as soon as it is measured: a long run can be watched."""
+    text = Text(line)
+    for verdict, style in _VERDICTS.items():
+        text.highlight_regex(verdict, style)
+    out().print(text, soft_wrap=True)
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kind = str if option.kind in (INTS, FLOATS) else option.kind
+    declared = typer.Option(
+        *filter(None, [option.flag]),
+        help=option.help,
+        min=option.min,
+        show_default=True if option.shown is None else option.shown,
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if option.default is ... else option.default,
+        annotation=Annotated[kind | None if option.default is None else kind, declared],
+    )
+
+
+def _numbers(option: Option, text: str) -> tuple[Any, ...]:
+    """The numbers in a text; none where an empty one is the default."""
+    if text == option.default == "":
+        return ()
+    return numbers(f"--{option.name.replace('_', '-')}", text, get_args(option.kind)[0])

@@ -1,0 +1,95 @@
+"""All settings of an engine, and what each face calls them. Nothing here touches a device or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+from ondevice.config.generation import GenerationConfig
+from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config.pot import PotConfig
+from ondevice.config.setting import Check, Control, check_each, require, setting, settings_of, with_values
+from ondevice.errors import OndeviceError
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["none", "8bit", "4bit"]
+
+DEFAULT_MODEL = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything that decides what the engine computes."""
+
+    panel: ClassVar = "Model"
+
+    # fmt: off
+    model: str = setting(
+        DEFAULT_MODEL, "smollm2, a folder, a .gguf file, or a hub id (owner/name).", option="--model",
+        check=Check(lambda name: bool(name.strip()), "Name a folder, a GGUF file or a hub id."))
+    device: DeviceName = setting(
+        "auto", "Where to compute; auto takes CUDA when there is one.", option="--device", answers=True)
+    dtype: DtypeName = setting(  # bfloat16 on CUDA, float16 before Ampere, float32 on a CPU
+        "auto", "Type of the weights; auto fits the device.", option="--dtype")
+    quantization: Quantization = setting(
+        "none", "Weights in 8 or 4 bits (needs bitsandbytes).", option="--quantization")
+    seed: int = setting(
+        0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
+        form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
+                         "is above 0. Takes effect at the next reading.", low=0))
+    # fmt: on
+    pot: PotConfig = field(default_factory=PotConfig)
+    slim: SlimConfig = field(default_factory=SlimConfig)
+    tier: TierConfig = field(default_factory=TierConfig)
+    art: ArtConfig = field(default_factory=ArtConfig)
+    spec: SpecConfig = field(default_factory=SpecConfig)
+    generation: GenerationConfig = field(default_factory=GenerationConfig)
+
+    def __post_init__(self) -> None:
+        check_each(self)
+        require(
+            not self.spec.skips or self.slim.schedule == "off" or self.slim.novelty != "early-exit",
+            "{slim.novelty} early-exit needs every token, and {spec.keep} skips some",
+            "Choose another {slim.novelty}.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+SETTINGS = settings_of(EngineConfig)
+ANSWERING = settings_of(GenerationConfig)  # may change from question to question
+READING = {path: one for path, one in SETTINGS.items() if path not in ANSWERING}
+
+
+def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
+    """`base` with what a person has chosen, by path: sizes that are named replace bounds that follow the text.
+
+    Raises:
+        ConfigError: the values cannot work.
+    """
+    sized = {"pot.capacity", "pot.num_kept"} & chosen.keys()
+    return with_values(base, {**({"pot.adaptive_keep": None} if sized else {}), **chosen})
+
+
+def option_name(path: str) -> str:
+    """What the command line calls a setting."""
+    return SETTINGS[path].option_name if path in SETTINGS else path
+
+
+def key_name(path: str) -> str:
+    """What requests of the programming interface call it."""
+    return SETTINGS[path].key_name if path in SETTINGS else path
+
+
+def label_name(path: str) -> str:
+    """What the screen calls it."""
+    return SETTINGS[path].label_name if path in SETTINGS else path
+
+
+def on_screen(error: OndeviceError) -> str:
+    """An error's sentence, with the labels of the screen for settings."""
+    text = error.text(label_name)
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,53 @@
+"""How answers are sampled, and what a question knows of those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ondevice.config.setting import SOME_SHARE, Control, at_least, check_each, setting
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationConfig:
+    """How an answer is sampled."""
+
+    panel: ClassVar = "Answers"
+
+    # fmt: off
+    max_new_tokens: int = setting(
+        200, "The longest answer, in tokens.", option="--max-new-tokens", api="max_new_tokens", answers=True,
+        check=at_least(1), label="Longest answer",
+        form=Control(7, "Tokens. Default {default}. Applies from the next question on.", low=1))
+    temperature: float = setting(
+        0.0, "0 takes the likeliest token each time.", option="--temperature", api="temperature", answers=True,
+        check=at_least(0), label="Temperature",
+        form=Control(8, "0 to 1.5. Default {default}; 0 always takes the likeliest word. Higher varies more.",
+                     slider=(0, 1.5, 0.1)))
+    top_p: float = setting(  # used when `temperature` is above 0
+        1.0, "Probability mass to sample from.", option="--top-p", api="top_p", answers=True, check=SOME_SHARE)
+    chat: bool = setting(True, "Use the model's chat template, if it has one.", option="--chat/--no-chat")
+    num_sources: int = setting(
+        3, "Passages of the document that are named for an answer, at most; 0 names none.", option="--sources",
+        api="num_sources", answers=True, check=at_least(0), label="Sources of an answer",
+        form=Control(9, "Passages named under an answer, at most. Default {default}; 0 names none and saves reading "
+                        "the answer once more.", low=0))
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check_each(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationConfig:
+    """What a question knows of those before it; settled question by question, and no part of an engine's settings."""
+
+    panel: ClassVar = "Answers"
+
+    remembers: bool = setting(
+        True,
+        "Let a question refer to those before it, as far as the reserve has room for them.",
+        option="--remember/--no-remember",
+        label="Remember earlier questions",
+        form=Control(19, "So that “and who was the second?” is understood."),
+    )

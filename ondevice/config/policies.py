@@ -1,0 +1,188 @@
+"""The table of policies: which tokens a document keeps in the pot, and which slots a long answer overwrites.
+
+One row a policy. It says what the policy is called, what it needs and what it does; everybody asks the row, and nobody
+compares names. A new policy is one class in `pot.policies` and one row here, a new rule for answers one class in
+`pot.eviction` and one row. Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+Observed = Literal["catalyst", "window", "last-token", "nothing"]
+NoveltyUse = Literal["nothing", "share", "everything"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a document keeps in the pot.
+
+    Attributes:
+        name: in settings.
+        label: in tables of results; on the screen it begins with a capital letter, see `title`.
+        choice: in the form.
+        differs: one sentence on what it does.
+        kept: why a token is still here, on the map.
+        scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
+        observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
+            a pass, those of the last token, or none.
+        novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
+            everything.
+        keeps_per_layer: layers keep different numbers of slots.
+        keeps_per_head: heads of a layer keep different tokens; otherwise they share their layout, too.
+        keeps_all: the pot has a slot for every token, and grows with the document.
+        skips_middle: of what does not fit into the pot only both ends are read.
+    """
+
+    name: str
+    label: str
+    choice: str
+    differs: str
+    kept: str = "kept"
+    scorer: str | None = None
+    observes: Observed = "nothing"
+    novelty: NoveltyUse = "nothing"
+    keeps_per_layer: bool = False
+    keeps_per_head: bool = False
+    keeps_all: bool = False
+    skips_middle: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.label[:1].upper() + self.label[1:]
+
+    @property
+    def distills(self) -> bool:
+        """Whether a full pot gives up tokens for those that come."""
+        return self.scorer is not None
+
+    @property
+    def needs_length(self) -> bool:
+        """Whether the document's length must be known before it is read: such a policy cannot read a stream."""
+        return self.keeps_all or self.skips_middle
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePolicy:
+    """Which slots the tokens of a long answer overwrite.
+
+    Attributes:
+        name: in settings.
+        choice: in the form.
+        eviction: name of its class in `pot.eviction`.
+        observes_question: the attention of the question decides, at least at first.
+        observes_answer: the attention of every token of the answer decides later on.
+    """
+
+    name: str
+    choice: str
+    eviction: str
+    observes_question: bool
+    observes_answer: bool = False
+
+
+_ATTENDED = "kept for the attention that it got"
+
+POLICIES = {
+    row.name: row
+    for row in (
+        Policy(
+            "infinipot",
+            label="InfiniPot",
+            choice="Useful and new (InfiniPot)",
+            differs="Reads all; keeps what is useful and new.",
+            kept="kept for the guiding prompt",
+            scorer="InfiniPot",
+            observes="catalyst",
+            novelty="share",
+            keeps_per_head=True,
+        ),
+        Policy(
+            "truncate",
+            label="truncation",
+            choice="Both ends, skip the middle",
+            differs="Reads both ends and skips the middle.",
+            skips_middle=True,
+        ),
+        Policy(
+            "full",
+            label="full KV",
+            choice="Everything; memory grows",
+            differs="Keeps everything; memory grows with the document.",
+            keeps_all=True,
+        ),
+        Policy(
+            "streaming-llm",
+            label="StreamingLLM",
+            choice="First and latest (StreamingLLM)",
+            differs="Keeps the first and the latest tokens.",
+            kept="kept as one of the latest",
+            scorer="StreamingLLM",
+        ),
+        Policy(
+            "snapkv",
+            label="SnapKV",
+            choice="Looked at lately (SnapKV)",
+            differs="Keeps what the latest tokens look at.",
+            kept=_ATTENDED,
+            scorer="SnapKV",
+            observes="window",
+            keeps_per_head=True,
+        ),
+        Policy(
+            "pyramidkv",
+            label="PyramidKV",
+            choice="Looked at lately, more in early layers (PyramidKV)",
+            differs="As SnapKV, with more in early layers.",
+            kept=_ATTENDED,
+            scorer="SnapKV",
+            observes="window",
+            keeps_per_layer=True,
+            keeps_per_head=True,
+        ),
+        Policy(
+            "tova",
+            label="TOVA",
+            choice="Looked at last (TOVA)",
+            differs="Keeps what the last token looks at.",
+            kept=_ATTENDED,
+            scorer="TOVA",
+            observes="last-token",
+        ),
+        Policy(
+            "sirllm",
+            label="SirLLM",
+            choice="Surprising (SirLLM)",
+            differs="Keeps what surprises the model.",
+            kept="kept because it was surprising",
+            scorer="SirLLM",
+            novelty="everything",
+        ),
+        Policy(
+            "random",
+            label="random",
+            choice="Random, to compare",
+            differs="Keeps tokens by chance, for reference.",
+            kept="kept by chance",
+            scorer="Random",
+            keeps_per_head=True,
+        ),
+    )
+}
+DECODE_POLICIES = {
+    row.name: row
+    for row in (
+        DecodePolicy("question", "What the question attends to least", "FixedOrder", observes_question=True),
+        DecodePolicy("streaming-llm", "The oldest after the beginning", "SinkRecent", observes_question=False),
+        DecodePolicy(
+            "h2o", "What the answer attended to least", "HeavyHitter", observes_question=True, observes_answer=True
+        ),
+    )
+}
+if TYPE_CHECKING:
+    PolicyName = str
+    DecodePolicyName = str
+else:  # the choices of the command line
+    PolicyName = Literal[tuple(POLICIES)]
+    DecodePolicyName = Literal[tuple(DECODE_POLICIES)]

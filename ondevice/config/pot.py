@@ -1,0 +1,118 @@
+"""Settings of the memory pot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ondevice.config.policies import (
+    DECODE_POLICIES,
+    POLICIES,
+    DecodePolicy,
+    DecodePolicyName,
+    Policy,
+    PolicyName,
+)
+from ondevice.config.setting import SHARE, Control, at_least, check_each, require, setting
+
+CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
+KeyRotation = Literal["stored", "half-cache", "on-read"]
+
+CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
+
+
+@dataclass(frozen=True, slots=True)
+class PotConfig:
+    """The memory pot of InfiniPot (arXiv 2410.01518): its size, and how it chooses what to keep. Counts are tokens."""
+
+    panel: ClassVar = "Pot"
+
+    # fmt: off
+    capacity: int = setting(  # |M|; allocated once
+        2048, "Slots per layer and head; this is all the memory there is.", option="--capacity", api="capacity",
+        label="Slots in the pot", form=Control(1, "Tokens a layer. Default {default}. Each takes {slot_size}.", low=16),
+        check=at_least(16, "slots"))
+    num_kept: int = setting(  # |C|; with `pyramidkv` layers keep different numbers, this one on average
+        1024, "Slots kept when a full pot is distilled.", option="--keep", api="num_kept", label="Kept when full",
+        form=Control(2, "Tokens that survive when the pot is full. Default {default}. "
+                        "Fewer means longer steps between two selections.", low=5))
+    reserve: int = setting(  # also holds the catalyst while reading
+        256, "Slots left free for a question and its answer.", option="--reserve", api="reserve",
+        label="the reserve for questions", check=at_least(1, "slot"))
+    policy: PolicyName = setting(
+        "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
+        among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
+            (row.choice, row.name) for row in sorted(POLICIES.values(), key=lambda row: not row.distills))))
+    catalyst: CatalystKind = setting(  # prompt kinds of the paper's Table 2
+        "general", "What is asked of the text before it is distilled.", option="--catalyst", api="catalyst",
+        label="Guiding prompt",
+        form=Control(5, "What the model has in mind when it chooses. Default: {default}.", choices=(
+            ("Summarise", "general"), ("Summarise, wording 1", "general-v1"), ("Summarise, wording 2", "general-v2"),
+            ("Answer my question", "question"), ("My own words", "text"),
+            ("Placeholder, to compare", "placeholder"), ("Unrelated, to compare", "unrelated"))))
+    catalyst_text: str = setting(
+        "", "The words for {pot.catalyst} question or text.", option="--catalyst-text", api="catalyst_text",
+        label="Own words for the guiding prompt",
+        form=Control(6, "Your question, or what to watch for. Changes take effect at the next reading."))
+    novelty: float = setting(  # alpha: novelty fills this share first, the catalyst fills the rest
+        0.5, "Share of the kept slots that go to the most surprising tokens.", option="--novelty", api="novelty",
+        label="Share kept for being new", check=SHARE,
+        form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
+                        "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
+    context_reset: bool = setting(  # CR-RoPE; off shows what breaks when positions run past the trained window
+        True, "Number positions from 0 again after a distillation.", option="--context-reset/--no-context-reset")
+    num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
+    adaptive_keep: tuple[int, int] | None = setting(
+        None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
+    step_size: int = setting(
+        768, "Tokens per forward pass while reading.", option="--step", api="step_size", check=at_least(1, "token"))
+    decode_policy: DecodePolicyName = setting(
+        "question", "What an answer overwrites once the reserve is used up.", option="--decode-policy",
+        api="decode_policy", answers=True, among=DECODE_POLICIES, label="What a long answer overwrites",
+        form=Control(14, "Used only once an answer has filled the slots reserved for it; all is restored afterwards. "
+                         "Default: {default}.",
+                     choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
+    key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
+        "stored", "What is kept so that keys need no rotation at every step.", option="--key-rotation", answers=True)
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check_each(self)
+        require(
+            self.num_sink_tokens < self.num_kept,
+            f"{{pot.num_kept}} is {self.num_kept}, not more than the {self.num_sink_tokens} sink tokens",
+            "Keep more tokens.",
+        )
+        require(
+            self.num_kept + self.reserve < self.capacity,
+            f"{{pot.num_kept}} {self.num_kept} and {{pot.reserve}} {self.reserve} leave no room to read "
+            f"in {{pot.capacity}} {self.capacity}",
+            "Raise {pot.capacity}, or lower {pot.num_kept} or {pot.reserve}.",
+        )
+        require(
+            self.catalyst not in CATALYSTS_WITH_WORDS or bool(self.catalyst_text.strip()),
+            f"{{pot.catalyst}} {self.catalyst} has no text",
+            "Give it with {pot.catalyst_text}.",
+        )
+        if self.adaptive_keep is not None:
+            low, high = self.adaptive_keep
+            require(
+                self.num_sink_tokens < low <= high and high + self.reserve < self.capacity,
+                f"{{pot.adaptive_keep}} is {low},{high}",
+                "Give two rising token counts that leave room to read in the pot.",
+            )
+
+    @property
+    def method(self) -> Policy:
+        """What the policy needs and does."""
+        return POLICIES[self.policy]
+
+    @property
+    def decode_method(self) -> DecodePolicy:
+        """What the policy for long answers needs and does."""
+        return DECODE_POLICIES[self.decode_policy]
+
+    @property
+    def needs_novelty(self) -> bool:
+        """Whether tokens are scored by their cross-entropy while they are read."""
+        return self.method.novelty == "everything" or (self.method.novelty == "share" and self.novelty > 0)

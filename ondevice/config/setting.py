@@ -1,0 +1,237 @@
+"""One home for a knob: all that any face says of a setting stands beside its field, and every face derives from that.
+
+A config is a frozen dataclass whose fields are made with `setting`, and which calls `check_each` when it is made. The
+command line makes its options from the descriptors, the form its controls, the programming interface its keys and the
+table in its documentation; an error names a setting by its path, and each face says what its users call it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from ondevice.errors import ConfigError, named
+
+_T = TypeVar("_T")
+_KEY = "setting"  # in the metadata of a field
+_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a value must fulfil, and what to do where it does not; None always may."""
+
+    holds: Callable[[Any], bool]
+    fix: str
+
+
+def at_least(low: int, unit: str = "") -> Check:
+    """A number of so many `unit` or more."""
+    fix = f"Give at least {low} {unit}" if low else f"Give 0 or more {unit}"
+    return Check(lambda value: value >= low, f"{fix.rstrip()}.")
+
+
+SHARE = Check(lambda value: 0.0 <= value <= 1.0, "Give a share between 0 and 1.")
+SOME_SHARE = Check(lambda value: 0.0 < value <= 1.0, "Give a share above 0, at most 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """How the form on the screen shows a setting; the type of the field says the rest.
+
+    Attributes:
+        place: where it stands among the others, the lowest first.
+        info: what is said below it; `{default}` and `{slot_size}` are filled in.
+        low: the smallest number.
+        slider: (low, high, step) of a slider, in place of a number field.
+        choices: (label, value) of a list to choose from.
+        per: units on the screen in one of the field: 100 shows a share as a percentage, 1e-6 bytes as MB.
+    """
+
+    place: int
+    info: str
+    low: float | None = None
+    slider: tuple[float, float, float] | None = None
+    choices: tuple[tuple[str, str], ...] = ()
+    per: float = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting.
+
+    Attributes:
+        doc: one or two lines in plain English, for `--help` and the documentation; other settings by path, in braces.
+        option: on the command line; "--yes/--no" of a switch; empty: there is none.
+        metavar: what stands for its value in `--help`.
+        unset: what the default comes to, where the value itself does not say it.
+        is_size: bytes, which people write as 500MB or 2GB.
+        api: its key in requests of the programming interface; empty: it cannot be sent.
+        label: what it is called on the screen.
+        form: its control there; None: there is none.
+        check: what a value must fulfil; a `Literal` and a table are checked without.
+        among: the table whose keys are all values that it may have, where there is one.
+        answers: free to differ when a saved pot is opened again: it does not touch what was read.
+        path: such as `pot.capacity`: the config's name without `Config`, and the field's. The rest comes from there.
+        kind: the field's type.
+        default: the field's default.
+        panel: group of options in `--help`, from the config's class variable of that name.
+    """
+
+    doc: str
+    option: str = ""
+    metavar: str | None = None
+    unset: str = ""
+    is_size: bool = False
+    api: str = ""
+    label: str = ""
+    form: Control | None = None
+    check: Check | None = None
+    among: Mapping[str, Any] | None = None
+    answers: bool = False
+    path: str = ""
+    kind: Any = None
+    default: Any = None
+    panel: str | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """All values that it may have, where they are named one by one."""
+        if self.among is not None:
+            return tuple(self.among)
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def option_name(self) -> str:
+        """What the command line calls it; the path, where it has no option."""
+        return self.option.partition("/")[0] or self.path
+
+    @property
+    def key_name(self) -> str:
+        """What requests call it; otherwise what the command that started the app does."""
+        return self.api or self.option_name
+
+    @property
+    def label_name(self) -> str:
+        """What the screen calls it, in a sentence; otherwise what the command that started the app does."""
+        return f"“{self.label}”" if self.form is not None else self.label or self.option_name
+
+    def require(self, value: Any) -> None:
+        """Raises ConfigError, which names this setting, for a value that cannot work."""
+        if self.choices and value not in self.choices:
+            fix = f"Choose one of {', '.join(self.choices)}."
+            raise ConfigError(f"{{{self.path}}} is {value!r}, which is not known", fix=fix)
+        if self.check is not None and value is not None and not self.check.holds(value):
+            raise ConfigError(f"{{{self.path}}} is {_written(value)}", fix=self.check.fix)
+
+
+def setting(default: _T, doc: str, **attributes: Any) -> _T:
+    """A field of a config, with its descriptor; for the attributes see `Setting`."""
+    return field(default=default, metadata={_KEY: Setting(doc, **attributes)})
+
+
+@cache
+def settings_of(config: Any) -> Mapping[str, Setting]:
+    """All settings of a config, a class, and of the configs in it, by path, in the order of their fields."""
+    kinds, panel, found = get_type_hints(config), getattr(config, "panel", None), dict[str, Setting]()
+    for one in fields(config):
+        kind, path = kinds[one.name], f"{_part(config)}.{one.name}"
+        if _KEY in one.metadata:
+            found[path] = replace(one.metadata[_KEY], path=path, kind=kind, default=one.default, panel=panel)
+        elif is_dataclass(kind):
+            found |= settings_of(kinds[one.name])
+    return MappingProxyType(found)
+
+
+def _part(config: type) -> str:
+    return config.__name__.removesuffix("Config").lower()
+
+
+def check_each(config: Any) -> None:
+    """Check every field of a config by itself.
+
+    Raises:
+        ConfigError: a value cannot work.
+    """
+    kind: Any = type(config)
+    part = f"{_part(kind)}."
+    for path, one in settings_of(kind).items():
+        if path.startswith(part):
+            one.require(getattr(config, path.removeprefix(part)))
+
+
+def require(condition: bool, what: str, fix: str) -> None:
+    """Refuse settings of which something is not true.
+
+    Raises:
+        ConfigError: with `what` is wrong, and how to `fix` it.
+    """
+    if not condition:
+        raise ConfigError(what, fix=fix)
+
+
+def value_of(config: Any, path: str) -> Any:
+    """The value of a setting in a config, or in one of those in it."""
+    part, _, name = path.partition(".")
+    return getattr(config if part == _part(type(config)) else getattr(config, part), name)
+
+
+def with_values(config: _T, values: Mapping[str, Any]) -> _T:
+    """A config with other values, by path, for its own fields or those of the configs in it.
+
+    Raises:
+        ConfigError: they cannot work.
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        part, _, name = path.partition(".")
+        parts.setdefault(part, {})[name] = value
+    own = parts.pop(_part(type(config)), {})
+    inner = {part: replace(getattr(config, part), **changes) for part, changes in parts.items()}
+    return replace(config, **own, **inner)  # type: ignore[type-var]  # any dataclass
+
+
+def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by path of what came in JSON under the keys of the programming interface.
+
+    Raises:
+        ConfigError: a key is unknown, or a value of the wrong kind.
+    """
+    keys = {one.api: one for one in settings.values() if one.api}
+    unknown = sorted(set(given) - set(keys))
+    if unknown:
+        raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
+    return {keys[key].path: _typed(keys[key], value) for key, value in given.items()}
+
+
+def key_table(settings: Mapping[str, Setting]) -> str:
+    """The keys of the programming interface as a table in Markdown."""
+    lines = ["| key | option | default | meaning |", "|---|---|---|---|"]
+    for one in settings.values():
+        if one.api:
+            doc = named(one.doc, lambda path: f"`{settings[path].key_name if path in settings else path}`")
+            if one.is_size or one.choices:
+                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.choices)}."
+            lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
+    return "\n".join(lines)
+
+
+def _typed(one: Setting, value: Any) -> Any:
+    kind = str if one.choices else one.kind
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{{{one.path}}} is {value!r}", fix=f"Give {_KINDS[kind]}.")
+    return value
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, str):
+        return repr(value) if value.strip() else "empty"
+    return str(value)

@@ -1,0 +1,205 @@
+"""One document in one pot: state only. `prefill` reads it, `decode` answers from it, and it knows neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ondevice.config import EngineConfig, SlimLayer
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.errors import PotError
+from ondevice.events import MAX_NOTES, Event, Ledger, PotDistilled
+from ondevice.model.chat import ChatParts
+from ondevice.model.decoder import Decoder
+from ondevice.model.loading.load import LoadedModel
+from ondevice.pot.depths import Depths
+from ondevice.pot.host.host_memory import HostMemory
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.retention import count_heads, tokens_per_layer
+from ondevice.pot.saved_state import Extent, highest_position
+from ondevice.speculator.speculator import Speculator
+
+UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
+
+
+class Context:
+    """One document in one pot.
+
+    Args:
+        loaded: the model; its tokenizer.
+        decoder: its forward passes.
+        config: settings of reading and answering.
+        chat: the model's template in pieces.
+        num_protected: slots at logical positions below this are never evicted (prompt and sinks).
+        slim_steps: where hidden states are pruned; none: nowhere.
+        speculator: reads first or drafts; None: there is none.
+
+    Attributes:
+        host: host memory for evicted and pruned tokens; None: there is none.
+        spans: document tokens still to be read, [start, stop); `UNTIL_END` is the stop of an open stream.
+        num_read: document tokens that went through the model.
+        num_skipped: document tokens that policy `truncate` leaves out, and those that the speculator skipped.
+        num_cycles: distillations so far.
+        depths: how many layers each document token got to.
+        last_distilled: the last distillation, also where reading was stopped before it was reported.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        decoder: Decoder,
+        config: EngineConfig,
+        *,
+        chat: ChatParts,
+        num_protected: int,
+        slim_steps: Sequence[SlimLayer] = (),
+        speculator: Speculator | None = None,
+    ) -> None:
+        self.loaded, self.decoder, self.config, self.chat = loaded, decoder, config, chat
+        self.num_protected, self.slim_steps, self.speculator = num_protected, tuple(slim_steps), speculator
+        self.host: HostMemory | None = None
+        self.spans: list[tuple[int, int]] = []
+        self.num_read = self.num_skipped = self.num_cycles = 0
+        self.depths = Depths(len(decoder.parts.layers))
+        self.last_distilled: PotDistilled | None = None
+        self._pot: MemoryPot | None = None
+        self._tokens: DocumentTokens | None = None
+
+    # -- pot and document ------------------------------------------------------------------------
+
+    @property
+    def pot(self) -> MemoryPot:
+        """The memory pot; with policy `full` it is made when the document's size is known.
+
+        Raises:
+            PotError: there is none yet.
+        """
+        if self._pot is None:
+            raise PotError("There is no document in the pot yet", fix="Read a document first.")
+        return self._pot
+
+    @pot.setter
+    def pot(self, pot: MemoryPot) -> None:
+        self._pot = pot
+
+    @property
+    def has_pot(self) -> bool:
+        return self._pot is not None
+
+    @property
+    def tokens(self) -> DocumentTokens:
+        """Tokens and provenance of the document.
+
+        Raises:
+            PotError: none is open.
+        """
+        if self._tokens is None:
+            raise PotError("There is no document in the pot yet", fix="Read a document first.")
+        return self._tokens
+
+    @tokens.setter
+    def tokens(self, tokens: DocumentTokens) -> None:
+        self._tokens = tokens
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a document."""
+        return self._tokens is not None
+
+    def settle(self) -> list[Event]:
+        """Wait for the copies into host memory; the event that reports them, if anything was copied."""
+        offloaded = None if self.host is None else self.host.settle()
+        return [] if offloaded is None else [offloaded]
+
+    @property
+    def extent(self) -> Extent:
+        """What the pot and the tiers of this document can hold."""
+        num_tokens, num_layers, known = self.tokens.num_tokens, self.depths.num_layers, self.depths.state
+        start, stop = self.left_out
+        depths: Tensor | None = None
+        if known.size or start < stop:
+            depths = torch.full((num_tokens,), num_layers, dtype=torch.int16)
+            depths[: known.size] = torch.from_numpy(known.astype(np.int16))
+            if not self.config.spec.skips:  # what was read while nothing was pruned got through
+                depths[depths == 0] = num_layers
+            depths[start:stop] = 0
+        highest = highest_position(self.config.pot, num_tokens, len(self.chat.prefix), self.loaded.max_positions)
+        return Extent(num_tokens, highest, depths)
+
+    # -- accounts --------------------------------------------------------------------------------
+
+    @property
+    def has_evicted_outside(self) -> bool:
+        """Whether host memory holds tokens that the pot has evicted."""
+        return self.host is not None and self.num_cycles > 0
+
+    @property
+    def restores_skipped(self) -> bool:
+        """Whether a question may have skipped tokens read."""
+        return self.speculator is not None and self.config.spec.num_restored > 0
+
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """The document tokens [start, stop) that policy `truncate` does not read."""
+        return left_out(self.config, len(self.chat.prefix), self.tokens.num_tokens)
+
+    @property
+    def num_positions(self) -> int:
+        """Document tokens up to the cursor, those skipped among them."""
+        return self.spans[0][0] if self.spans else self.tokens.num_tokens
+
+    @property
+    def num_heads_total(self) -> int:
+        """(layer, KV head) pairs of the model: the most that can hold one token."""
+        return len(self.decoder.parts.layers) * self.decoder.parts.num_kv_heads
+
+    @property
+    def retention(self) -> npt.NDArray[np.uint16]:
+        """How many (layer, head) pairs hold each document token up to the cursor: (num_tokens,), uint16."""
+        return count_heads(self.pot.origin, self.num_positions)
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of the host tier; 0 without one."""
+        return 0 if self.host is None else self.host.nbytes
+
+    @property
+    def speculator_bytes(self) -> int:
+        """Memory of the speculator's pot and of its mean keys; 0 without one."""
+        return 0 if self.speculator is None else self.speculator.nbytes
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where every token of the document is now."""
+        if not self.is_open or not self.has_pot:
+            return Ledger()
+        tokens, pot = self.tokens, self.pot
+        kept_per_layer, kept = tokens_per_layer(pot.origin)
+        num_pruned = self.depths.num_pruned(kept)
+        return Ledger(
+            tokens_total=tokens.num_tokens,
+            tokens_read=self.num_read,
+            tokens_kept=kept.size,
+            tokens_evicted=self.num_read - kept.size - num_pruned,
+            tokens_pruned=num_pruned,
+            tokens_skipped=self.num_skipped,
+            tokens_unread=tokens.num_tokens - self.num_read - self.num_skipped,
+            slots_used=max(pot.num_cached),
+            slots_capacity=pot.shape.capacity,
+            kept_per_layer=kept_per_layer,
+            pruned_per_layer=self.depths.pruned_per_layer,
+            pages_total=tokens.num_pages,
+            pages_without_text=tuple(tokens.notes[:MAX_NOTES]),
+            num_pages_without_text=len(tokens.notes),
+            skipped_per_page=() if self.speculator is None else tokens.count_by_page(self.depths.skipped),
+        )
+
+
+def left_out(config: EngineConfig, num_prefix: int, num_tokens: int) -> tuple[int, int]:
+    """The tokens [start, stop) of a document that policy `truncate` does not read: the middle that does not fit."""
+    half = (config.pot.capacity - config.pot.reserve - num_prefix) // 2
+    return (half, num_tokens - half) if config.pot.method.skips_middle and 2 * half < num_tokens else (0, 0)

@@ -1,0 +1,290 @@
+"""One question and its answer: they live in the pot while it is written, and leave it bit-identical."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ondevice.config import GenerationConfig
+from ondevice.context import Context
+from ondevice.decode.calibration import calibrated
+from ondevice.decode.combine import combine
+from ondevice.decode.drafting import DraftedStep, Drafts
+from ondevice.decode.host_recall import HostRecall
+from ondevice.decode.prompt import Prompt
+from ondevice.decode.skipped_recall import recall_skipped
+from ondevice.decode.sources import find_sources
+from ondevice.decode.steps import OverwritingStep, PlainStep, Step, SwappingStep
+from ondevice.decode.termination import RunTimeTermination, rules_of
+from ondevice.errors import PotError
+from ondevice.events import (
+    AnswerFinished,
+    AnswerToken,
+    DraftCount,
+    Event,
+    QuestionRead,
+    RecallSource,
+    Sources,
+    TokensRecalled,
+)
+from ondevice.model.passes import Pass, PassStopped
+from ondevice.pot.eviction import Eviction, LongAnswer, make_eviction
+from ondevice.pot.undo import UndoLog
+
+_REPORT_EVERY = 8  # tokens of an answer between two accounts of the blocks that it read
+
+
+def answer(
+    context: Context,
+    question: str,
+    prompt: Prompt,
+    generation: GenerationConfig,
+    drafts: Drafts,
+    is_stopped: Callable[[], bool],
+) -> Iterator[Event]:
+    """Put the question into the pot, decode the answer token by token, take everything back.
+
+    Args:
+        prompt: the question with whatever the template, and earlier questions, put around it.
+        drafts: of the session.
+        is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
+
+    Raises:
+        PotError: the question does not fit into the free slots.
+    """
+    one = _Answer(context, prompt, generation, drafts, is_stopped)
+    try:
+        yield from one.recall()
+        yield one.read(question)
+        yield from one.write()
+        one.find_sources()
+    except PassStopped:
+        one.stop_reason = "cancelled"
+    finally:
+        one.take_back()
+    yield from one.finish(question)
+
+
+def new_attention(context: Context) -> RunTimeTermination | None:
+    """How the tokens of one answer read the pot, where that may end early."""
+    art = context.config.art
+    if not combine(context.config, context.decoder.parts).ends_early:
+        return None
+    thresholds = calibrated(context.loaded.fingerprint, art, context.config.pot)
+    return RunTimeTermination(context.pot, art, rules_of(art, thresholds, len(context.decoder.parts.layers)))
+
+
+class _Answer:
+    """One answer on its way; the methods are its stages, in their order.
+
+    Attributes:
+        stop_reason: as `AnswerFinished` has it.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        prompt: Prompt,
+        generation: GenerationConfig,
+        drafts: Drafts,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        if len(prompt.ids) > context.pot.num_free:
+            raise PotError(
+                f"The question has {len(prompt.ids)} tokens and the pot has {context.pot.num_free} free slots",
+                fix="Shorten the question or raise {pot.reserve}.",
+            )
+        self.stop_reason = "length"
+        self._began = self._decode_began = time.perf_counter()
+        self._context, self._prompt, self._generation, self._drafts = context, prompt, generation, drafts
+        self._is_stopped = is_stopped
+        settings = replace(context.config, generation=generation)
+        self._features = combine(settings, context.decoder.parts, is_stream=not context.tokens.keeps_text)
+        self._question_ids: Tensor = context.decoder.ids(prompt.ids)
+        self._undo_skipped = self._undo = UndoLog(context.pot)
+        self._attention = new_attention(context)
+        self._host: HostRecall | None = None
+        self._recalled: dict[RecallSource, TokensRecalled] = {}
+        self._overwriting: OverwritingStep | None = None
+        self._swapping: SwappingStep | None = None
+        self._drafted: DraftedStep | None = None
+        self._step: Step | None = None
+        self._out: Pass | None = None
+        self._stream, self._text, self._written = context.loaded.tokenizer.stream_decoder(), "", list[int]()
+        self._ttft = self._decode_seconds = 0.0
+        self._sources = Sources()
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def recall(self) -> Iterator[Event]:
+        """Bring tokens back that the question looks for: skipped ones, then evicted ones."""
+        context, ids = self._context, self._question_ids
+        if self._features.recalls_skipped:
+            skipped = recall_skipped(context, ids, self._undo_skipped, self._is_stopped)
+            if skipped is not None:
+                self._undo = UndoLog(context.pot)
+                yield self._note(skipped)
+        if self._features.recalls_host and context.has_evicted_outside:
+            num_free = max(context.config.pot.reserve, ids.shape[1] + 1)
+            self._host = HostRecall(context, num_free, self._is_stopped)
+            self._host.begin(ids)
+            evicted = self._host.recall(self._undo)
+            if evicted is not None:
+                yield self._note(evicted)
+
+    def read(self, question: str) -> Event:
+        """Read the question, and choose the steps by which the answer goes on."""
+        began, context, ids = time.perf_counter(), self._context, self._question_ids
+        pot, num_ids = context.pot, len(self._prompt.ids)
+        num_free = pot.num_free if self._host is None else min(pot.num_free, self._host.num_free)
+        may_overflow = num_ids + self._generation.max_new_tokens - 1 > num_free
+        num_document = list(pot.num_cached)
+        self._out = self._read_ids(self._prompt.ids, may_overflow)
+        generator = torch.Generator(device=context.decoder.device).manual_seed(context.config.seed)
+        plain = PlainStep(context.decoder, pot, self._generation, generator, self._attention, self._is_stopped)
+        step: Step = plain
+        if may_overflow:
+            eviction = _eviction(context, num_document, self._out.mass, self._undo)
+            step = self._overwriting = OverwritingStep(plain, eviction)
+        if self._host is not None:
+            step = self._swapping = SwappingStep(
+                self._host,
+                step,
+                self._undo,
+                self._prompt.ids,
+                every=context.config.tier.every,
+                can_swap=lambda: self._num_overwritten == 0,
+                read_again=self._read_again,
+            )
+        elif self._features.drafts and not (self._overwriting is not None and self._overwriting.eviction.observes):
+            self._drafted = self._drafts.begin(context, plain, step, ids, self._is_stopped)
+            step = self._drafted or step
+        self._step = step
+        return QuestionRead(question, num_ids, time.perf_counter() - began)
+
+    def write(self) -> Iterator[Event]:
+        """Decode until the model ends the answer, or it is as long as it may be."""
+        assert self._step is not None, "the question is read first"
+        assert self._out is not None
+        decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
+        self._out = None
+        while True:
+            token = self._step.choose(decoder.logits(out.hidden_states[:, -1]))
+            if not self._written:
+                self._decode_began = time.perf_counter()
+                self._ttft = self._decode_began - self._began
+            if token in tokenizer.eos_ids:
+                self.stop_reason = "end"
+                return
+            piece = self._stream.push(token)
+            self._text += piece
+            self._written.append(token)
+            yield AnswerToken(token, piece, len(self._written) - 1, time.perf_counter() - self._began)
+            if self._attention is not None and len(self._written) % _REPORT_EVERY == 0:
+                yield self._attention.account()
+            if len(self._written) == self._generation.max_new_tokens:
+                return
+            out = self._step.next(token)
+            if self._swapping is not None and self._swapping.recalled is not None:
+                yield self._note(self._swapping.recalled)
+                self._swapping.recalled = None
+
+    def find_sources(self) -> None:
+        """Trace the answer to passages of the document, over what the pot held for it."""
+        if not self._features.names_sources or not self._written:
+            return
+        began = time.perf_counter()
+        self._decode_seconds = began - self._decode_began
+        self._undo.rewind()
+        if self._host is not None and "host" in self._recalled:
+            self._host.recall(self._undo)
+        found = find_sources(
+            self._context, self._prompt.ids, self._written, self._generation.num_sources, self._is_stopped
+        )
+        self._sources = replace(found, seconds=time.perf_counter() - began)
+
+    def take_back(self) -> None:
+        """Restore the pot, bit for bit."""
+        self._decode_seconds = self._decode_seconds or time.perf_counter() - self._decode_began
+        self._undo.rewind()
+        self._undo_skipped.rewind()
+        if self._drafted is not None:
+            self._drafted.end()
+
+    def finish(self, question: str) -> Iterator[Event]:
+        """The account of the answer."""
+        account = None if self._attention is None else self._attention.account()
+        if account is not None:
+            yield account
+        swap_seconds = 0.0 if self._swapping is None else self._swapping.seconds
+        yield AnswerFinished(
+            question=question,
+            text=(self._text + self._stream.flush()).strip(),
+            num_tokens=len(self._written),
+            stop_reason=self.stop_reason,
+            ttft_seconds=self._ttft,
+            decode_seconds=self._decode_seconds - swap_seconds,
+            num_overwritten=self._num_overwritten,
+            ledger=self._context.ledger,
+            share_read=1.0 if account is None else account.share,
+            recalled=tuple(self._recalled.values()),
+            sources=self._sources,
+            history=self._prompt.history,
+            drafts=DraftCount() if self._drafted is None else self._drafted.count,
+            undo_bytes=sum({log: log.peak_bytes for log in (self._undo, self._undo_skipped)}.values()),
+        )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    @property
+    def _num_overwritten(self) -> int:
+        return 0 if self._overwriting is None else self._overwriting.num_overwritten
+
+    def _note(self, recalled: TokensRecalled) -> TokensRecalled:
+        self._recalled[recalled.source] = recalled
+        return recalled
+
+    def _read_ids(self, ids: list[int], may_overflow: bool) -> Pass:
+        """Read tokens into the pot; where the answer may overwrite slots by attention, all of them are observed."""
+        observes = may_overflow and self._context.config.pot.decode_method.observes_question
+        decoder = self._context.decoder
+        return decoder.forward(
+            decoder.ids(ids),
+            self._context.pot,
+            num_observed=len(ids) if observes else 0,
+            is_stopped=self._is_stopped,
+        )
+
+    def _read_again(self, ids: list[int]) -> Pass:
+        """Read question and answer again over other blocks; what is overwritten later follows from those."""
+        num_document = list(self._context.pot.num_cached)
+        out = self._read_ids(ids, self._overwriting is not None)
+        if self._overwriting is not None:
+            self._overwriting.eviction = _eviction(self._context, num_document, out.mass, self._undo)
+        return out
+
+
+def _eviction(context: Context, num_document: list[int], mass: list[Tensor], undo: UndoLog) -> Eviction:
+    """The rule by which a long answer overwrites slots.
+
+    Args:
+        num_document: slots of each layer used before the question came.
+        mass: attention of the question, for each layer (batch, num_kv_heads, num_cached); empty where it decides
+            nothing.
+    """
+    config = context.config.pot
+    long = LongAnswer(
+        pot=context.pot,
+        mass=mass,
+        num_document=num_document,
+        num_protected=context.num_protected,
+        num_recent=config.reserve,
+        max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
+        rotate_keys=context.decoder.rotate_keys,
+        save=undo.save,
+    )
+    return make_eviction(config.decode_method, long)

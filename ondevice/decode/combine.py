@@ -1,0 +1,81 @@
+"""Which features of an answer go together, decided here alone, and said before a question is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ondevice.config import EngineConfig
+from ondevice.model.families import ModelParts
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """What takes part in an answer.
+
+    Attributes:
+        ends_early: decode attention may end early (ART).
+        drafts: the speculator drafts.
+        recalls_host: evicted tokens come back from the host tier.
+        recalls_skipped: skipped tokens are read for a question.
+        names_sources: passages that the answer attended to are named.
+        notices: what was asked for and is off, or off at times, and why; a sentence each.
+    """
+
+    ends_early: bool
+    drafts: bool
+    recalls_host: bool
+    recalls_skipped: bool
+    names_sources: bool
+    notices: tuple[str, ...] = ()
+
+
+def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False) -> Combination:
+    """What takes part under these settings, with this model, for a file or for a stream whose text is not kept."""
+    wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
+    wants_host, wants_skipped = config.tier.budget_bytes > 0, config.spec.num_restored > 0
+    evicts = config.pot.method.distills
+    is_windowed = any(layer.sliding_window is not None for layer in model.layers)
+    ends_early = wants_art and config.pot.key_rotation != "on-read" and model.attention_softcap is None
+    recalls_host = wants_host and evicts
+    recalls_skipped = wants_skipped and config.spec.skips and not is_stream
+    rules = (
+        (
+            wants_art and config.pot.key_rotation == "on-read",
+            "Attention does not end early: keys that are rotated on every read leave its kernel no blocks to skip.",
+        ),
+        (
+            wants_art and model.attention_softcap is not None,
+            "Attention does not end early: this model caps attention scores, and the kernel has no cap.",
+        ),
+        (
+            ends_early and is_windowed,
+            "Attention does not end early in layers with a sliding window once the text is longer than the window.",
+        ),
+        (ends_early and wants_drafts, "Attention does not end early in passes over drafts, only after them."),
+        (
+            wants_drafts and recalls_host,
+            "There are no drafts once tokens were evicted into the host tier: an answer may swap blocks at any token.",
+        ),
+        (
+            wants_drafts and config.pot.decode_method.observes_answer,
+            f"There are no drafts for answers that may fill the pot: {config.pot.decode_policy} observes every token.",
+        ),
+        (wants_host and not evicts, f"The host tier stays empty: policy {config.pot.policy} evicts nothing."),
+        (wants_skipped and not config.spec.skips, "No skipped tokens are read for questions: nothing is skipped."),
+        (
+            wants_skipped and config.spec.skips and is_stream,
+            "No skipped tokens are read for questions: the text of a stream is not kept.",
+        ),
+        (
+            config.generation.num_sources > 0 and is_stream,
+            "No sources are named: the text of a stream is not kept.",
+        ),
+    )
+    return Combination(
+        ends_early=ends_early,
+        drafts=wants_drafts,
+        recalls_host=recalls_host,
+        recalls_skipped=recalls_skipped,
+        names_sources=config.generation.num_sources > 0 and not is_stream,
+        notices=tuple(text for applies, text in rules if applies),
+    )

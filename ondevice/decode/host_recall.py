@@ -1,0 +1,159 @@
+"""Recall from host memory: evicted tokens come back into the pot for one answer, and leave it after the answer.
+
+The question is read twice. The first time shows what it looks for; then the blocks with that come back, and it is
+read again. While the answer is written its last tokens are asked the same, and when they look elsewhere by more than
+SlimInfer's algorithm 1 lets pass, other blocks take the place of those and everything since is read once more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ondevice.context import Context
+from ondevice.documents.tokens import stretches
+from ondevice.events import TokensRecalled
+from ondevice.model.late_tokens import read_on
+from ondevice.model.passes import Pass
+from ondevice.pot.host.hidden_tier import DroppedStates
+from ondevice.pot.host.swapping import bring_back, plan_swap, rank_blocks
+from ondevice.pot.undo import UndoLog
+
+RECENT_TOKENS = 16  # of the answer, that are asked what they look for
+
+
+class HostRecall:
+    """The blocks that one answer has in the pot beside what the pot holds.
+
+    Args:
+        context: with host memory.
+        num_free: slots that have to stay free for the question and its answer.
+        is_stopped: polled between layers.
+
+    Attributes:
+        max_tokens: tokens that may come back into each head; 0 where the pot has no room for them.
+    """
+
+    def __init__(self, context: Context, num_free: int, is_stopped: Callable[[], bool] | None = None) -> None:
+        assert context.host is not None
+        self.num_free = num_free
+        self._context, self._is_stopped = context, is_stopped
+        self._tier, self._hidden = context.host.tier, context.host.hidden
+        room = context.pot.shape.capacity - num_free - 2 * context.num_protected
+        self.max_tokens = max(min(context.config.tier.max_tokens, room), 0)
+        # Fewer tokens than a block has are a smaller block.
+        self._block_size = max(min(context.config.slim.block_size, self.max_tokens), 1)
+        self._active: frozenset[int] = frozenset()
+        self._ranked: list[int] = []
+        self._mass: list[Tensor] = []
+        self._present = self._wholly_present()
+        self._seconds = 0.0  # of looking, until something is recalled
+
+    def begin(self, ids: Tensor) -> None:
+        """Find out what a question (1, n) int64 looks for; the pot stays as it is.
+
+        Raises:
+            PassStopped: the answer is stopped.
+        """
+        pot, queries, began = self._context.pot, list[Tensor](), time.perf_counter()
+        with pot.taken_back():
+            out = self._context.decoder.forward(
+                ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=self._is_stopped
+            )
+        self._mass = [layer[..., :used] for layer, used in zip(out.mass, pot.num_cached, strict=True)]
+        self._seconds += time.perf_counter() - began
+        self.wants_others(queries)
+
+    def look_back(self, written: list[int]) -> tuple[Pass, list[Tensor]]:
+        """Read the last tokens of an answer at once, of which the pot holds all but the last.
+
+        Returns:
+            What the last token's pass would have given, and for each layer the queries of all of them before RoPE.
+        """
+        pot, decoder = self._context.pot, self._context.decoder
+        num_held, queries = len(written) - 1, list[Tensor]()
+        pot.truncate([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
+        return decoder.forward(decoder.ids(written), pot, queries=queries, is_stopped=self._is_stopped), queries
+
+    def wants_others(self, queries: Sequence[Tensor]) -> bool:
+        """Whether other blocks should be in the pot for these queries than are; if so, `recall` brings those.
+
+        Args:
+            queries: for each layer (1, num_heads, n, head_dim) before RoPE.
+        """
+        parts, config, began = self._context.decoder.parts, self._context.config, time.perf_counter()
+        num_blocks = self.max_tokens // self._block_size  # whole ones, so that what comes has room in every layer
+        steps = self._context.slim_steps
+        ranked = rank_blocks(
+            self._tier,
+            # What can be read on has to be judged by layers that saw all of it.
+            queries[: steps[0].layer] if steps and self._hidden is not None else queries,
+            scale=parts.scale,
+            softcap=parts.attention_softcap,
+            block_size=self._block_size,
+            first=config.pot.num_sink_tokens,
+            coverage=config.tier.coverage,
+        )
+        ranked = [block for block in ranked if block not in self._present][:num_blocks]
+        swap = plan_swap(frozenset(ranked), self._active, self._tier.blocks(self._block_size), config.tier.gamma)
+        assert not swap.offload, "what is active came from the tier"
+        self._seconds += time.perf_counter() - began
+        if swap.load:
+            self._active, self._ranked = swap.active, ranked
+        return bool(swap.load)
+
+    def recall(self, undo: UndoLog) -> TokensRecalled | None:
+        """Put the blocks into the pot, which holds what it did before the question; `undo` takes them out again."""
+        context, began = self._context, time.perf_counter()
+        if not self._ranked:
+            return None
+        pot, decoder, num_layers = context.pot, context.decoder, len(context.decoder.parts.layers)
+        undo.save(None)
+        dropped = self._dropped()
+        num_more = [sum(states.tokens.numel() for states in dropped if states.layer < i) for i in range(num_layers)]
+        moved = bring_back(
+            pot,
+            self._tier,
+            self._ranked,
+            self._mass,
+            block_size=self._block_size,
+            max_tokens=self.max_tokens,
+            num_free=self.num_free,
+            num_protected=context.num_protected,
+            num_more=num_more,
+            rotate_keys=decoder.rotate_keys,
+        )
+        if dropped:
+            read_on(decoder, dropped, pot)
+        came = np.unique(np.concatenate((moved.tokens, *(states.tokens.numpy() for states in dropped))))
+        if not came.size:
+            return None
+        seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
+        return TokensRecalled(
+            source="host",
+            tokens=stretches(came),
+            pages=tuple(dict.fromkeys(context.tokens.page_of(int(token)) for token in came)),
+            num_tokens=round((moved.num_slots + sum(num_more)) / num_layers),
+            num_read_on=sum(states.tokens.numel() for states in dropped),
+            num_bytes=moved.num_bytes,
+            num_held=self._tier.num_held(0),
+            seconds=seconds,
+        )
+
+    def _wholly_present(self) -> frozenset[int]:
+        """Blocks that every head of every layer holds: nothing of them can come back."""
+        is_held = self._context.retention == self._context.num_heads_total
+        blocks = np.logical_and.reduceat(is_held, np.arange(0, is_held.size, self._block_size))
+        return frozenset(np.flatnonzero(blocks).tolist())
+
+    def _dropped(self) -> list[DroppedStates]:
+        """Hidden states of the wanted tokens, the shallowest layer first."""
+        if self._hidden is None:
+            return []
+        size = self._block_size
+        wanted = torch.cat([torch.arange(block * size, (block + 1) * size) for block in self._ranked])
+        return self._hidden.find(wanted[: self.max_tokens], self._context.decoder.dtype)

@@ -1,0 +1,55 @@
+"""What a question is asked with: the last questions and answers in front of it, as far as there is room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ondevice.events import History
+from ondevice.model.chat import ChatParts
+
+_FEWEST = 16  # tokens of an answer that are worth keeping of it
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question and the answer that it got."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What goes into the pot for one answer.
+
+    Attributes:
+        ids: everything after the document, up to the head of the answer.
+        history: how much of the conversation is in it.
+    """
+
+    ids: list[int]
+    history: History = field(default_factory=History)
+
+
+def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:
+    """A question after as many of the last turns as fit into `max_tokens` with it, the newest first.
+
+    Where not even the newest has room, its answer is shortened. The question itself is never cut.
+    """
+    last = parts.follow_up(question)
+    later: list[int] = []  # turns after the one at hand
+    prompt = Prompt(parts.question(question), History(num_forgotten=len(turns)))
+    for number, turn in enumerate(reversed(turns), 1):
+        first = parts.question(turn.question)
+        answer = parts.tokenizer.encode(turn.answer)[0].tolist()  # hostile text: no control token comes of it
+        room = max_tokens - len(last) - len(first) - len(later)
+        is_shortened = len(answer) > room
+        if is_shortened and (number > 1 or room < _FEWEST):
+            break
+        ids = [*first, *answer[:room], *later, *last]
+        prompt = Prompt(ids, History(number, len(turns) - number, is_shortened))
+        if is_shortened:
+            break
+        later = [*parts.follow_up(turn.question), *answer, *later]
+    return prompt

@@ -1,0 +1,131 @@
+"""Where an answer looked: the attention of the queries that chose its words, traced to passages of the document.
+
+When the answer is written the pot is taken back, and question and answer are read once more in a pass that observes
+attention; decoding itself is not touched. Attention is no proof: it says what the model looked at, not why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ondevice.context import Context
+from ondevice.decode.passages import strongest_passages
+from ondevice.events import Sources
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import PassStopped
+from ondevice.pot.memory_pot import MemoryPot
+
+# What any text behind the document looks at: headings, beginnings, the tokens that soak up attention.
+_NEUTRAL = "\n\nThis is what the text says: it is about"
+_MAX_SCORES = 1 << 24  # attention scores that are held at once
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Attention per query: for each layer (num_kv_heads, num_cached) float32, of slots as they lie in the pot.
+
+    Attributes:
+        answer: of the queries that chose the tokens of the answer.
+        neutral: of a text that has nothing to do with the question.
+        num_tokens: tokens of the answer that were looked at.
+    """
+
+    answer: list[Tensor]
+    neutral: list[Tensor]
+    num_tokens: int
+
+    def beyond_neutral(self, *, first_layer: int | None = None) -> list[Tensor]:
+        """What each head pays a slot beyond what it pays it anyway; this is what passages are chosen by.
+
+        Args:
+            first_layer: layers before it count nothing; None: the first half, whose heads look at what is near or
+                alike and not at what is meant (measured by `ondevice eval sources`).
+        """
+        first = len(self.answer) // 2 if first_layer is None else first_layer
+        pairs = zip(self.answer, self.neutral, strict=True)
+        return [(a - n).clamp_min(0) * (layer >= first) for layer, (a, n) in enumerate(pairs)]
+
+
+def find_sources(
+    context: Context, ids: list[int], written: list[int], number: int, is_stopped: Callable[[], bool]
+) -> Sources:
+    """The passages that an answer looked at, the one it looked at most first; the pot is as it was afterwards.
+
+    Args:
+        context: its pot holds the document, and what was brought back for this answer.
+        ids: the question with its template.
+        written: tokens of the answer.
+        number: passages, at most.
+
+    Returns:
+        The passages, and how many tokens of the answer they are from: what fits into the free slots beside the
+        question; no seconds yet. None of a stream, whose text is not kept, and none where `is_stopped` returned True.
+    """
+    tokens = context.tokens
+    num_seen = min(len(written), context.pot.num_free - len(ids) + 1)
+    if not tokens.keeps_text or num_seen < 1:
+        return Sources()
+    try:
+        look = look_back(context, ids, written[:num_seen], is_stopped)
+    except PassStopped:
+        return Sources()
+    scores, attention = (token_weights(context, slots) for slots in (look.beyond_neutral(), look.answer))
+    return Sources(strongest_passages(tokens, scores, attention, number), num_seen)
+
+
+def look_back(context: Context, ids: list[int], written: list[int], is_stopped: Callable[[], bool]) -> Look:
+    """Read a question and its answer again, and a neutral text, and note what they attend to.
+
+    Raises:
+        PassStopped: `is_stopped` returned True; the pot is as it was.
+    """
+    pot, decoder = context.pot, context.decoder
+    # The last token of the question chose the first of the answer, and so on; the last of the answer chose none.
+    answer = _attention(decoder, pot, [*ids, *written[:-1]], len(written), is_stopped)
+    neutral_ids = context.loaded.tokenizer.encode(_NEUTRAL)[0].tolist()[: pot.num_free]
+    neutral = _attention(decoder, pot, neutral_ids, len(neutral_ids), is_stopped)
+    return Look(answer, neutral, len(written))
+
+
+def token_weights(context: Context, slots: list[Tensor]) -> npt.NDArray[np.float64]:
+    """Numbers of slots summed over layers and heads: (n,) for the document tokens up to the cursor.
+
+    The prompt and the sinks, which take in what attention has no use for, do not count.
+
+    Args:
+        slots: for each layer (num_kv_heads, num_cached).
+    """
+    pot = context.pot
+    weights = torch.zeros(context.num_positions, dtype=torch.float64)
+    for layer, values in enumerate(slots):
+        used = values.shape[-1]
+        origin, positions = pot.origin[layer, 0, :, :used], pot.positions[layer, 0, :, :used]
+        counts = (origin >= 0) & (positions >= context.num_protected)
+        weights.index_add_(0, origin[counts].cpu().long(), values[counts].cpu().double())
+    return weights.numpy()
+
+
+def _attention(
+    decoder: Decoder, pot: MemoryPot, ids: list[int], num_observed: int, is_stopped: Callable[[], bool]
+) -> list[Tensor]:
+    """Attention per query of the last tokens of `ids`, read at the end of the pot and taken out of it again."""
+    groups = decoder.parts.num_heads // decoder.parts.num_kv_heads
+    heads = (pot.shape.num_kv_heads, 1)
+    sums = [torch.zeros(heads[0], used, device=decoder.device) for used in pot.num_cached]
+    size = max(_MAX_SCORES // (decoder.parts.num_heads * (max(pot.num_cached) + len(ids))), 1)
+    first = len(ids) - num_observed
+    cuts = [0, *range(first, len(ids), size), len(ids)] if first else [*range(0, len(ids), size), len(ids)]
+    with pot.taken_back():
+        for start, stop in pairwise(cuts):
+            observed = stop - start if start >= first else 0
+            out = decoder.forward(decoder.ids(ids[start:stop]), pot, num_observed=observed, is_stopped=is_stopped)
+            for total, mass in zip(sums, out.mass, strict=False):
+                total += mass[0, :, : total.shape[-1]]
+    return [total / (groups * num_observed) for total in sums]

@@ -1,0 +1,160 @@
+"""How an answer goes on: each step object has one `next(token)`, the state after one more token of the answer.
+
+`PlainStep` runs the model. `OverwritingStep` makes room for its token first, `SwappingStep` looks now and then whether
+other blocks should be in the pot, and `DraftedStep` (in `drafting`) lets the speculator run ahead; each of them goes
+around another step. Which of them go together is decided in `combine`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ondevice.config import GenerationConfig
+from ondevice.decode.host_recall import RECENT_TOKENS, HostRecall
+from ondevice.decode.sampling import sample
+from ondevice.decode.termination import RunTimeTermination
+from ondevice.events import TokensRecalled
+from ondevice.model.decoder import Decoder
+from ondevice.model.passes import Pass
+from ondevice.pot.eviction import Eviction
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.undo import UndoLog
+
+IsStopped = Callable[[], bool]
+
+
+class Step(Protocol):
+    """One way to go on."""
+
+    def choose(self, logits: Tensor) -> int:
+        """The next token of the answer, from logits (1, vocab_size) of the last state."""
+        ...
+
+    def next(self, token: int) -> Pass:
+        """The state after one more token of the answer.
+
+        Raises:
+            PassStopped: the answer is stopped.
+        """
+        ...
+
+
+class PlainStep:
+    """One forward pass a token.
+
+    Args:
+        attention: decode attention that may end early; None: every slot is read.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        pot: MemoryPot,
+        generation: GenerationConfig,
+        generator: torch.Generator,
+        attention: RunTimeTermination | None,
+        is_stopped: IsStopped,
+    ) -> None:
+        self.decoder, self.pot, self.attention = decoder, pot, attention
+        self.generation, self.generator, self._is_stopped = generation, generator, is_stopped
+
+    def choose(self, logits: Tensor) -> int:
+        temperature, top_p = self.generation.temperature, self.generation.top_p
+        return int(sample(logits, temperature=temperature, top_p=top_p, generator=self.generator))
+
+    def next(self, token: int) -> Pass:
+        return self.forward(token)
+
+    def forward(self, token: int, *, num_observed: int = 0, ends_early: bool = True) -> Pass:
+        """As `next`; observes the token's attention, or reads all slots, where that is asked for."""
+        out = self.decoder.forward(
+            self.decoder.ids([token]),
+            self.pot,
+            num_observed=num_observed,
+            reading=self.attention if ends_early else None,
+            is_stopped=self._is_stopped,
+        )
+        if self.attention is not None:
+            self.attention.end_step()
+        return out
+
+
+class OverwritingStep:
+    """Once a layer is full, every token overwrites the slot of an evicted one there.
+
+    Args:
+        eviction: the rule; None until an answer may need one.
+
+    Attributes:
+        num_overwritten: tokens that did.
+    """
+
+    def __init__(self, plain: PlainStep, eviction: Eviction) -> None:
+        self.eviction, self.num_overwritten = eviction, 0
+        self._plain = plain
+        self.choose = plain.choose
+
+    def next(self, token: int) -> Pass:
+        if self._plain.pot.num_free == 0:
+            self.eviction.make_room()
+            self.num_overwritten += 1
+        # Where slots were overwritten the newest tokens lie anywhere, and all slots are read.
+        out = self._plain.forward(token, num_observed=int(self.eviction.observes), ends_early=self.num_overwritten == 0)
+        if self.eviction.observes:
+            self.eviction.observe(out.mass)
+        return out
+
+
+class SwappingStep:
+    """Every few tokens the last ones of the answer are asked which blocks they look for; those take their place.
+
+    A swap takes the pot back to the document, recalls the other blocks and reads question and answer again. Once a
+    slot was overwritten nothing is swapped any more.
+
+    Args:
+        ids: the question with its template.
+        inner: goes on between two looks.
+        undo: takes the pot back to the document.
+        can_swap: whether nothing stands in the way yet.
+        read_again: reads ids into the pot after a swap, and prepares what depends on its slots.
+
+    Attributes:
+        recalled: the last event of a swap that was not reported yet.
+        seconds: spent looking, recalling and reading again.
+    """
+
+    def __init__(
+        self,
+        recall: HostRecall,
+        inner: Step,
+        undo: UndoLog,
+        ids: list[int],
+        *,
+        every: int,
+        can_swap: Callable[[], bool],
+        read_again: Callable[[list[int]], Pass],
+    ) -> None:
+        self.recalled: TokensRecalled | None = None
+        self.seconds = 0.0
+        self._recall, self._inner, self._undo, self._ids = recall, inner, undo, ids
+        self._every, self._can_swap, self._read_again = every, can_swap, read_again
+        self._written: list[int] = []
+        self.choose = inner.choose
+
+    def next(self, token: int) -> Pass:
+        self._written.append(token)
+        if len(self._written) % self._every or not self._can_swap():
+            return self._inner.next(token)
+        began = time.perf_counter()
+        out, queries = self._recall.look_back(self._written[-RECENT_TOKENS:])
+        if self._recall.wants_others(queries):
+            self._undo.rewind()
+            self.recalled = self._recall.recall(self._undo)
+            out = self._read_again([*self._ids, *self._written])
+        self.seconds += time.perf_counter() - began
+        return out

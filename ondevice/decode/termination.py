@@ -1,0 +1,111 @@
+"""Run-time termination of decode attention (ART, arXiv 2606.00024) over the pot: in which order, and until when.
+
+Distillation lays the slots of a layer out with the sinks and the most important first, so that importance-first reads
+are contiguous; what came since lies behind. Both are read from their better end: the newest block first, then the
+rest from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ondevice.config import ArtConfig
+from ondevice.events import BlocksRead
+from ondevice.kernels.decode_attention import decode_attention
+from ondevice.kernels.termination import Termination
+from ondevice.model.families import ModelParts
+from ondevice.pot.memory_pot import MemoryPot
+
+# Careful: heads that search for one token lose it early, and without a calibration nobody knows which those are.
+DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
+PAPER = Termination()
+
+
+def rules_of(config: ArtConfig, calibrated: tuple[Termination, ...] | None, num_layers: int) -> tuple[Termination, ...]:
+    """The rule of each layer: what the settings name, else what was calibrated for the model, else the default."""
+    rules = calibrated if calibrated is not None and config.is_relative else None
+    rules = rules or (DEFAULT if config.is_relative else PAPER,) * num_layers
+    named = {"tau": config.tau, "phi": config.phi, "patience": config.patience}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    return tuple(replace(rule, **chosen) for rule in rules)
+
+
+def warm_up(parts: ModelParts, dtype: torch.dtype, device: torch.device) -> None:
+    """Compile, or load, the kernel for one token of a model, so that no answer waits for it."""
+    query = torch.zeros(1, parts.num_heads, 1, parts.head_dim, dtype=dtype, device=device)
+    keys = torch.zeros(1, parts.num_kv_heads, 1, parts.head_dim, dtype=dtype, device=device)
+    decode_attention(query, keys, keys, scale=1.0, termination=DEFAULT)
+
+
+class RunTimeTermination:
+    """Decode attention over one pot, and the account of what it read.
+
+    Args:
+        config: where and how to read.
+        rules: when to end, for each layer; None: never.
+
+    Attributes:
+        blocks_read: (num_layers, num_kv_heads) int64, summed over tokens and sequences.
+        blocks_held: (num_layers,) int64, the blocks that there were for one head, likewise.
+        num_steps: tokens that were accounted for.
+    """
+
+    def __init__(self, pot: MemoryPot, config: ArtConfig, rules: Sequence[Termination] | None) -> None:
+        self.config, self.rules = config, rules
+        self._pot = pot
+        # Where the pot is: a number that came to the host for every layer would hold the device up.
+        self._device = pot.positions.device
+        heads = (pot.shape.num_layers, pot.shape.num_kv_heads)
+        self.blocks_read = torch.zeros(heads, dtype=torch.int64, device=self._device)
+        self.blocks_held = torch.zeros(heads[0], dtype=torch.int64)
+        self.num_steps = 0
+        self._asked: set[int] = set()
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """Attention of one token; shapes as for `decode_attention`."""
+        order = self.order(layer, keys.shape[2])
+        out, blocks_read = decode_attention(
+            query,
+            keys,
+            values,
+            scale=scale,
+            block_size=self.config.block_size,
+            order=order,
+            termination=None if self.rules is None else self.rules[layer],
+        )
+        self.blocks_read[layer] += blocks_read.sum(dim=0)
+        self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
+        self._asked.add(layer)
+        return out
+
+    def end_step(self) -> None:
+        """One token is done; layers that were not asked for it have read all they hold."""
+        self.num_steps += 1
+        for layer, num_slots in enumerate(self._pot.num_cached):
+            if layer not in self._asked:
+                num_blocks = -(-num_slots // self.config.block_size) * self._pot.shape.batch
+                self.blocks_read[layer] += num_blocks
+                self.blocks_held[layer] += num_blocks
+        self._asked.clear()
+
+    def account(self) -> BlocksRead:
+        """What was read so far."""
+        return BlocksRead(self.num_steps, self.blocks_read.cpu().numpy().copy(), self.blocks_held.numpy().copy())
+
+    def order(self, layer: int, num_slots: int) -> Tensor:
+        """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""
+        num_ranked = self._pot.num_ranked[layer] if self.config.traversal == "importance" else 0
+        return _order(-(-num_slots // self.config.block_size), num_ranked // self.config.block_size, self._device)
+
+
+@lru_cache(maxsize=256)
+def _order(num_blocks: int, num_ranked: int, device: torch.device) -> Tensor:
+    """The sinks, then the blocks from the last one back to those ranked by importance, then these."""
+    num_ranked = max(num_ranked, 1)
+    newest = range(num_blocks - 1, num_ranked - 1, -1)
+    return torch.tensor([0, *newest, *range(1, num_ranked)], dtype=torch.int32, device=device)[None, None]

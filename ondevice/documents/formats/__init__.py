@@ -1,0 +1,1 @@
+"""One file a format: bytes to pages, in the limited child process."""

@@ -1,0 +1,1 @@
+"""The limited child process that parses files, and how its parent talks to it."""

@@ -1,0 +1,141 @@
+"""What the workers of one document have delivered so far, and the document or the error that comes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from ondevice import errors
+from ondevice.documents.types import Document, Page
+from ondevice.documents.worker.limits import MAX_PAGES
+
+_OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
+_RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
+_PROBLEM_CODES = frozenset({"", "scan", "blank", "repeated", "too-complex", "unreadable"})
+_ERRORS: dict[str, type[errors.DocumentError]] = {
+    kind.code: kind
+    for kind in (
+        errors.DocumentError,
+        errors.UnsupportedDocument,
+        errors.EmptyDocument,
+        errors.DocumentTooComplex,
+        errors.DocumentTooLarge,
+        errors.PasswordRequired,
+        errors.WrongPassword,
+    )
+}
+
+
+@dataclass(slots=True)
+class Collected:
+    """Pages in order, from as many workers as it took. `lost` says why the last worker did not finish."""
+
+    name: str
+    kind: str = ""
+    unit: str = "page"
+    num_pages: int | None = None
+    pages: list[Page] = field(default_factory=list)
+    num_chars: int = 0
+    lost: str = ""
+    is_complete: bool = False
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Put one message of the worker in its place.
+
+        Raises:
+            DocumentError: the worker reports that the document cannot be read.
+            ValueError: the message is none of ours; the worker cannot be trusted any more.
+        """
+        match message:
+            case {"type": "opened", "kind": str(kind), "unit": str(unit), "num_pages": int() | None as num_pages}:
+                if num_pages is not None and not 0 < num_pages <= MAX_PAGES:
+                    raise ValueError("a number of pages that no document has")
+                self.kind, self.unit, self.num_pages = kind, unit, num_pages
+            case {
+                "type": "page",
+                "number": int(number),
+                "text": str(text),
+                "problem_code": str(code),
+                "problem": str(why),
+            }:
+                if number != len(self.pages) + 1 or code not in _PROBLEM_CODES:
+                    raise ValueError("a page out of order")
+                self.pages.append(Page(number, text, code, why))
+                self.num_chars += len(text)
+            case {"type": "done"}:
+                self.is_complete = True
+            case {"type": "error", "code": str(code), "what": str(what), "where": str(where), "fix": str(fix)}:
+                raise _ERRORS.get(code, errors.DocumentError)(what, where=where, fix=fix)
+            case _:
+                raise ValueError("an unknown message")
+
+    @property
+    def has_text(self) -> bool:
+        return any(page.text.strip() for page in self.pages)
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether another worker could read more: pages are left, and they can be reached one by one."""
+        return not self.is_complete and self.num_pages is not None and len(self.pages) < self.num_pages
+
+    def give_up_page(self) -> None:
+        """The next page is the one on which the worker was lost."""
+        number = len(self.pages) + 1
+        self.pages.append(Page(number, "", "too-complex", f"{self.unit} {number} was given up: {self.lost}"))
+        self.is_complete = number == self.num_pages
+
+    def give_up_rest(self) -> None:
+        """Name everything that has not been read; what has been read stays."""
+        if self.num_pages is None:
+            number = len(self.pages) + 1
+            why = f"everything from {self.unit} {number} on was given up: {self.lost}"
+            self.pages.append(Page(number, "", "too-complex", why))
+        while self.can_continue:
+            self.give_up_page()
+        self.is_complete = True
+
+
+def finish(collected: Collected, size_bytes: int, sha256: str) -> Document:
+    """The document, or the error that says why there is none."""
+    if not collected.kind:
+        what = f"nothing of it could be read: {collected.lost}"
+        raise errors.DocumentTooComplex(what, where=collected.name, fix=_RESAVE_FIX)
+    if not collected.is_complete:
+        collected.give_up_rest()
+    pages = tuple(collected.pages)
+    if not collected.has_text:
+        raise _without_text(collected)
+    return Document(
+        name=collected.name,
+        kind=collected.kind,
+        unit=collected.unit,
+        pages=pages,
+        num_pages=len(pages),
+        size_bytes=size_bytes,
+        sha256=sha256,
+    )
+
+
+def _without_text(collected: Collected) -> errors.DocumentError:
+    counts = Counter(page.problem_code or "blank" for page in collected.pages)
+    total = counts.total()
+    if counts["too-complex"]:
+        first = next(page for page in collected.pages if page.problem_code == "too-complex")
+        what = f"nothing of it could be read: {first.problem}"
+        return errors.DocumentTooComplex(what, where=collected.name, fix=_RESAVE_FIX)
+    if total and counts["scan"] == total:
+        which = f"all {total} {collected.unit}s are scanned images" if total > 1 else "its only page is a scanned image"
+        return errors.EmptyDocument(f"{which} without a text layer", where=collected.name, fix=_OCR_FIX)
+    if counts["unreadable"]:
+        first = next(page for page in collected.pages if page.problem_code == "unreadable")
+        what = f"no {collected.unit} holds text that can be read ({first.problem})"
+        return errors.EmptyDocument(
+            what, where=collected.name, fix=f"{_RESAVE_FIX} If letters are drawn as pictures: {_OCR_FIX}"
+        )
+    if counts["scan"]:
+        what = f"none of its {total} {collected.unit}s holds text: {counts['scan']} scanned, {counts['blank']} blank"
+        return errors.EmptyDocument(what, where=collected.name, fix=_OCR_FIX)
+    return errors.EmptyDocument(
+        "the document holds no text", where=collected.name, fix="Choose a document with text in it."
+    )

@@ -1,0 +1,50 @@
+"""What the command line shows of a measurement before it runs: known without loading torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+INTS, FLOATS = tuple[int, ...], tuple[float, ...]  # kinds of options that are written with commas
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of one measurement.
+
+    Attributes:
+        name: with underscores.
+        kind: type of the value.
+        help: one sentence.
+        default: `...` where the option must be given; INTS and FLOATS have theirs as text.
+        min: the smallest value of a number.
+        shown: stands for the default in the help.
+        flag: if it is not that of the name.
+    """
+
+    name: str
+    kind: Any
+    help: str
+    default: Any = None
+    min: int | None = None
+    shown: str | None = None
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a registry.
+
+    Attributes:
+        name: of the command.
+        module: holds `MEASUREMENT`, a `Measurement`; it is imported when the command runs.
+        doc: what is measured.
+        options: in the order of the help; every command also takes those of the pot, `--out` and `--json`.
+        resumes: whether a stopped run is kept in the file of `--out`, after each item, and goes on from there.
+    """
+
+    name: str
+    module: str
+    doc: str
+    options: tuple[Option, ...]
+    resumes: bool = False

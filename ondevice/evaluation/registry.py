@@ -1,0 +1,122 @@
+"""The commands of `ondevice eval`, and `ondevice calibrate`: a row for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
+
+_SCHEDULES = (
+    "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
+)
+_TAUS = "1e-4,3e-4,1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,5e-2"
+_TEXT = Option("text", Path, "The document to read and recall.", ...)
+_TOKENS = Option("tokens", int, "Read only its beginning.", shown="all of it")
+_BEGINNING = Option("tokens", int, "Read only the beginning of the text.", 2048)
+_SPANS = Option("spans", int, "Places that are recalled.", 12, min=1)
+_DEPTHS = Option("depths", FLOATS, "Where the key is hidden, as shares of the text.", "0.1,0.5,0.9")
+_LENGTH = Option("length", int, "Tokens of a passkey prompt.", 2048)
+
+EVALUATIONS = (
+    Entry(
+        "passkey",
+        "ondevice.evaluation.run_passkey",
+        "Hide a number in a long text and ask for it.",
+        (
+            Option("lengths", INTS, "Prompt lengths in tokens.", "4096,16384"),
+            _DEPTHS,
+            Option("trials", int, "Trials for each length and depth.", 1),
+            Option(
+                "late_question",
+                bool,
+                "Whether the question comes only after reading, or is the catalyst that the text is read with.",
+                True,
+                flag="--late-question/--known-question",
+            ),
+        ),
+        resumes=True,
+    ),
+    Entry(
+        "recall",
+        "ondevice.evaluation.recall",
+        "Continue a document from inside it, after reading all of it, beside a full cache and no document at all.",
+        (_TEXT, _TOKENS, _SPANS),
+    ),
+    Entry(
+        "sources",
+        "ondevice.evaluation.sources",
+        "Hide a sentence in a text and ask for it: is it among the passages that the answer is said to have looked at?",
+        (
+            replace(_TEXT, help="The text that sentences are hidden in."),
+            Option("trials", int, "Sentences to hide, one at a time.", 24, min=1),
+        ),
+    ),
+    Entry(
+        "art-curve",
+        "ondevice.evaluation.art_curve",
+        "How much of the pot rules of run-time termination leave unread, and how much of the text they lose.",
+        (
+            _TEXT,
+            Option(
+                "taus",
+                FLOATS,
+                "Thresholds, each for all heads, with the patience that is usual without a calibration.",
+                _TAUS,
+            ),
+            _TOKENS,
+            _SPANS,
+        ),
+    ),
+    Entry(
+        "slim-curve",
+        "ondevice.evaluation.slim_curve",
+        "How much faster pruning schedules read, and how much of the text they lose: the trade-off as a curve.",
+        (
+            _TEXT,
+            Option("schedules", str, "Pruning schedules as for --slim, with spaces between.", _SCHEDULES),
+            _TOKENS,
+            _SPANS,
+        ),
+    ),
+    Entry(
+        "specprefill",
+        "ondevice.evaluation.specprefill",
+        "What SpecPrefill loses at several shares: passkey and recall, in three variants, beside truncation.",
+        (
+            _TEXT,
+            Option("keeps", INTS, "Shares of the prompt that are read, in per cent.", "10,30,50,70,90"),
+            _LENGTH,
+            replace(_DEPTHS, default="0.1,0.3,0.5,0.7,0.9"),
+            Option("trials", int, "Trials for each depth.", 2, min=1),
+            _BEGINNING,
+            replace(_SPANS, default=6),
+        ),
+    ),
+    Entry(
+        "speculator",
+        "ondevice.evaluation.speculator",
+        "What a speculator finds: how much of the place that answers a question it lets through, by its settings.",
+        (
+            _TEXT,
+            Option("keeps", INTS, "Shares of the prompt that go on, in per cent.", "10,20,30,50"),
+            Option("layer_counts", INTS, "Layers of the speculator, where it is the model's own.", "4,15,30"),
+            Option("look_aheads", INTS, "Tokens that the speculator adds to the prompt.", "1,4,8"),
+            _LENGTH,
+            Option("trials", int, "Passkey prompts for each of five places of the key.", 2, min=1),
+            _BEGINNING,
+            replace(_SPANS, default=16),
+        ),
+    ),
+)
+
+CALIBRATE = Entry(
+    "calibrate",
+    "ondevice.evaluation.calibrate",
+    "Find for every head the threshold of --art that reads least at a given error, and keep it beside the model.",
+    (
+        replace(_TEXT, help="What to read: a text like those that will be read."),
+        Option("error", float, "Relative error of a head's output, in 99 of 100 tokens.", 0.1),
+        replace(_TOKENS, default=12288, shown=None),
+    ),
+)

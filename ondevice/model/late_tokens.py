@@ -1,0 +1,86 @@
+"""Tokens read late, at their place in the document: dropped ones from their hidden states on, skipped ones wholly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ondevice.kernels.attention import additive_mask, attention
+from ondevice.model.decoder import Decoder
+from ondevice.model.families import LayerParts
+from ondevice.model.layer import feed_forward, finish, heads
+from ondevice.pot.host.hidden_tier import DroppedStates
+from ondevice.pot.memory_pot import MemoryPot
+
+
+@torch.inference_mode()
+def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) -> None:
+    """Run tokens through the layers behind the ones that dropped them, and store their keys and values there.
+
+    They attend to each other and to what the pot holds before them in document order. In those layers positions are
+    ranks in document order afterwards.
+
+    Args:
+        dropped: the shallowest layer first, `tokens` of the document (n,) int32.
+        pot: batch 1, with room for all of them in the deeper layers.
+    """
+    parts, waiting = decoder.parts, list(dropped)
+    hidden = torch.empty(1, 0, parts.hidden_size, dtype=decoder.dtype, device=decoder.device)
+    tokens = torch.empty(0, dtype=torch.int32, device=decoder.device)
+    for index in range(waiting[0].layer, len(parts.layers)):
+        layer = parts.layers[index]
+        if tokens.numel():
+            hidden = finish(layer, hidden, _attend(decoder, index, layer, hidden, tokens, pot))
+        while waiting and waiting[0].layer == index:
+            more = waiting.pop(0)
+            states = feed_forward(layer, more.states[None].to(hidden))
+            hidden, tokens = torch.cat((hidden, states), dim=1), torch.cat((tokens, more.tokens.to(tokens)))
+
+
+@torch.inference_mode()
+def read_late(decoder: Decoder, ids: Tensor, tokens: Tensor, pot: MemoryPot) -> None:
+    """Run document tokens that the model was never given through all of its layers, and store them.
+
+    They attend as in `read_on`, and positions are ranks in document order afterwards.
+
+    Args:
+        ids: (1, n) int64.
+        tokens: (n,) int32, rising: which tokens of the document those are.
+        pot: batch 1, with room for them in every layer.
+    """
+    hidden = decoder.parts.embed(ids)
+    for index, layer in enumerate(decoder.parts.layers):
+        hidden = finish(layer, hidden, _attend(decoder, index, layer, hidden, tokens, pot))
+
+
+def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
+    """Store document tokens (n,) in one layer, each at its rank in the head, and attend from there."""
+    parts, count = decoder.parts, tokens.shape[0]
+    query_keys, values = heads(parts, layer, hidden)
+    query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
+    pot.insert(index, keys, values, tokens.expand(1, parts.num_kv_heads, -1))
+    pot.number_by_origin(decoder.rotate_keys, slice(index, index + 1))
+    used = pot.num_cached[index]
+    slots = pot.positions[index, :, :, :used]
+    mine = slots[..., used - count :]
+    # Query heads that share keys share the places of those, too.
+    folded = query.reshape(1, parts.num_kv_heads, -1, parts.head_dim)
+    places, most = mine.repeat(1, 1, parts.num_heads // parts.num_kv_heads), pot.max_positions
+    query = decoder.rotate_keys(folded, places, most).view(query.shape)
+    seen = (pot.rotated or pot.keys)[index][:, :, :used]
+    if not pot.rotated:
+        seen = decoder.rotate_keys(seen, slots, most)
+    distance = mine[..., None] - slots[:, :, None]
+    visible = distance >= 0
+    if layer.sliding_window is not None:
+        visible &= distance < layer.sliding_window
+    return attention(
+        query,
+        seen,
+        pot.values[index][:, :, :used],
+        mask=additive_mask(visible, decoder.dtype),
+        scale=parts.scale,
+        softcap=parts.attention_softcap,
+    )

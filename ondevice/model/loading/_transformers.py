@@ -1,0 +1,48 @@
+"""The only door to transformers: every file of `ondevice.model` that needs it imports this first.
+
+transformers looks for an optional package called `kernels` and imports whatever answers to that name.
+A checkout of this project has a folder `kernels/` at its root (installed as `ondevice.kernels`), so with
+the root on sys.path (`python app.py`, `python -m pytest`) that search could find our folder instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def hide_our_kernels() -> bool:
+    """Make a top-level `import kernels` fail where it would find this project's own folder.
+
+    A real `kernels` package, installed and found first, stays visible. `ondevice.kernels` is another
+    name and stays importable. Must run before transformers is imported for the first time.
+
+    Returns:
+        whether the name was hidden.
+    """
+    if "kernels" in sys.modules:
+        found = getattr(sys.modules["kernels"], "__file__", None)
+    else:
+        spec = importlib.util.find_spec("kernels")
+        found = spec.origin if spec is not None else None
+    if found is None or Path(found).resolve().parent != _ROOT / "kernels":
+        return False
+    sys.modules["kernels"] = None  # type: ignore[assignment]  # the documented way to say "there is none"
+    return True
+
+
+hide_our_kernels()
+# Set before the first import, which reads them: no telemetry, no bars over our own progress display.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+import transformers  # noqa: E402
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+
+__all__ = ["hide_our_kernels", "transformers"]

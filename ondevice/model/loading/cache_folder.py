@@ -1,0 +1,98 @@
+"""The user's cache folder, and folders in it that are either complete or not there.
+
+A folder is built beside its place, written through to the disk, listed in a manifest and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ondevice.errors import ModelError
+from ondevice.model.loading.checksums import file_sha256, sample_sha256
+
+_MANIFEST = "manifest.json"
+
+
+def cache_dir() -> Path:
+    """The folder for converted models: `$ONDEVICE_CACHE`, else where this system keeps caches. Created if missing.
+
+    Raises:
+        ModelError: it cannot be created.
+    """
+    from platformdirs import user_cache_dir
+
+    folder = Path(os.environ.get("ONDEVICE_CACHE") or user_cache_dir("ondevice")).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(
+            f"The cache folder cannot be created: {error.strerror}",
+            where=str(folder),
+            fix="Name another one with the environment variable ONDEVICE_CACHE.",
+        ) from error
+    return folder
+
+
+def is_intact(folder: Path, *, verify: bool = False) -> bool:
+    """Whether every file of the manifest is there with its size and samples, or with every byte if `verify`."""
+    try:
+        files: dict[str, dict[str, Any]] = json.loads((folder / _MANIFEST).read_bytes())["files"]
+        return bool(files) and all(_matches(folder / name, entry, verify) for name, entry in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
+    if path.stat().st_size != entry["bytes"] or sample_sha256(path) != entry["sample_sha256"]:
+        return False
+    return not verify or file_sha256(path) == entry["sha256"]
+
+
+@contextmanager
+def built_beside(folder: Path, *, source: dict[str, str]) -> Iterator[Path]:
+    """A new folder to fill, which takes the place of `folder` when the block ends, and vanishes when it fails.
+
+    The caller holds a lock: two builders of one folder would clear each other's work.
+
+    Args:
+        source: noted in the manifest: what the files were made from.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        _write_manifest(partial, source)
+        _sync(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write_manifest(folder: Path, source: dict[str, str]) -> None:
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path), "sample_sha256": sample_sha256(path)}
+        for path in sorted(folder.iterdir())
+    }
+    (folder / _MANIFEST).write_text(json.dumps({"source": source, "files": files}, indent=1), encoding="utf-8")
+
+
+def _sync(folder: Path) -> None:
+    """Push the files to the disk before the rename makes them count."""
+    for path in folder.iterdir():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

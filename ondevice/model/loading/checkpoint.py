@@ -1,0 +1,200 @@
+"""Looks at a checkpoint folder before anything of it is loaded: is it safe, whole, and of a known family?
+
+Reads config.json and the headers of the safetensors files; no weights, no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from ondevice.config import Quantization
+from ondevice.errors import ModelError, UnsafeModel
+from ondevice.model.loading.checksums import sample_sha256
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_INDEX = "model.safetensors.index.json"
+_FETCH_AGAIN = "Fetch the model again: the download was probably cut short."
+# Bytes for a weight that bitsandbytes quantises; 4-bit adds one float32 scale for 64 weights.
+_QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder that may be loaded.
+
+    Attributes:
+        folder: where it lies.
+        config: the contents of config.json.
+        weights: its safetensors files, sorted.
+        shapes: shape of every tensor in them.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    weights: tuple[Path, ...]
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def stored_quantization(self) -> Quantization | None:
+        """`8bit` or `4bit` when the checkpoint was saved quantised by bitsandbytes."""
+        stored = self.config.get("quantization_config")
+        if not stored:
+            return None
+        return "4bit" if stored.get("load_in_4bit") else "8bit"
+
+    def fingerprint(self) -> str:
+        """Hash of the configuration and of the weights' identity (name, size and samples of each file)."""
+        volatile = ("_name_or_path", "transformers_version", "auto_map")
+        config = {key: value for key, value in self.config.items() if key not in volatile}
+        identity = [[path.name, sample_sha256(path)] for path in self.weights]
+        return hashlib.sha256(json.dumps([config, identity], sort_keys=True).encode()).hexdigest()
+
+    def weight_bytes(self, element_bytes: int, quantization: Quantization) -> int:
+        """Memory that the weights take with `element_bytes` for each that is not quantised."""
+        if self.stored_quantization:
+            return sum(path.stat().st_size for path in self.weights)
+        total = 0.0
+        for name, shape in self.shapes.items():
+            is_kept = len(shape) < 2 or "embed_tokens" in name or "lm_head" in name
+            per_weight = float(element_bytes) if is_kept else _QUANTIZED_BYTES.get(quantization, element_bytes)
+            total += prod(shape) * per_weight
+        return int(total)
+
+
+def inspect(folder: Path) -> Checkpoint:
+    """Check a folder and describe it.
+
+    Raises:
+        UnsafeModel: loading it would run code of its author.
+        ModelError: something is missing or damaged, or the family is not known.
+    """
+    config = read_config(folder)
+    weights = _weight_files(folder)
+    shapes = {name: shape for path in weights for name, shape in _tensor_shapes(path)}
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise ModelError(
+            "The model has no tokenizer",
+            where=str(folder),
+            fix="Put its tokenizer.json and tokenizer_config.json there.",
+        )
+    return Checkpoint(folder, config, weights, shapes)
+
+
+def pickle_refused(path: Path) -> UnsafeModel:
+    """The error for a weight file that can run code when it is opened."""
+    return UnsafeModel(
+        "Weights in pickle form can run code when they are opened, so they are not loaded",
+        where=str(path),
+        fix="Convert them on a machine where you trust them: load the model with transformers and call "
+        "save_pretrained(folder, safe_serialization=True); or take a copy published as safetensors.",
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The contents of config.json, when the model is one that can be used.
+
+    Raises:
+        UnsafeModel: it needs code of its author.
+        ModelError: it is missing or damaged, or the family or the stored quantisation is not known.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        if (folder / "adapter_config.json").is_file():
+            raise ModelError(
+                "The folder holds an adapter, not a model", where=str(folder), fix="Merge it into its base model first."
+            )
+        raise ModelError(
+            "The folder holds no model: config.json is missing", where=str(folder), fix="Name a checkpoint's folder."
+        )
+    try:
+        config = json.loads(path.read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError("not an object")
+    except (ValueError, OSError) as error:
+        raise ModelError("The model's configuration cannot be read", where=str(path), fix=_FETCH_AGAIN) from error
+    _check_usable(folder, config)
+    return config
+
+
+def _check_usable(folder: Path, config: dict[str, Any]) -> None:
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        if "auto_map" in config:
+            raise UnsafeModel(
+                "The model comes with code of its own, which is never run",
+                where=str(folder),
+                fix=f"Choose a model of one of these families: {', '.join(FAMILIES)}.",
+            )
+        raise ModelError(
+            f"Models of type {family!r} cannot be used",
+            where=str(folder),
+            fix=f"Choose one of these families: {', '.join(FAMILIES)}.",
+        )
+    method = (config.get("quantization_config") or {}).get("quant_method", "bitsandbytes")
+    if method != "bitsandbytes":
+        raise ModelError(
+            f"The model is stored quantised by {method!r}, which cannot be read",
+            where=str(folder),
+            fix="Take its unquantised version and add {engine.quantization} 8bit or 4bit.",
+        )
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    index = folder / _INDEX
+    if index.is_file():
+        names = _names_in_index(index)
+        if missing := [name for name in names if not (folder / name).is_file()]:
+            raise ModelError(
+                f"{len(missing)} of {len(names)} weight files are missing, the first is {missing[0]}",
+                where=str(folder),
+                fix=_FETCH_AGAIN,
+            )
+        return tuple(folder / name for name in names)
+    if (folder / "model.safetensors").is_file():
+        return (folder / "model.safetensors",)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in PICKLE_SUFFIXES:
+            raise pickle_refused(path)
+    raise ModelError(
+        "The folder holds no weights in safetensors form",
+        where=str(folder),
+        fix="Put model.safetensors there; for a GGUF model name the .gguf file itself.",
+    )
+
+
+def _names_in_index(index: Path) -> list[str]:
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError, OSError) as error:
+        raise ModelError("The list of weight files cannot be read", where=str(index), fix=_FETCH_AGAIN) from error
+    for name in names:
+        if Path(name).suffix in PICKLE_SUFFIXES:
+            raise pickle_refused(index.parent / name)
+        if Path(name).name != name or Path(name).suffix != ".safetensors":
+            raise UnsafeModel(
+                f"The list of weight files names {name!r}, which is not a safetensors file beside it",
+                where=str(index),
+                fix="Take the model from a source that you trust.",
+            )
+    return names
+
+
+def _tensor_shapes(path: Path) -> Iterable[tuple[str, tuple[int, ...]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        # Opening compares the header with the file's length; a Git LFS pointer has no header at all.
+        with safe_open(path, framework="numpy") as file:
+            return [(name, tuple(file.get_slice(name).get_shape())) for name in file.keys()]  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(
+            f"A weight file is damaged or incomplete: {error}", where=str(path), fix=_FETCH_AGAIN
+        ) from error

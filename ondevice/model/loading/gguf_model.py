@@ -1,0 +1,90 @@
+"""A user's own GGUF file, through transformers: every weight dequantised, the tokenizer rebuilt from the file.
+
+Takes half a minute at every start; a safetensors folder of the same model starts in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import mmap
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import pre_tokenizers
+
+from ondevice.errors import ModelError
+from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.checkpoint import FAMILIES
+from ondevice.model.loading.gguf_file import read_gguf
+
+# llama.cpp's names of the architectures; Mistral files carry llama's.
+_ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufSummary:
+    """What the header says.
+
+    Attributes:
+        architecture: llama.cpp's name of the family.
+        num_parameters: values in all tensors.
+        pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
+    """
+
+    architecture: str
+    num_parameters: int
+    pre_tokenizer: str
+
+
+def inspect_gguf(path: Path) -> GgufSummary:
+    """Read the header and check that the file is whole and of a known family.
+
+    Raises:
+        ModelError: it is not.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            gguf = read_gguf(data)
+            is_cut = any(tensor.offset + tensor.num_bytes > len(data) for tensor in gguf.tensors)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"The GGUF file cannot be read: {error}", where=str(path), fix="Fetch it again.") from error
+    if is_cut:
+        raise ModelError("The GGUF file is cut short", where=str(path), fix="Fetch it again.")
+    architecture = str(gguf.metadata.get("general.architecture"))
+    if architecture not in _ARCHITECTURES:
+        raise ModelError(
+            f"GGUF models of type {architecture!r} cannot be used",
+            where=str(path),
+            fix=f"Choose one of these families: {', '.join(FAMILIES)}.",
+        )
+    num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
+    return GgufSummary(architecture, num_parameters, str(gguf.metadata.get("tokenizer.ggml.pre", "")))
+
+
+def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model, on the CPU, and transformers' tokenizer.
+
+    Raises:
+        ModelError: transformers cannot read the file.
+    """
+    where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
+    # Before GgufConfig came, dequantising was the only thing transformers did with such a file.
+    config = getattr(transformers, "GgufConfig", None)
+    options = {} if config is None else {"quantization_config": config(dequantize=True)}
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # its bar cannot be switched off otherwise
+            model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=dtype, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
+    except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
+        raise ModelError(
+            f"The GGUF file cannot be used: {error}", where=str(path), fix="Take the model's safetensors version."
+        ) from error
+    if summary.pre_tokenizer == "smollm":  # transformers leaves out the split into single digits
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+    return model, tokenizer

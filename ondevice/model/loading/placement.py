@@ -1,0 +1,69 @@
+"""Where a model goes and in which type: device, dtype, and whether the weights fit."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+
+from ondevice.config import DeviceName, DtypeName, Quantization
+from ondevice.errors import ModelError
+from ondevice.memory import free_memory_bytes
+from ondevice.model.loading.recommend import Recommendation, recommend
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def choose_device(name: DeviceName) -> torch.device:
+    """The device asked for; `auto` takes CUDA when there is one.
+
+    Raises:
+        ModelError: CUDA is asked for and not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ModelError(
+            "torch sees no CUDA device on this machine",
+            fix="Install a torch build for your GPU and driver, or use {engine.device} cpu.",
+        )
+    return torch.device(name)
+
+
+def choose_dtype(name: DtypeName, device: torch.device, family: str) -> torch.dtype:
+    """The dtype asked for; `auto` takes what computes fastest on the device.
+
+    Args:
+        family: the checkpoint's `model_type`.
+    """
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cpu":  # without AMX a CPU takes three times as long in bfloat16
+        return torch.float32
+    if torch.cuda.get_device_capability(device) >= (8, 0):
+        return torch.bfloat16
+    return torch.float32 if family == "gemma2" else torch.float16  # its hidden states overflow float16
+
+
+def require_memory(weight_bytes: int, device: torch.device, quantization: Quantization) -> None:
+    """Refuse weights that do not fit, before the machine starts to swap.
+
+    Raises:
+        ModelError: with what would fit.
+    """
+    free_bytes = free_memory_bytes(device)
+    if weight_bytes <= free_bytes:
+        return
+    smaller = "Choose a smaller model"
+    if quantization != "4bit":
+        smaller = "Add {engine.quantization} 4bit, or choose a smaller one"
+    raise ModelError(
+        f"The weights take {weight_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are free on {device.type}",
+        fix=f"{smaller}: `{recommendation_for(device).command}` suits this machine.",
+    )
+
+
+def recommendation_for(device: torch.device) -> Recommendation:
+    """What `recommend` says about this machine."""
+    has_cuda = device.type == "cuda"
+    cuda_bytes = torch.cuda.get_device_properties(device).total_memory if has_cuda else 0
+    return recommend(psutil.virtual_memory().total, has_cuda, cuda_bytes)

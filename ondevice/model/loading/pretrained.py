@@ -1,0 +1,95 @@
+"""The calls into transformers that turn a checked checkpoint folder into a model and a tokenizer."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ondevice.config import Quantization
+from ondevice.errors import ModelError
+from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.checkpoint import Checkpoint
+
+
+def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, quantization: Quantization) -> Any:
+    """The causal LM of a checkpoint, on `device`.
+
+    Raises:
+        ModelError: it does not fit, does not load, or lacks weights.
+    """
+    options = {} if checkpoint.stored_quantization else _quantization_options(quantization, dtype)
+    if device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
+        options["device_map"] = {"": device}
+    try:
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            checkpoint.folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+            **options,
+        )
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"The model does not fit on {device.type}",
+            where=str(checkpoint.folder),
+            fix="Add {engine.quantization} 4bit, or choose a smaller model.",
+        ) from error
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"transformers cannot load the model: {_first_line(error)}",
+            where=str(checkpoint.folder),
+            fix="Check that the folder holds one complete checkpoint.",
+        ) from error
+    if missing := sorted(info["missing_keys"]):  # transformers would go on with random numbers there
+        raise ModelError(
+            f"{len(missing)} weights are missing, the first is {missing[0]}",
+            where=str(checkpoint.folder),
+            fix="Fetch the model again.",
+        )
+    return model
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The fast tokenizer of a checkpoint folder.
+
+    Raises:
+        ModelError: there is none that can be read.
+    """
+    try:
+        if (folder / "tokenizer.json").is_file():  # complete in itself: no class may rebuild it differently
+            return transformers.PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
+        raise ModelError(
+            f"The model's tokenizer cannot be read: {_first_line(error)}",
+            where=str(folder),
+            fix="Put its tokenizer.json and tokenizer_config.json there.",
+        ) from error
+
+
+def _quantization_options(quantization: Quantization, dtype: torch.dtype) -> dict[str, Any]:
+    if quantization == "none":
+        return {}
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"Quantising to {quantization} needs bitsandbytes", fix='Run `python -m pip install "bitsandbytes>=0.50"`.'
+        )
+    # At every product of matrices it would say that activations are rounded to float16, which is its method.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    if quantization == "8bit":
+        config = transformers.BitsAndBytesConfig(load_in_8bit=True)
+    else:
+        config = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    return {"quantization_config": config}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

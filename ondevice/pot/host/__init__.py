@@ -1,0 +1,1 @@
+"""Host memory for what the pot evicts."""

@@ -1,0 +1,142 @@
+"""All that one document keeps outside the pot, and the worker that copies it there beside the forward passes.
+
+What a pass stored does not move until the next distillation: so long the copies may take, and `settle` waits for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ondevice.config import TierConfig
+from ondevice.events import TokensOffloaded
+from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
+from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.saved_state import Extent
+from ondevice.pot.shape import PotShape
+
+_HIDDEN = "hidden."
+
+
+class HostMemory:
+    """The tiers of one pot within one budget.
+
+    Args:
+        pot: whose tokens come here.
+        config: with a budget above 0.
+        dtype: of the pot.
+        hidden_size: of the hidden states that are kept where pruning drops tokens; None: they are not kept.
+
+    Attributes:
+        tier: keys and values.
+        hidden: hidden states of dropped tokens, or None.
+
+    Raises:
+        PotError: the budget does not hold one token, or there is no room for it.
+    """
+
+    def __init__(self, pot: MemoryPot, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> None:
+        folder = Path(config.folder) if config.folder else None
+        tier_bytes, hidden_bytes = self.budgets(pot.shape, config, dtype, hidden_size)
+        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=config.dtype, folder=folder)
+        self.hidden = HiddenTier(hidden_size, hidden_bytes, folder=folder) if hidden_size is not None else None
+        device = pot.positions.device
+        self._pot = pot
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
+        self._pending: list[Future[float]] = []
+        self._num_tokens = self._bytes_told = 0
+
+    @staticmethod
+    def budgets(shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> tuple[int, int]:
+        """What keys with values, and hidden states, may take of the budget, in bytes; arguments are those of the class.
+
+        Raises:
+            PotError: it does not hold one token.
+        """
+        per_token, hidden_bytes = HostTier.token_bytes(shape, dtype, config.dtype), 0
+        if hidden_size is not None:
+            # As if every token had both: what is dropped has fewer keys, so that the rings forget at about one pace.
+            per_state = HiddenTier.token_bytes(hidden_size)
+            hidden_bytes = config.budget_bytes * per_state // (per_state + per_token)
+        tier_bytes = config.budget_bytes - hidden_bytes
+        HostTier.capacity_of(tier_bytes, per_token)
+        return tier_bytes, hidden_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers, constant."""
+        return self.tier.nbytes + (0 if self.hidden is None else self.hidden.nbytes)
+
+    @property
+    def untouched_bytes(self) -> int:
+        """Bytes that nothing has been written to yet: a system may count them as free until then."""
+        rings = [(self.tier.nbytes, self.tier.num_held(0), self.tier.capacity)]
+        if self.hidden is not None:
+            rings.append((self.hidden.nbytes, self.hidden.num_held, self.hidden.capacity))
+        return sum(int(nbytes * (1 - held / capacity)) for nbytes, held, capacity in rings)
+
+    def begin(self, before: Sequence[int], dropped: Sequence[DroppedStates]) -> None:
+        """Start to copy what a pass brought.
+
+        Args:
+            before: slots of each layer that were used before it.
+            dropped: document tokens that the pass dropped on the way.
+        """
+        after = list(self._pot.num_cached)
+        self._num_tokens += after[0] - before[0]
+        # The copies wait for what is still being computed, and that for nothing.
+        computed = torch.cuda.current_stream().record_event() if self._stream is not None else None
+        self._pending.append(self._worker.submit(self._copy, list(before), after, dropped, computed))
+
+    def settle(self) -> TokensOffloaded | None:
+        """Wait until all is copied; None where nothing was begun since the last time."""
+        if not self._pending:
+            return None
+        began = time.perf_counter()
+        pending, self._pending = self._pending, []
+        seconds = sum(future.result() for future in pending)
+        waited = min(time.perf_counter() - began, seconds)
+        moved = self.tier.num_bytes_moved + (0 if self.hidden is None else self.hidden.num_bytes_moved)
+        num_bytes, num_tokens = moved - self._bytes_told, self._num_tokens
+        self._bytes_told, self._num_tokens = moved, 0
+        return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
+
+    def state(self) -> dict[str, Tensor]:
+        """What is here, by name; with `restore` it makes another one equal to this one."""
+        hidden = {} if self.hidden is None else self.hidden.state()
+        return self.tier.state() | {_HIDDEN + name: tensor for name, tensor in hidden.items()}
+
+    def restore(self, state: dict[str, Tensor], extent: Extent) -> None:
+        """Take over what `state` of another one gave; raises as `HostTier.restore`."""
+        hidden = {name.removeprefix(_HIDDEN): state[name] for name in state if name.startswith(_HIDDEN)}
+        self.tier.restore({name: state[name] for name in state if not name.startswith(_HIDDEN)}, extent)
+        if self.hidden is not None and hidden:
+            self.hidden.restore(hidden, extent, self._pot.shape.num_layers)
+
+    def _copy(
+        self,
+        before: Sequence[int],
+        after: Sequence[int],
+        dropped: Sequence[DroppedStates],
+        computed: torch.cuda.Event | None,
+    ) -> float:
+        """Seconds it took."""
+        if computed is not None:
+            computed.synchronize()
+        began, pot = time.perf_counter(), self._pot
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            for layer, (first, end) in enumerate(zip(before, after, strict=True)):
+                keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
+                self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])
+            if self.hidden is not None:
+                for states in dropped:
+                    self.hidden.offload(states)
+        return time.perf_counter() - began

@@ -1,0 +1,122 @@
+"""SpecPrefill in a stream: the speculator reads a stretch ahead, and the main model reads what it selects.
+
+The selection owns what is chosen and not yet read. Skipped tokens keep their places: positions of the main pot count
+them, until the next distillation numbers its survivors again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ondevice.context import UNTIL_END, Context
+from ondevice.documents.tokens import stretches
+from ondevice.events import TokensChosen
+from ondevice.pot.distill import reset_positions
+from ondevice.speculator.choose import choose, importance
+from ondevice.speculator.speculator import Speculator
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Tokens for one pass of the main model.
+
+    Those at `offsets` (n,) int64 of the document's [start, stop); None: all of them.
+    `stand_in` (stop - start,) float32: novelty of tokens whose predecessor is skipped; None: it is unknown.
+    """
+
+    start: int
+    stop: int
+    offsets: Tensor | None = None
+    stand_in: Tensor | None = None
+
+
+class Selection:
+    """What is chosen of one document and not yet read.
+
+    Attributes:
+        speculator: reads ahead.
+        until: document tokens below this have been scored.
+        chosen: (n,) int64, document tokens that are still to be read, rising.
+        is_at_end: whether nothing of this span of the document lies beyond `until`.
+    """
+
+    def __init__(self, speculator: Speculator) -> None:
+        self.speculator = speculator
+        self.until = 0
+        self.chosen = torch.empty(0, dtype=torch.int64)
+        self.is_at_end = False
+        self._stretch_start = 0
+        self._novelty: Tensor | None = None
+
+    def look_ahead(self, context: Context, is_stopped: Callable[[], bool]) -> TokensChosen:
+        """Score the stretch after the cursor and choose from it.
+
+        Raises:
+            PassStopped: `is_stopped` returned True; nothing has changed.
+        """
+        began, speculator, tokens = time.perf_counter(), self.speculator, context.tokens
+        start, stop = context.spans[0]
+        if speculator.room == 0:
+            speculator.make_room(is_stopped)
+        end = start + speculator.room
+        if stop == UNTIL_END:
+            is_at_end = not tokens.ensure(end + 1)
+            end = min(end, tokens.num_tokens)
+        else:
+            end = min(end, stop)
+            is_at_end = end == stop
+        ids = context.decoder.ids(tokens.ids(start, end))
+        speculator.go_on_at(start)
+        stretch = speculator.read(ids, is_stopped)
+        offsets = choose(importance(stretch.maxima), context.config.spec, is_first=start == 0)
+        self.until, self.is_at_end, self._stretch_start = end, is_at_end, start
+        self.chosen, self._novelty = offsets + start, stretch.novelty
+        context.decoder.synchronize()
+        return TokensChosen(
+            start=start,
+            stop=end,
+            tokens=stretches(self.chosen.cpu().numpy()),
+            num_chosen=offsets.shape[0],
+            seconds=time.perf_counter() - began,
+        )
+
+    def parts(self, num_tokens: int, num_passes: int, start: int) -> list[Part]:
+        """The next `num_tokens` chosen tokens in passes of even size, from the cursor `start` on.
+
+        Every part reaches up to the first token of the next, so that together they cover the document.
+        """
+        parts = []
+        for i in range(num_passes):
+            first, last = num_tokens * i // num_passes, num_tokens * (i + 1) // num_passes
+            stop = int(self.chosen[last]) if last < self.chosen.shape[0] else self.until
+            stand_in = self._novelty
+            if stand_in is not None:
+                stand_in = stand_in[start - self._stretch_start : stop - self._stretch_start]
+            parts.append(Part(start, stop, self.chosen[first:last] - start, stand_in))
+            start = stop
+        return parts
+
+    def is_done(self, cursor: int) -> bool:
+        """Whether the main model, at document token `cursor`, has nothing more to read of this span."""
+        return self.is_at_end and cursor == self.until and not self.chosen.numel()
+
+    def done(self, num_tokens: int) -> None:
+        """The main model has read so many of the chosen tokens."""
+        self.chosen = self.chosen[num_tokens:]
+
+
+def keep_positions_low(context: Context, span: int) -> None:
+    """Number the pot's positions again where `span` more of them would lead out of the trained window.
+
+    Skipped tokens take positions and no slots, so that positions may run out before slots do.
+    """
+    pot, config = context.pot, context.config.pot
+    is_distilled = config.context_reset and config.method.distills
+    if is_distilled and max(pot.next_position) + span > context.loaded.max_positions:
+        for layers, _ in pot.layers_by_length():
+            reset_positions(pot, layers, context.decoder.rotate_keys)

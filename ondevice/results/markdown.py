@@ -1,0 +1,114 @@
+"""The documents under docs/results, made from files of results and from nothing else: same files, same text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, takewhile
+from typing import Any
+
+from ondevice.results.charts import curve_of, draw
+from ondevice.results.results import Result, Row
+from ondevice.results.tables import HEADER, NUMERIC, SHARE, cell, cells, fold_trials, machine_text, number, value_text
+
+_ORIGIN = "Made by `ondevice results` from the files in `{source}`. Do not edit: measure again instead."
+_SHOWN_IN_GRID = 2  # case keys that make rows and columns of one grid
+
+
+def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
+    """Markdown by file name: one page for each command, with every finished run of it; and the curves, as SVG.
+
+    Args:
+        results: by the name of their file.
+        source: where those files are, as a reader knows it.
+    """
+    finished = [(name, result) for name, result in results.items() if result.complete]
+    named = sorted(finished, key=lambda item: (_topic(item[1]), item[0]))
+    pages = {}
+    for topic, group in groupby(named, key=lambda item: _topic(item[1])):
+        runs = list(group)
+        parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs), *(_run(name, run) for name, run in runs)]
+        pages[f"{topic.replace(' ', '-')}.md"] = "\n\n".join(parts) + "\n"
+    pages |= {f"{name}.svg": draw(result, curve) for name, result in finished if (curve := curve_of(result))}
+    return pages
+
+
+def _topic(result: Result) -> str:
+    """`eval passkey` of `ondevice eval passkey --trials 2`, and `calibrate` of `ondevice calibrate --text a.txt`."""
+    return " ".join(takewhile(lambda word: not word.startswith("-"), shlex.split(result.command)[1:3]))
+
+
+def _overview(runs: Sequence[tuple[str, Result]]) -> str:
+    """One line for each run, so that they can be compared."""
+    keys = sorted({key for _, run in runs for key in run.summary})
+    lines = [
+        (
+            run.rows[0].contender if run.rows else "",
+            *(_summary(run, key) for key in keys),
+            f"[{name}](#{_anchor(name)})",
+        )
+        for name, run in runs
+    ]
+    return _table(("contender", *(f"`{key}`" for key in keys), "run"), lines, num_text=1)
+
+
+def _summary(run: Result, key: str) -> str:
+    return number(run.summary[key]) if key in run.summary else ""
+
+
+def _run(name: str, result: Result) -> str:
+    used = ", ".join(f"{package} {version}" for package, version in result.versions.items())
+    where = f"{machine_text(result.machine)}; {used}; {_commit(result.commit)}; {result.date[:10]}."
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in fold_trials(result.rows):
+        groups.setdefault((row.contender, row.metric), []).append(row)
+    tables = [_grid(rows) if _fits_grid(rows) else rows for rows in groups.values()]
+    curve = curve_of(result)
+    picture = [f"![{curve.y} over {curve.x}]({name}.svg)"] if curve else []
+    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *picture, *_joined(tables)])
+
+
+def _commit(commit: str) -> str:
+    """Short, but with the mark of a checkout that had changes."""
+    number, _, mark = commit.partition("-")
+    return f"commit {number[:12]}{' with changes' if mark else ''}" if number else "commit unknown"
+
+
+def _joined(tables: Iterable[str | list[Row]]) -> Iterable[str]:
+    """Grids as they are; the other rows together in one table."""
+    for is_grid, group in groupby(tables, key=lambda table: isinstance(table, str)):
+        if is_grid:
+            yield from (table for table in group if isinstance(table, str))
+        else:
+            rows = [row for table in group if not isinstance(table, str) for row in table]
+            yield _table(HEADER, [cells(row) for row in rows], num_text=len(HEADER) - len(NUMERIC))
+
+
+def _fits_grid(rows: Sequence[Row]) -> bool:
+    first = tuple(rows[0].case)
+    return len(rows) > 1 and len(first) == _SHOWN_IN_GRID and all(tuple(row.case) == first for row in rows)
+
+
+def _grid(rows: Sequence[Row]) -> str:
+    """One metric over two keys of the case: the first goes down, the second across."""
+    down, across = rows[0].case
+    columns = list(dict.fromkeys(row.case[across] for row in rows))
+    values = {(row.case[down], row.case[across]): value_text(row.p50, row.unit) for row in rows}
+    lines = [
+        (cell(left), *(values.get((left, column), "") for column in columns))
+        for left in dict.fromkeys(row.case[down] for row in rows)
+    ]
+    unit = "" if rows[0].unit in ("", SHARE) else f" ({rows[0].unit})"
+    header = (f"{down}", *(f"{across} {cell(column)}" for column in columns))
+    return f"{rows[0].contender}: {rows[0].metric}{unit}\n\n" + _table(header, lines, num_text=0)
+
+
+def _table(header: Sequence[str], lines: Iterable[Sequence[Any]], *, num_text: int) -> str:
+    """A table whose first `num_text` columns are words and the others numbers."""
+    rule = ["---" if i < num_text else "---:" for i in range(len(header))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
+
+
+def _anchor(name: str) -> str:
+    """As GitHub makes it from a heading."""
+    return "".join(c for c in name.lower() if c.isalnum() or c in "-_")

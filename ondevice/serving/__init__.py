@@ -1,0 +1,1 @@
+"""What the screen and the HTTP API share, without Gradio."""

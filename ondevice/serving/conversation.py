@@ -1,0 +1,95 @@
+"""A conversation that grows: the question, the answer word by word, and the account under it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ondevice import words
+from ondevice.events import AnswerFinished, AnswerToken, Event, RecallSource, TokensRecalled
+from ondevice.serving.account import answer_record, holdings
+from ondevice.serving.exchanges import Exchange
+from ondevice.serving.workspace import Workspace
+
+
+class Answer:
+    """One question and its answer, being written at the end of `workspace.messages`."""
+
+    def __init__(self, workspace: Workspace, question: str) -> None:
+        self._workspace, self._question = workspace, question
+        self._text = ""
+        self._num_tokens = 0
+        self._first_seconds = self._last_seconds = 0.0
+        self._recalled: dict[RecallSource, TokensRecalled] = {}
+        self._is_finished = False
+        workspace.messages.append({"role": "user", "content": without_images(question)})
+        self._start = len(workspace.messages)
+
+    def apply(self, event: Event) -> None:
+        """Take an event of answering, which the workspace's telemetry has seen."""
+        match event:
+            case TokensRecalled():
+                self._recalled[event.source] = event
+            case AnswerToken():
+                self._text += event.text
+                self._num_tokens += 1
+                self._first_seconds = self._first_seconds or event.seconds
+                self._last_seconds = event.seconds
+                self._show(self._text)
+            case AnswerFinished(num_tokens=0, stop_reason="cancelled"):
+                pass  # it has not begun: the question goes, see `close`
+            case AnswerFinished():
+                self._finish(event, self._workspace.telemetry.decode_tokens_per_second)
+
+    def close(self) -> None:
+        """Account for an answer that was cut off; without a single token, take the question back."""
+        if self._is_finished:
+            return
+        session = self._workspace.session
+        if not self._num_tokens or session is None:
+            del self._workspace.messages[self._start - 1 :]
+            return
+        seconds = self._last_seconds - self._first_seconds
+        cut_off = AnswerFinished(
+            question=self._question,
+            text=self._text.strip(),
+            num_tokens=self._num_tokens,
+            stop_reason="cancelled",
+            ttft_seconds=self._first_seconds,
+            decode_seconds=seconds,
+            num_overwritten=0,
+            ledger=session.context.ledger,
+            recalled=tuple(self._recalled.values()),
+        )
+        self._finish(cut_off, (self._num_tokens - 1) / seconds if seconds else 0.0)
+
+    def _show(self, text: str) -> None:
+        self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]
+
+    def _finish(self, answer: AnswerFinished, tokens_per_second: float) -> None:
+        workspace, session = self._workspace, self._workspace.session
+        assert session is not None, "an answer comes from a pot"
+        self._is_finished = True
+        self._show(answer.text or words.NO_WORDS)
+        held = holdings(session, workspace.telemetry)
+        line = words.account(answer, held, tokens_per_second)
+        record = answer_record(answer, held, session, tokens_per_second)
+        workspace.messages.append(_account_message(line, record))
+        exchange = Exchange(
+            self._question.strip(), answer.text, line, record, answer.sources.passages, words.looked_at(answer)
+        )
+        workspace.exchanges.append(exchange)
+
+
+def without_images(text: str) -> str:
+    """Markdown whose pictures stay text: a page that loaded one would tell another machine what was asked.
+
+    The browser would block it as well; this way it does not even try.
+    """
+    return text.replace("![", "!\\[")
+
+
+def _account_message(title: str, record: dict[str, Any]) -> dict[str, Any]:
+    """A message of its own kind, which no model can imitate in an answer; it unfolds to the same as JSON."""
+    content = f"```json\n{json.dumps(record, indent=1)}\n```"
+    return {"role": "assistant", "content": content, "metadata": {"title": title, "status": "done"}}

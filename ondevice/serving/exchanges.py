@@ -1,0 +1,96 @@
+"""Questions with their answers as records: for the list of sources and for follow-up questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ondevice.decode.prompt import Turn
+from ondevice.events import Source
+from ondevice.schema import SchemaError, parse
+
+_SHOWN = 8  # answers whose sources are listed
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question and its answer.
+
+    Attributes:
+        question, text: as they were asked and given.
+        account: what stands under the answer.
+        record: the same in numbers; JSON.
+        sources: where the answer looked; `note` says from how much of it.
+    """
+
+    question: str
+    text: str
+    account: str
+    record: dict[str, Any] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def of(cls, saved: Any) -> Exchange | None:
+        """From what `asdict` has made of one; None for anything else, as it comes from a file."""
+        try:
+            return parse(cls, saved)
+        except SchemaError:
+            return None
+
+
+def turns(exchanges: Sequence[Exchange]) -> list[Turn]:
+    """The conversation so far, for a follow-up question; answers without a word say nothing."""
+    return [Turn(exchange.question, exchange.text) for exchange in exchanges if exchange.text]
+
+
+def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
+    """The latest answers, the last one first, with their sources and what is copied of them.
+
+    Args:
+        unit: what the pages of the document are called.
+    """
+    return {
+        "answers": [
+            {
+                "question": exchange.question,
+                "note": exchange.note,
+                "copy": markdown_of(exchange, unit),
+                "sources": [
+                    {
+                        "text": source.text,
+                        "where": f"{unit.capitalize()} {source.page}",
+                        "start": source.start_token,
+                        "stop": source.stop_token,
+                        "share": f"{100 * source.share:.1f} %",
+                        "bar": source.share,
+                    }
+                    for source in exchange.sources
+                ],
+            }
+            for exchange in reversed(exchanges[-_SHOWN:])
+        ]
+    }
+
+
+def markdown_of(exchange: Exchange, unit: str) -> str:
+    """Question, answer, account and sources; whatever others wrote is quoted, so that it heads and links nothing."""
+    lines = [f"## {one_line(exchange.question)}", "", _quoted(exchange.text), "", f"*{one_line(exchange.account)}*"]
+    if exchange.sources:
+        lines += ["", f"Where the answer looked{exchange.note and ', ' + exchange.note} (attention is no proof):", ""]
+        lines += [
+            f"{i}. {unit.capitalize()} {source.page}, tokens {source.start_token + 1:,} to {source.stop_token:,}, "
+            f"{source.share:.1%} of its extra attention:\n" + _quoted(source.text, indent="   ")
+            for i, source in enumerate(exchange.sources, 1)
+        ]
+    return "\n".join(lines)
+
+
+def _quoted(text: str, indent: str = "") -> str:
+    return "\n".join(f"{indent}> {line}".rstrip() for line in (text or "(no word)").splitlines())
+
+
+def one_line(text: str) -> str:
+    """One line."""
+    return " ".join(text.split())

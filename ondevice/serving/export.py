@@ -1,0 +1,63 @@
+"""A conversation as a file to keep: with its sources, and with all that it depends on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ondevice.serving.exchanges import markdown_of, one_line
+from ondevice.serving.workspace import Workspace
+
+
+def as_markdown(workspace: Workspace) -> str:
+    """The whole conversation with its accounts, sources and settings."""
+    about, unit = _about(workspace), workspace.document.unit if workspace.document is not None else "page"
+    document = about["document"]
+    lines = [
+        f"# Questions about {one_line(document['name'])}",
+        "",
+        f"- Document: {one_line(document['name'])}, {document['pages']:,} {unit}s, {document['tokens']:,} tokens",
+        f"- Model: {about['model']}",
+        f"- Pot: {about['pot']['slots']:,} slots a layer, {about['pot']['bytes']:,} bytes",
+        f"- Seed: {about['seed']}",
+    ]
+    for exchange in workspace.exchanges:
+        lines += ["", markdown_of(exchange, unit)]
+    settings = json.dumps(about["settings"], indent=1)
+    return "\n".join([*lines, "", "## Settings", "", "```json", settings, "```", ""])
+
+
+def as_json(workspace: Workspace) -> str:
+    """The same as one JSON document."""
+    exchanges = [
+        {
+            "question": exchange.question,
+            "answer": exchange.text,
+            "account": exchange.account,
+            **exchange.record,
+            "sources": [asdict(source) for source in exchange.sources],
+        }
+        for exchange in workspace.exchanges
+    ]
+    return json.dumps({"schema": 1, **_about(workspace), "conversation": exchanges}, indent=1, ensure_ascii=False)
+
+
+def _about(workspace: Workspace) -> dict[str, Any]:
+    session, document, layout = workspace.session, workspace.document, workspace.layout
+    assert session is not None, "a conversation is had over a pot"
+    assert document is not None
+    pot = session.context.pot
+    return {
+        "document": {
+            "name": document.name,
+            "kind": document.kind,
+            "sha256": document.sha256,
+            "pages": document.num_pages or 0,
+            "tokens": layout.num_tokens if layout is not None else 0,
+        },
+        "model": session.context.loaded.name,
+        "pot": {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.context.speculator_bytes},
+        "seed": session.context.config.seed,
+        "settings": session.context.config.to_dict(),
+    }

@@ -1,0 +1,60 @@
+"""What a job yields beside the events of the engine: where it stands, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ondevice.events import Event
+from ondevice.serving.workspace import Phase
+from ondevice.session.library import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The job is in line for the model; `num_ahead` come first. It comes once a second."""
+
+    num_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """The job is at work. While a document is read, a question may be answered in between: `ANSWERING`, and then
+    `READING` again."""
+
+    activity: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The document is open: from a file, or with its pot from the library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The document is in the library."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The job was stopped before anything came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionFailed:
+    """A question that was asked while the document is read has no answer; reading goes on."""
+
+    error: Exception
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job has failed, in a sentence: its last event."""
+
+    error: Exception
+    text: str
+
+
+JobEvent = Event | Waiting | Working | Opened | Saved | Stopped | QuestionFailed | Failed

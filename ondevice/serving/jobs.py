@@ -1,0 +1,247 @@
+"""What can be done with a document, as jobs: in line for the model, stopped at any time, each failure in a sentence.
+
+A job is a generator of events, the engine's own and those of `job_events`. It begins with a claimed workspace, keeps
+everything that belongs to the workspace up to date, and releases it at its end; closing the generator ends the job.
+The screen makes patches of the events, the programming interface lines of JSON.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+from ondevice.config import EngineConfig
+from ondevice.errors import PasswordRequired, PotError, WrongPassword
+from ondevice.events import Event
+from ondevice.memory import free_memory_bytes
+from ondevice.serving.conversation import Answer
+from ondevice.serving.exchanges import turns
+from ondevice.serving.failure import problem_text
+from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
+from ondevice.serving.opening import open_upload
+from ondevice.serving.question_box import Asked
+from ondevice.serving.record import record_of, take_up
+from ondevice.serving.registry import Registry
+from ondevice.serving.room import FreeMemory, free_device_memory, require_room, require_room_for
+from ondevice.serving.uploads import Upload
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Phase, Problem, Workspace
+from ondevice.session.engine import Engine, Session
+from ondevice.session.lane import Ticket
+from ondevice.session.library import Entry, Library
+
+_TELL_SECONDS = 1.0  # between two events of one job in line
+
+Job = Generator[JobEvent, None, None]
+
+
+class Jobs:
+    """All that the app can do with a document.
+
+    Args:
+        engine: the model; jobs stand in its lane.
+        registry: all visitors; their pots take memory.
+        library: what is saved.
+        free_memory: bytes that are free on a device; None: in the main memory.
+    """
+
+    def __init__(
+        self, engine: Engine, registry: Registry, library: Library, free_memory: FreeMemory = free_memory_bytes
+    ) -> None:
+        self.engine, self.registry, self.library, self.free_memory = engine, registry, library, free_memory
+
+    def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_locked: bool = False) -> Job:
+        """Open an uploaded file, which is deleted then.
+
+        Args:
+            keeps_locked: a file without its right password stays in the workspace, to be tried again.
+        """
+
+        def steps() -> Job:
+            is_kept = False
+            try:
+                is_open = yield from open_upload(workspace, upload, password, self.engine.loaded.tokenizer.encode)
+            except (PasswordRequired, WrongPassword):
+                is_kept = keeps_locked
+                raise
+            finally:
+                workspace.keep_locked(upload if is_kept else None)
+                if not is_kept:
+                    upload.discard()
+            yield Opened() if is_open else Stopped()
+
+        return _run(workspace, Phase.OPENING, steps())
+
+    def read(self, workspace: Workspace, config: EngineConfig) -> Job:
+        """Read the document from its beginning, in a new pot in place of the one before."""
+
+        def steps() -> Job:
+            document = workspace.document
+            if document is None:
+                raise PotError("There is no document to read", fix="Open one first.")
+            session = self._begin(workspace, config)
+            yield from _read(workspace, session, session.read(workspace.tokens or document))
+
+        return self._in_turn(workspace, Phase.READING, steps())
+
+    def resume(self, workspace: Workspace) -> Job:
+        """Read on from where reading was stopped."""
+
+        def steps() -> Job:
+            session = _session_of(workspace)
+            yield from _read(workspace, session, session.resume())
+
+        return self._in_turn(workspace, Phase.READING, steps())
+
+    def ask(self, workspace: Workspace, asked: Asked) -> Job:
+        """Answer a question from the pot."""
+
+        def steps() -> Job:
+            yield from _answer(workspace, _session_of(workspace), asked)
+
+        return self._in_turn(workspace, Phase.ANSWERING, steps())
+
+    def save(self, workspace: Workspace) -> Job:
+        """Keep the document in the library, with its pot and the conversation."""
+
+        def steps() -> Job:
+            session = _session_of(workspace)
+            entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id)
+            workspace.entry_id = entry.id
+            yield Saved(entry)
+
+        return self._in_turn(workspace, Phase.SAVING, steps())
+
+    def reopen(self, workspace: Workspace, entry: Entry) -> Job:
+        """Open a saved document."""
+
+        def steps() -> Job:
+            require_room_for(self.engine, entry, self.registry.others(workspace), free_memory=self.free_memory)
+            session, record = self.library.open(self.engine, entry.id)
+            take_up(workspace, session, record)
+            workspace.entry_id = entry.id
+            yield Opened()
+
+        return self._in_turn(workspace, Phase.REOPENING, steps())
+
+    def close(self, visitor: Visitor, workspace: Workspace) -> None:
+        """Drop a document with its pot and the conversation, whatever runs on it."""
+        visitor.close(workspace)
+        free_device_memory()
+
+    def _begin(self, workspace: Workspace, config: EngineConfig) -> Session:
+        """A new session for the workspace's document, in place of the one before, where there is room for its pot.
+
+        Raises:
+            PotError: there is none.
+            ConfigError: the settings do not fit the model.
+        """
+        num_tokens = workspace.layout.num_tokens if workspace.layout is not None else 0
+        # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
+        plan = self.engine.plan(config)
+        others = self.registry.others(workspace)
+        require_room(plan, num_tokens, others, going=workspace, free_memory=self.free_memory)
+        workspace.drop_pot()
+        free_device_memory()
+        workspace.session = session = self.engine.session(plan)
+        return session
+
+    def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
+        return _run(workspace, activity, steps, self.engine)
+
+
+def wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, None, bool]:
+    """Say who comes first until the turn has come; returns False where `stop` was set before."""
+    seconds = 0.0
+    while not ticket.wait_unless(stop, seconds):
+        if stop.is_set():
+            return False
+        yield Waiting(ticket.num_ahead)
+        seconds = _TELL_SECONDS
+    return True
+
+
+def _run(workspace: Workspace, activity: Phase, steps: Job, engine: Engine | None = None) -> Job:
+    """Go through the steps of a job, in line for the model of `engine`; None: they do without."""
+    workspace.problem = None
+    try:
+        with closing(steps):
+            if engine is None:
+                yield from _at_work(workspace, activity, steps)
+                return
+            with engine.lane.ticket() as ticket:
+                if (yield from wait_for_turn(ticket, workspace.stop)):
+                    yield from _at_work(workspace, activity, steps)
+                    return
+        yield Stopped()
+    except Exception as error:
+        workspace.problem = Problem(problem_text(error, activity.value))
+        yield Failed(error, workspace.problem.text)
+    finally:
+        workspace.release()
+
+
+def _at_work(workspace: Workspace, activity: Phase, steps: Job) -> Job:
+    with workspace.working(activity):
+        yield Working(activity)
+        yield from steps
+
+
+def _read(workspace: Workspace, session: Session, events: Iterator[Event]) -> Job:
+    """Follow a reading; questions that are asked meanwhile are answered between two of its events."""
+    workspace.asked.open()
+    try:
+        for event in _followed(workspace, session, events):
+            workspace.note(event)
+            yield event
+            if session.context.num_read:
+                yield from _answer_asked(workspace, session)
+        while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
+            yield from _answer_asked(workspace, session)
+    finally:
+        workspace.asked.close()
+        workspace.note_rest()
+
+
+def _answer_asked(workspace: Workspace, session: Session) -> Job:
+    """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
+    asked = None if workspace.stop.is_set() else workspace.asked.take()
+    if asked is None:
+        return
+    with workspace.working(Phase.ANSWERING):
+        yield Working(Phase.ANSWERING)
+        try:
+            yield from _answer(workspace, session, asked)
+        except Exception as error:
+            workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
+            yield QuestionFailed(error, workspace.problem.text)
+    yield Working(Phase.READING)
+
+
+def _answer(workspace: Workspace, session: Session, asked: Asked) -> Job:
+    history = turns(workspace.exchanges) if asked.remembers else ()
+    answer = Answer(workspace, asked.question)
+    try:
+        for event in _followed(workspace, session, session.ask(asked.question, asked.generation, history)):
+            answer.apply(event)
+            yield event
+    finally:
+        answer.close()
+
+
+def _followed(workspace: Workspace, session: Session, events: Iterator[Event]) -> Iterator[Event]:
+    """The events of a session, which the telemetry sees first."""
+    with closing(events):  # type: ignore[type-var]  # the engine's iterators are generators
+        for event in events:
+            workspace.telemetry.apply(event)
+            yield event
+            if workspace.stop.is_set():  # maybe before the session listened, which forgets it when its work begins
+                session.stop()
+
+
+def _session_of(workspace: Workspace) -> Session:
+    session = workspace.session
+    if session is None or not session.context.is_open:
+        raise PotError("There is no document in the pot yet", fix="Read the document first.")
+    return session

@@ -1,0 +1,65 @@
+"""From an uploaded file to a document with its card and its cells, and from there to an empty pot for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+from ondevice.documents import Document, extract
+from ondevice.documents.tokens import DocumentTokens, Encode
+from ondevice.errors import EmptyDocument
+from ondevice.events import PagesExtracted
+from ondevice.memory import free_memory_bytes
+from ondevice.serving.token_map import MapLayout, make_layout
+from ondevice.serving.uploads import Upload
+from ondevice.serving.workspace import Workspace
+
+
+def open_upload(
+    workspace: Workspace,
+    upload: Upload,
+    password: str | None,
+    encode: Encode,
+    free_memory: Callable[[], int] = free_memory_bytes,
+) -> Generator[PagesExtracted, None, bool]:
+    """Extract the text, count its tokens, and put the document into the workspace.
+
+    Returns:
+        Whether it is there; stopping leaves the workspace with the document it had, and so does a document that does
+        not fit into memory.
+
+    Raises:
+        DocumentError: as `extract` does, or there is no text in it.
+    """
+    workspace.pages, workspace.opening_name = None, upload.path.name
+    steps = extract(upload.path, password=password or None, free_memory=free_memory)
+    with closing(steps):
+        while True:
+            try:
+                workspace.pages = next(steps)
+            except StopIteration as stop:
+                document: Document = stop.value
+                break
+            yield workspace.pages
+            if workspace.stop.is_set():
+                return False
+    # The true number of tokens, and the map, before any reading is begun; the engine reads these tokens.
+    tokens = DocumentTokens(document, encode, free_memory)
+    for _ in tokens.read_pages():
+        pass
+    layout = layout_of(tokens)
+    if not layout.num_tokens:
+        raise EmptyDocument(
+            "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
+        )
+    workspace.accept(document, layout, tokens)
+    return True
+
+
+def layout_of(tokens: DocumentTokens) -> MapLayout:
+    """How a document, all of it tokenised, falls into pages and cells."""
+    sizes = []
+    for index in range(tokens.num_pages):
+        start, stop = tokens.page_tokens(index)
+        sizes.append((tokens.page_number(index), stop - start))
+    return make_layout(sizes, tokens.document.unit)

@@ -1,0 +1,83 @@
+"""What the library keeps of a workspace beside its pot: the conversation, and the numbers of the reading.
+
+It comes back from a file, so that everything is checked before it gets onto the screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ondevice.serving.exchanges import Exchange
+from ondevice.serving.opening import layout_of
+from ondevice.serving.workspace import Workspace
+from ondevice.session.engine import Session
+from ondevice.telemetry.telemetry import STAGES
+
+
+def record_of(workspace: Workspace) -> dict[str, Any]:
+    """Everything of a workspace that is neither in the pot nor in the document, as JSON."""
+    telemetry = workspace.telemetry
+    return {
+        "messages": workspace.messages,
+        "exchanges": [asdict(exchange) for exchange in workspace.exchanges],
+        "stage_seconds": telemetry.stage_seconds,
+        "novelty_tokens": telemetry.novelty_tokens.tolist(),
+        "fill": workspace.fill,
+    }
+
+
+def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> None:
+    """Let a workspace go on where it was saved."""
+    tokens = session.context.tokens
+    workspace.accept(tokens.document, layout_of(tokens), tokens)
+    workspace.session = session
+    workspace.messages.extend(filter(None, map(_message, _list(record, "messages"))))
+    workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))
+    fill = [(int(read), int(slots)) for read, slots in _pairs(_list(record, "fill"))]
+    workspace.fill.extend(fill)
+    telemetry = workspace.telemetry
+    telemetry.num_read, telemetry.num_total = session.context.num_read, tokens.num_tokens
+    start, stop = session.context.left_out  # by policy `truncate`, which the telemetry does not count
+    telemetry.num_skipped = session.context.num_skipped - (stop - start)
+    telemetry.num_cycles, telemetry.num_heads_total = session.context.num_cycles, session.context.num_heads_total
+    telemetry.num_cached, telemetry.capacity = tuple(session.context.pot.num_cached), session.context.pot.shape.capacity
+    telemetry.ledger, telemetry.retention = session.context.ledger, session.context.retention
+    novelty = [token for token in _list(record, "novelty_tokens") if isinstance(token, int)]
+    telemetry.novelty_tokens = np.array([t for t in novelty if 0 <= t < tokens.num_tokens], np.int32)
+    seconds = record.get("stage_seconds")
+    for stage in STAGES:
+        value = seconds.get(stage) if isinstance(seconds, dict) else None
+        if isinstance(value, int | float) and 0 <= value < 1e9:
+            telemetry.stage_seconds[stage] = float(value)
+    workspace.note_rest()
+
+
+def _message(message: Any) -> dict[str, Any] | None:
+    """A message that holds nothing but text; the chat would also take files and components."""
+    if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
+        return None
+    content, metadata = message.get("content"), message.get("metadata")
+    if not isinstance(content, str):
+        return None
+    checked: dict[str, Any] = {"role": message["role"], "content": content}
+    if isinstance(metadata, dict) and isinstance(metadata.get("title"), str):
+        checked["metadata"] = {"title": metadata["title"], "status": "done"}
+    return checked
+
+
+def _list(record: dict[str, Any], name: str) -> list[Any]:
+    value = record.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _pairs(values: list[Any]) -> list[tuple[float, float]]:
+    pairs = [tuple(value) for value in values if isinstance(value, list) and len(value) == 2]
+    return [(a, b) for a, b in pairs if _is_amount(a) and _is_amount(b)]
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether a number can be drawn, and be sent to a browser."""
+    return isinstance(value, int | float) and 0 <= value < 1e15

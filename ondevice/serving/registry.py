@@ -1,0 +1,97 @@
+"""All visitors of this server: few, because each may hold pots, and none for ever.
+
+Gradio's own session state is evicted without telling us, which would leave pots in memory; hence this one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Workspace
+
+MAX_VISITORS = 4
+TTL_SECONDS = 3600.0
+
+
+class Registry:
+    """Visitors by id; the least recently used ones give way.
+
+    Args:
+        max_visitors: more than these only while all of them are at work.
+        ttl_seconds: a visitor at rest for longer is dropped.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        max_visitors: int = MAX_VISITORS,
+        ttl_seconds: float = TTL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_visitors, self._ttl_seconds, self._clock = max_visitors, ttl_seconds, clock
+        self._by_id: dict[str, Visitor] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def others(self, beside: Workspace | None) -> list[Workspace]:
+        """All open documents, whoever's they are, `beside` this one."""
+        with self._lock:
+            workspaces = [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
+        return [workspace for workspace in workspaces if workspace is not beside]
+
+    def find(self, visitor_id: object) -> Visitor | None:
+        """The visitor with this id, which counts as used now."""
+        self.sweep(visitor_id)
+        with self._lock:
+            visitor = self._by_id.get(visitor_id) if isinstance(visitor_id, str) else None
+            if visitor is not None:
+                visitor.last_used = self._clock()
+            return visitor
+
+    def workspace(self, workspace_id: object) -> Workspace | None:
+        """The open document with this id, whoever's it is; its visitor counts as here now."""
+        with self._lock:
+            found = next((one.id for one in self._by_id.values() if one.find(workspace_id) is not None), None)
+        visitor = self.find(found)
+        return visitor.find(workspace_id) if visitor is not None else None
+
+    def create(self) -> Visitor:
+        """A new visitor under an id that nobody can guess; ids are never taken from the browser."""
+        visitor = Visitor(secrets.token_hex(16), last_used=self._clock())
+        with self._lock:
+            self._by_id[visitor.id] = visitor
+        self.sweep(visitor.id)
+        return visitor
+
+    def sweep(self, coming: object = None) -> None:
+        """Drop who is too old, and who is beyond the limit: first those without a document, then the least recently
+        used. Work in progress stays, and who is `coming` now, by its id, unless it is too old."""
+        with self._lock:
+            now = self._clock()
+            for visitor in self._by_id.values():
+                if not visitor.is_idle:
+                    visitor.last_used = now  # its time begins when its work has ended
+            resting = [visitor for visitor in self._by_id.values() if visitor.is_idle]
+            dropped = [visitor for visitor in resting if now - visitor.last_used > self._ttl_seconds]
+            others = [visitor for visitor in resting if visitor not in dropped and visitor.id != coming]
+            others.sort(key=lambda visitor: (bool(visitor.documents), visitor.last_used))
+            dropped += others[: max(len(self._by_id) - len(dropped) - self._max_visitors, 0)]
+            for visitor in dropped:
+                del self._by_id[visitor.id]
+        for visitor in dropped:
+            visitor.forget()
+
+    def close(self) -> None:
+        """Stop everything and drop it."""
+        with self._lock:
+            visitors = list(self._by_id.values())
+            self._by_id.clear()
+        for visitor in visitors:
+            visitor.halt()
+            visitor.forget()

@@ -1,0 +1,94 @@
+"""Whether a pot fits into the memory that is free, asked before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ondevice import words
+from ondevice.config import EngineConfig
+from ondevice.errors import PotError
+from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.serving.workspace import Workspace
+from ondevice.session.engine import Engine
+from ondevice.session.library import Entry
+from ondevice.session.plan import Plan
+
+FreeMemory = Callable[[torch.device | None], int]  # as `free_memory_bytes`
+
+
+def require_room(
+    plan: Plan,
+    num_tokens: int,
+    others: Sequence[Workspace],
+    *,
+    going: Workspace | None = None,
+    free_memory: FreeMemory = free_memory_bytes,
+) -> None:
+    """Refuse a pot, or a host tier, that would not fit, with what would.
+
+    Args:
+        num_tokens: of the document; only a pot that keeps all depends on it.
+        others: all other open documents.
+        going: the one whose pot goes first.
+        free_memory: bytes that are free on a device; None: in the main memory.
+
+    Raises:
+        PotError: it is too large.
+    """
+    fix = "Choose a smaller pot."
+    if plan.config.pot.method.keeps_all:
+        fix = "Keeping everything needs memory for every token: change {pot.policy}."
+    needed = plan.pot_bytes(num_tokens) + plan.speculator_bytes(num_tokens)
+    _require(plan.loaded.device, needed, plan.tier_bytes, others, going, fix, free_memory)
+
+
+def require_room_for(
+    engine: Engine, entry: Entry, others: Sequence[Workspace], *, free_memory: FreeMemory = free_memory_bytes
+) -> None:
+    """The same for a saved document."""
+    tier_bytes = 0 if entry.config is None else _tier_bytes(entry.config)
+    fix = "Close another document first."
+    _require(engine.loaded.device, entry.pot_bytes, tier_bytes, others, None, fix, free_memory)
+
+
+def _tier_bytes(config: EngineConfig) -> int:
+    return 0 if config.tier.folder else config.tier.budget_bytes
+
+
+def _require(
+    device: torch.device,
+    pot: int,
+    tier: int,
+    others: Sequence[Workspace],
+    going: Workspace | None,
+    fix: str,
+    free_memory: FreeMemory,
+) -> None:
+    tiers = sum(other.untouched_tier_bytes for other in others)
+    old_tier = going.tier_bytes - going.untouched_tier_bytes if going is not None else 0
+    old_pot = going.pot_bytes if going is not None else 0
+    if device.type == "cpu":
+        # Memory is taken once it is written to: what others have been promised is not free, and what the old pot has
+        # never used is free already.
+        promised = tiers + sum(other.untouched_bytes for other in others)
+        old_pot -= going.untouched_bytes if going is not None else 0
+        what = "The pot and its host tier" if tier else "The pot"
+        _require_bytes(what, pot + tier, free_memory(device) + old_pot + old_tier - promised, fix)
+        return
+    _require_bytes("The pot", pot, free_memory(device) + old_pot, fix)
+    free = free_memory(None) + old_tier - tiers
+    _require_bytes("The host tier", tier, free, "Choose a smaller host tier.")
+
+
+def _require_bytes(what: str, num_bytes: int, free: int, fix: str) -> None:
+    usable = usable_bytes(free)
+    if num_bytes > usable:
+        raise PotError(f"{what} would take {words.size(num_bytes)}, and {words.size(usable)} are free for it", fix=fix)
+
+
+def free_device_memory() -> None:
+    """Give back to the device what a dropped pot has left in torch's hands."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,116 @@
+"""What the screen knows of the tokens of one document: the pot as it is, and as it was after every distillation.
+
+The thread that drives the engine writes it between two events; requests of the browser read it at any time, from other
+threads. What is written replaces what was there as a whole, so a reader may be one event behind and never sees half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice import words
+from ondevice.config import PotConfig
+from ondevice.events import Event, PotDistilled, TokensRead
+from ondevice.serving.token_map import Cells, Look, MapLayout, make_cells
+from ondevice.session.session import Session
+from ondevice.telemetry.provenance import Provenance, take_provenance
+from ondevice.telemetry.retention_history import RetentionHistory
+
+_revisions = count(1)  # of all views, so that no two states of the screen share a number
+
+
+class TokenView:
+    """The tokens of one document under one reading.
+
+    Attributes:
+        layout: pages of the document.
+        history: the distillations of this reading; empty for a pot from disk.
+        seen: the pot as of the last event; None before anything was read.
+        number: of this view; a new reading gets a new one.
+        method: by which the pot is thinned out; the usual one before anything was read.
+        revision: changes whenever cells may have changed.
+        unread: text and spans of a page by its index, before reading has begun; None until somebody asks.
+    """
+
+    def __init__(self, layout: MapLayout) -> None:
+        self.layout = layout
+        self.history = RetentionHistory()
+        self.seen: Provenance | None = None
+        self.method = PotConfig().method
+        self.unread: Callable[[int], tuple[str, npt.NDArray[np.int32]]] | None = None
+        self.number = next(_revisions)
+        self.revision = next(_revisions)
+
+    def apply(self, event: Event, session: Session) -> None:
+        """Take in an event of a reading, while the engine waits for the next one to be asked for."""
+        if isinstance(event, PotDistilled):
+            self.history.apply(event)
+            self._show(take_provenance(session.context), session)
+        elif isinstance(event, TokensRead) and session.context.is_open:
+            if session.context.last_distilled is not None and session.context.last_distilled.num_read == event.num_read:
+                return  # the distillation that this step led to is told next
+            self._show(
+                take_provenance(session.context) if self.seen is None else self.seen.moved_to(session.context), session
+            )
+
+    def settle(self, session: Session) -> None:
+        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        last = session.context.last_distilled
+        if last is not None and last.cycle > self.history.last_cycle:
+            self.history.apply(last)
+        self._show(take_provenance(session.context), session)
+
+    def cells(self, start: int, stop: int, size: int, look: Look) -> Cells:
+        """Cells as `make_cells`; a moment that is not known becomes the present."""
+        return make_cells(self.layout, self.seen, self.history, start, stop, size, self.known(look))
+
+    def known(self, look: Look) -> Look:
+        """The same look, within what is known of this reading."""
+        history, seen, cycle = self.history, self.seen, look.cycle
+        if cycle is not None and history.num_cycles and history.first_cycle <= cycle <= history.last_cycle:
+            return Look(cycle=cycle)
+        if seen is None:
+            return Look()
+        layer = look.layer if look.layer is not None and 0 <= look.layer < seen.num_layers else None
+        head = look.head if look.head is not None and 0 <= look.head < seen.num_heads else None
+        return Look(layer=layer, head=head)
+
+    def summary(self) -> dict[str, Any]:
+        """What the browser has to know before it asks for cells; under 1 kB."""
+        seen, history, layout = self.seen, self.history, self.layout
+        num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
+        return {
+            "document": layout.number,
+            "reading": self.number,
+            "revision": self.revision,
+            "num_tokens": layout.num_tokens,
+            "num_pages": layout.num_pages,
+            "unit": layout.unit,
+            "num_read": 0 if seen is None else seen.num_positions,
+            "num_layers": 0 if seen is None else seen.num_layers,
+            "num_heads": 0 if seen is None else seen.num_heads,
+            "first_cycle": history.first_cycle,
+            "last_cycle": history.last_cycle,
+            "replay": self._replay_note(),
+            "memory": f"{words.size(num_bytes)} beside the pot to draw this and to replay it" if seen else "",
+        }
+
+    def _replay_note(self) -> str:
+        """Why there is nothing, or not everything, to replay; empty where there is."""
+        seen, history = self.seen, self.history
+        if seen is None or not seen.num_cycles:
+            return "Nothing to replay yet: the pot has not been full."
+        if not history.num_cycles:
+            return "This pot was opened from the library: how it came about is not known here."
+        if not history.is_complete:
+            return f"The replay ends at selection {words.count(history.last_cycle)}: it would take too much memory."
+        return ""
+
+    def _show(self, seen: Provenance, session: Session) -> None:
+        self.seen, self.method = seen, session.context.config.pot.method
+        self.revision = next(_revisions)

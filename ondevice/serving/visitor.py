@@ -1,0 +1,104 @@
+"""What one browser has on the server: its open documents, and which of them it looks at. State only.
+
+It lives under a random id; the browser knows nothing but that id.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass, field
+
+from ondevice.errors import DocumentError
+from ondevice.serving.comparison import Comparison
+from ondevice.serving.workspace import Workspace
+
+MAX_DOCUMENTS = 8
+
+
+@dataclass(slots=True)
+class Visitor:
+    """The open documents of one browser.
+
+    Attributes:
+        id: random; whoever knows it may use all of this.
+        workspaces: one for each open document, in the order of opening; at least one, which may be empty.
+        current: the one that is looked at.
+        comparison: the last comparison that was made, or the one that runs.
+        last_used: for the registry, seconds.
+    """
+
+    id: str
+    workspaces: list[Workspace] = field(default_factory=list)
+    current: Workspace = field(init=False)
+    comparison: Comparison = field(default_factory=Comparison)
+    last_used: float = 0.0
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.current = self._add()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs, and nothing is in line."""
+        return self.comparison.idle.is_set() and all(workspace.idle.is_set() for workspace in self.workspaces)
+
+    @property
+    def documents(self) -> list[Workspace]:
+        """The workspaces that hold a document, or are about to."""
+        return [workspace for workspace in self.workspaces if not workspace.is_unused]
+
+    def find(self, workspace_id: object) -> Workspace | None:
+        return next((workspace for workspace in self.workspaces if workspace.id == workspace_id), None)
+
+    def new(self, name: str) -> Workspace:
+        """A workspace for the document of that name: the empty one, or one more. Nobody else is given the same.
+
+        Raises:
+            DocumentError: there are too many.
+        """
+        with self._changing:
+            if len(self.documents) >= MAX_DOCUMENTS:
+                raise DocumentError(f"{MAX_DOCUMENTS} documents are open already", where=name, fix="Close one of them.")
+            unused = next((workspace for workspace in self.workspaces if workspace.is_unused), None)
+            workspace = unused or self._add()
+            workspace.opening_name = name
+            return workspace
+
+    def look_at(self, workspace: Workspace) -> None:
+        """Look at a document, unless it has been closed meanwhile."""
+        with self._changing:
+            if workspace in self.workspaces:
+                self.current = workspace
+
+    def close(self, workspace: Workspace) -> None:
+        """Drop a document with its pot; the one beside it is looked at then."""
+        workspace.end()
+        with self._changing:
+            if workspace in self.workspaces:  # else it is closed twice at once
+                place = self.workspaces.index(workspace)
+                self.workspaces.remove(workspace)
+                if not self.workspaces:
+                    self._add()
+                if self.current is workspace:
+                    self.current = self.workspaces[min(place, len(self.workspaces) - 1)]
+        workspace.halt()
+        workspace.forget()
+
+    def halt(self) -> None:
+        """Stop everything, and wait until it has ended."""
+        for workspace in self.workspaces:
+            workspace.request_stop()
+        self.comparison.halt()
+        for workspace in self.workspaces:
+            workspace.halt()
+
+    def forget(self) -> None:
+        """Drop all documents."""
+        for workspace in self.workspaces:
+            workspace.forget()
+
+    def _add(self) -> Workspace:
+        workspace = Workspace(secrets.token_hex(16))
+        self.workspaces.append(workspace)
+        return workspace

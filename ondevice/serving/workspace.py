@@ -1,0 +1,246 @@
+"""One open document, its pot, the conversation, and what is going on with them now. State only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ondevice.documents import Document
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
+from ondevice.serving.exchanges import Exchange
+from ondevice.serving.question_box import QuestionBox
+from ondevice.serving.token_map import MapLayout
+from ondevice.serving.token_view import TokenView
+from ondevice.serving.uploads import Upload
+from ondevice.session.engine import Session
+from ondevice.telemetry.telemetry import Telemetry
+
+_HISTORY = 240  # points of the fill curve that are kept for the chart
+
+
+class Phase(StrEnum):
+    """What the screen is about."""
+
+    EMPTY = "empty"
+    OPENING = "opening"
+    READY = "ready"
+    REOPENING = "reopening"
+    READING = "reading"
+    STOPPED = "stopped"
+    READ = "read"
+    ANSWERING = "answering"
+    SAVING = "saving"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the last action failed."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Workspace:
+    """One open document of a visitor.
+
+    Attributes:
+        id: random; nobody can guess it.
+        document: the open document, with its `layout` in pages and, where it has been tokenised, its `tokens`.
+        view: what the token map and the reading view show of it.
+        locked: an uploaded file that waits for its password.
+        session: the engine's session, with the pot; None until reading begins.
+        telemetry: the numbers of that session.
+        fill: used slots after each step, (tokens read, slots), for the chart.
+        messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
+        asked: questions that were asked while the document is read, with how to answer them.
+        entry_id: where in the library this pot has been saved; "" where it has not.
+        problem: the last failure, until something succeeds.
+        activity: what is running; None at rest.
+        is_waiting: an action is in line behind that of somebody else.
+        stop: set to end the activity at the next event.
+        idle: set while no activity runs, and none is in line.
+    """
+
+    id: str
+    document: Document | None = None
+    tokens: DocumentTokens | None = None
+    layout: MapLayout | None = None
+    view: TokenView | None = None
+    locked: Upload | None = None
+    opening_name: str = ""
+    pages: PagesExtracted | None = None
+    session: Session | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    fill: list[tuple[int, int]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    entry_id: str = ""
+    exchanges: list[Exchange] = field(default_factory=list)
+    asked: QuestionBox = field(default_factory=QuestionBox)
+    problem: Problem | None = None
+    activity: Phase | None = None
+    is_waiting: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+    idle: threading.Event = field(default_factory=threading.Event)
+    _claiming: threading.Lock = field(default_factory=threading.Lock)
+    _is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.idle.set()
+
+    @property
+    def phase(self) -> Phase:
+        """What is running, or else how far this workspace has come."""
+        if self.activity is not None:
+            return self.activity
+        if self.document is None:
+            return Phase.EMPTY
+        if self.session is None or not self.session.context.is_open:
+            return Phase.READY
+        return Phase.STOPPED if self.session.context.spans else Phase.READ
+
+    @property
+    def name(self) -> str:
+        """What the document is called; that of the file while it is not open yet."""
+        return self.document.name if self.document is not None else self.opening_name
+
+    @property
+    def pot_bytes(self) -> int:
+        """Memory of the pot, and of the small model's where there is one; 0 where there is none."""
+        context = self.session.context if self.session is not None else None
+        return context.pot.nbytes + context.speculator_bytes if context is not None and context.has_pot else 0
+
+    @property
+    def tier_bytes(self) -> int:
+        """Memory of the host tier; 0 where there is none, or where it lies in a file."""
+        session = self.session
+        if session is None or session.context.host is None or session.context.config.tier.folder:
+            return 0
+        return session.context.host.nbytes
+
+    @property
+    def untouched_tier_bytes(self) -> int:
+        """As `untouched_bytes`, of the host tier."""
+        host = self.session.context.host if self.session is not None else None
+        return host.untouched_bytes if self.tier_bytes and host is not None else 0
+
+    @property
+    def untouched_bytes(self) -> int:
+        """What the pots have been promised and not used yet: a system may count that as free until it is written to."""
+        if self.session is None:
+            return 0
+        context = self.session.context
+        pots = [context.pot] if context.has_pot else []
+        if context.speculator is not None and context.speculator.pot is not None:
+            pots.append(context.speculator.pot)
+        return sum(int((1 - max(pot.num_cached) / pot.shape.capacity) * pot.nbytes) for pot in pots)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether there is nothing in it, and nothing is to come."""
+        return self.document is None and self.locked is None and self.idle.is_set() and not self.opening_name
+
+    def claim(self) -> bool:
+        """Put an action in line; False where another is running or in line, or nothing may begin here any more.
+
+        Whoever has claimed releases, once.
+        """
+        with self._claiming:
+            if self._is_closed or not self.idle.is_set():
+                return False
+            self.stop.clear()
+            self.is_waiting = True
+            self.idle.clear()
+        return True
+
+    def end(self) -> None:
+        """Nothing may begin here any more."""
+        with self._claiming:
+            self._is_closed = True
+
+    def release(self) -> None:
+        """The action that claimed has ended, or has left the line."""
+        self.is_waiting = False
+        self.idle.set()
+
+    @contextmanager
+    def working(self, activity: Phase) -> Iterator[None]:
+        """Mark an activity of the action that claimed as running; what it interrupts goes on afterwards."""
+        before, self.activity, self.is_waiting = self.activity, activity, False
+        try:
+            yield
+        finally:
+            self.activity = before
+
+    def request_stop(self) -> None:
+        """Ask the running activity to end: between two layers of the model, or at its next event."""
+        self.stop.set()
+        if self.session is not None:
+            self.session.stop()
+
+    def halt(self, timeout: float = 15.0) -> bool:
+        """Ask the running activity to end and wait until it has."""
+        self.request_stop()
+        return self.idle.wait(timeout)
+
+    def accept(self, document: Document, layout: MapLayout, tokens: DocumentTokens | None = None) -> None:
+        """Take a new document in place of the old one, whose pot is freed.
+
+        Args:
+            tokens: of the document, where it has been tokenised; None: each reading does that.
+        """
+        self.forget()
+        self.document, self.layout, self.view, self.tokens = document, layout, TokenView(layout), tokens
+
+    def drop_pot(self) -> None:
+        """Free the pot, with the conversation that was had over it."""
+        self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
+        self.view = TokenView(self.layout) if self.layout is not None else None
+        self.fill.clear()
+        self.clear_conversation()
+
+    def clear_conversation(self) -> None:
+        """Drop the questions and answers; the pot has never held them."""
+        self.messages.clear()
+        self.exchanges.clear()
+
+    def forget(self) -> None:
+        """Drop the document, the pot and the conversation."""
+        self.drop_pot()
+        self.keep_locked(None)
+        self.document = self.layout = self.view = self.tokens = self.pages = self.problem = None
+        self.opening_name = ""
+
+    def keep_locked(self, upload: Upload | None) -> None:
+        """Let this file wait for its password, in place of the one that did."""
+        if self.locked is not None and self.locked is not upload:
+            self.locked.discard()
+        self.locked = upload
+
+    def note(self, event: Event) -> None:
+        """Remember how full the pot was after a step of reading, and what it held."""
+        if self.view is not None and self.session is not None:
+            self.view.apply(event, self.session)
+        match event:
+            case TokensRead():
+                self._add_fill(event.num_read, max(event.num_cached))
+            case PotDistilled():
+                self._add_fill(event.num_read, event.num_kept)
+
+    def note_rest(self) -> None:
+        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        if self.session is None or not self.session.context.has_pot:
+            return
+        if self.fill:
+            self._add_fill(self.session.context.num_read, max(self.session.context.pot.num_cached))
+        if self.view is not None and self.session.context.is_open:
+            self.view.settle(self.session)
+
+    def _add_fill(self, num_read: int, num_cached: int) -> None:
+        if not self.fill or self.fill[-1] != (num_read, num_cached):
+            self.fill.append((num_read, num_cached))
+        del self.fill[:-_HISTORY]

@@ -1,0 +1,1 @@
+"""The engine and its sessions, and where they are kept."""

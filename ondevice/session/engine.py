@@ -1,0 +1,111 @@
+"""The engine: a loaded model that hands out sessions, of which one works at a time.
+
+A single caller needs no more than that; several stand in line in `Engine.lane`.
+"""
+
+from __future__ import annotations
+
+from ondevice.config import EngineConfig, SpecConfig
+from ondevice.errors import ConfigError
+from ondevice.model.decoder import Decoder
+from ondevice.model.loading.load import LoadedModel, load_model
+from ondevice.model.loading.progress import Progress, silent
+from ondevice.session.lane import Lane
+from ondevice.session.plan import Plan, make_plan
+from ondevice.session.session import Session
+from ondevice.speculator.speculator import OWN_SHARE
+
+__all__ = ["Engine", "Session"]
+
+
+class Engine:
+    """A model in memory.
+
+    Args:
+        loaded: the model, from `load_model`.
+        config: settings of the sessions made here.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        self.loaded = loaded
+        self.config = config
+        self.decoder = Decoder(loaded.model)
+        self.lane = Lane()
+        self._speculators: dict[str, tuple[Decoder, str]] = {}  # loaded ones with their fingerprints, by name
+
+    @classmethod
+    def load(cls, config: EngineConfig, on_progress: Progress = silent) -> Engine:
+        """Load the model named in the settings.
+
+        Raises:
+            ModelError: it cannot be found, is not safe to load, or does not fit.
+        """
+        loaded = load_model(
+            config.model,
+            device=config.device,
+            dtype=config.dtype,
+            quantization=config.quantization,
+            on_progress=on_progress,
+        )
+        engine = cls(loaded, config)
+        engine.speculator(config.spec, on_progress)
+        return engine
+
+    def plan(self, config: EngineConfig | None = None) -> Plan:
+        """What these settings, or the engine's own, come to with the model; nothing is allocated.
+
+        Raises:
+            ConfigError, PotError: they do not suit the model, however much memory is free.
+            ModelError: the speculator that they name cannot be loaded.
+        """
+        config = config or self.config
+        speculator = self.speculator(config.spec)
+        _, fingerprint = self._speculators.get(config.spec.model, (None, ""))
+        return make_plan(self.loaded, self.decoder, config, speculator, fingerprint)
+
+    def session(self, config: EngineConfig | Plan | None = None) -> Session:
+        """A new session with an empty pot; `config`, or its plan, replaces the engine's settings, for the same model.
+
+        Raises:
+            ConfigError, PotError: the settings do not suit the model, or there is no room.
+            ModelError: the speculator that it names cannot be loaded, or has another vocabulary.
+        """
+        return Session(config if isinstance(config, Plan) else self.plan(config))
+
+    def speculator(self, spec: SpecConfig, on_progress: Progress = silent) -> Decoder | None:
+        """The small model that these settings ask for, loaded once; None where they ask for none.
+
+        Raises:
+            ConfigError: there are more layers wished for than that model has, or the vocabularies differ.
+            ModelError: it cannot be loaded.
+        """
+        if not spec.needs_speculator:
+            return None
+        if not spec.model:
+            return _first_layers(self.decoder, spec.layers or -(-len(self.decoder.parts.layers) // OWN_SHARE))
+        if spec.model not in self._speculators:
+            config = self.config
+            loaded = load_model(spec.model, device=config.device, dtype=config.dtype, on_progress=on_progress)
+            self.add_speculator(spec.model, loaded)
+        decoder, _ = self._speculators[spec.model]
+        return _first_layers(decoder, spec.layers or len(decoder.parts.layers))
+
+    def add_speculator(self, name: str, loaded: LoadedModel) -> None:
+        """Offer a loaded model as the speculator `name`.
+
+        Raises:
+            ConfigError: a token means something else to it.
+        """
+        if not loaded.tokenizer.has_vocabulary_of(self.loaded.tokenizer):
+            raise ConfigError(
+                f"The speculator {loaded.name} has another vocabulary than {self.loaded.name}",
+                fix="Name a smaller model of the same family, or leave {spec.model} out to use the model's own layers.",
+            )
+        self._speculators[name] = Decoder(loaded.model), loaded.fingerprint
+
+
+def _first_layers(decoder: Decoder, num_layers: int) -> Decoder:
+    there = len(decoder.parts.layers)
+    if num_layers > there:
+        raise ConfigError(f"{{spec.layers}} is {num_layers}, and the model has {there}", fix=f"Name at most {there}.")
+    return decoder.first_layers(num_layers)

@@ -1,0 +1,205 @@
+"""What settings come to with a model and a document: checked, and in bytes, before anything is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ondevice.config import EngineConfig, SlimLayer
+from ondevice.context import UNTIL_END, Context, left_out
+from ondevice.errors import ConfigError, PotError
+from ondevice.model.chat import ChatParts
+from ondevice.model.decoder import Decoder
+from ondevice.model.loading.load import LoadedModel
+from ondevice.pot.catalyst import catalyst_prompt
+from ondevice.pot.host.host_memory import HostMemory
+from ondevice.pot.shape import PotShape
+from ondevice.prefill.pruning import slim_steps, stored_tokens
+from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
+from ondevice.speculator.choose import most_chosen, most_read
+from ondevice.speculator.speculator import Speculator
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Settings that suit a model, and the sizes of what a session with them takes.
+
+    Sizes depend on the document with policy `full` alone, which has a slot for every token that it reads.
+
+    Attributes:
+        speculator: the small model; None: the settings ask for none.
+        speculator_fingerprint: of a speculator with weights of its own; "" where it is the model's first layers.
+        chat: the model's template in pieces.
+        num_protected: slots at logical positions below this are never evicted (prompt and sinks).
+        slim_steps: where hidden states are pruned; none: nowhere.
+    """
+
+    loaded: LoadedModel
+    decoder: Decoder
+    config: EngineConfig
+    speculator: Decoder | None
+    speculator_fingerprint: str
+    chat: ChatParts
+    num_protected: int
+    slim_steps: tuple[SlimLayer, ...]
+
+    def new_context(self) -> Context:
+        """An empty context; nothing is allocated for it yet."""
+        return Context(
+            self.loaded,
+            self.decoder,
+            self.config,
+            chat=self.chat,
+            num_protected=self.num_protected,
+            slim_steps=self.slim_steps,
+            speculator=self._new_speculator(),
+        )
+
+    def pot_shape(self, num_tokens: int | None = None) -> PotShape:
+        """The pot for a document of `num_tokens` tokens; None: its length is not known.
+
+        Raises:
+            PotError: the policy needs to know the length.
+        """
+        config, rotation = self.config, self.config.pot.key_rotation
+        if not config.pot.method.keeps_all:
+            return self.decoder.pot_shape(config.pot.capacity, key_rotation=rotation)
+        self.require_length(num_tokens)
+        assert num_tokens is not None
+        chosen = most_chosen(num_tokens, config.spec)
+        # The speculator sees all of it in one stretch.
+        capacity = len(self.chat.prefix) + config.pot.reserve + most_read(num_tokens, config.spec)
+        capacities = None
+        if reads_whole_prompt(config, self.decoder.parts, self.slim_steps):
+            stored = stored_tokens(self.slim_steps, config.slim, chosen, len(self.decoder.parts.layers))
+            capacities = tuple(capacity - chosen + tokens for tokens in stored)
+        return self.decoder.pot_shape(capacity, key_rotation=rotation, capacities=capacities)
+
+    def num_positions(self, num_tokens: int | None) -> int:
+        """Positions that a document takes where they run on beyond the slots of its pot; 0: they do not.
+
+        They do without context reset, and where skipped tokens count, too, which a reset then keeps in the window.
+        """
+        pot, window = self.config.pot, self.decoder.parts.max_positions
+        is_reset = pot.method.distills and pot.context_reset
+        runs_on = self.config.spec.skips if is_reset or pot.method.keeps_all else pot.method.distills
+        if not runs_on:
+            return 0
+        whole = window if num_tokens is None else len(self.chat.prefix) + num_tokens + pot.reserve
+        return min(whole, window) if is_reset else whole
+
+    def pot_bytes(self, num_tokens: int | None = None) -> int:
+        return self.pot_shape(num_tokens).nbytes(self.decoder.dtype)
+
+    def undo_bytes(self, num_tokens: int | None = None) -> int:
+        """The most that an answer copies of the pot to restore it: all of it where tokens come back or many are
+        overwritten."""
+        return self.pot_bytes(num_tokens)
+
+    def speculator_bytes(self, num_tokens: int | None = None) -> int:
+        """The speculator's own pot; 0 without one."""
+        if self.speculator is None:
+            return 0
+        pot = self.config.pot
+        capacity = pot.capacity
+        if pot.method.keeps_all:
+            self.require_length(num_tokens)
+            assert num_tokens is not None
+            capacity = len(self.chat.prefix) + num_tokens + pot.reserve
+        return self.speculator.pot_shape(capacity, key_rotation=pot.key_rotation).nbytes(self.speculator.dtype)
+
+    @property
+    def tier_bytes(self) -> int:
+        """Host memory for evicted tokens; 0 where there is none, or it lies in a file."""
+        tier = self.config.tier
+        return 0 if tier.folder or self.config.pot.method.keeps_all else tier.budget_bytes
+
+    def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
+        """The stretches [start, stop) of the document that are read; `UNTIL_END` for a stream."""
+        if num_tokens is None:
+            return [(0, UNTIL_END)]
+        start, stop = left_out(self.config, len(self.chat.prefix), num_tokens)
+        return [(0, start), (stop, num_tokens)] if start < stop else [(0, num_tokens)]
+
+    def new_host(self, context: Context) -> HostMemory | None:
+        """Host memory beside the pot of a context; None where the settings ask for none.
+
+        Raises:
+            PotError: there is no room for it.
+        """
+        if not self.config.tier.budget_bytes or self.config.pot.method.keeps_all:
+            return None
+        return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self._hidden_size)
+
+    def require_length(self, num_tokens: int | None, where: str = "") -> None:
+        """Refuse a stream, `where` names it, where the policy needs to know its length.
+
+        Raises:
+            PotError: it does.
+        """
+        policy = self.config.pot.policy
+        if num_tokens is None and self.config.pot.method.needs_length:
+            raise PotError(
+                f"Policy {policy!r} needs to know the document's length",
+                where=where,
+                fix="Save the stream to a file first, or use another policy.",
+            )
+
+    @property
+    def _hidden_size(self) -> int | None:
+        """Of the hidden states that wait in host memory; None: they do not."""
+        return self.decoder.parts.hidden_size if self.slim_steps and self.config.tier.reads_on else None
+
+    def _new_speculator(self) -> Speculator | None:
+        if self.speculator is None:
+            return None
+        tokenizer = self.loaded.tokenizer
+        return Speculator(
+            self.speculator,
+            self.config.pot,
+            self.config.spec,
+            prompt=self.decoder.ids(tokenizer.encode(catalyst_prompt(self.config.pot))[0]),
+            prefix=self.chat.prefix,
+            eos_ids=tokenizer.eos_ids,
+            seed=self.config.seed,
+        )
+
+    def check(self) -> None:
+        """Refuse what cannot work however much memory is free.
+
+        Raises:
+            ConfigError: prompt, sinks, catalyst or look-ahead take more slots than there are for them.
+            PotError: the host tier does not hold one token.
+        """
+        config = self.config
+        if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
+            raise ConfigError(
+                f"The model's prompt and the sinks take {self.num_protected} slots, all that {{pot.num_kept}} leaves",
+                fix="Raise {pot.num_kept}, or ask without the chat template.",
+            )
+        self._new_speculator()
+        catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
+        if config.tier.budget_bytes and not config.pot.method.keeps_all:
+            HostMemory.budgets(self.pot_shape(), config.tier, self.decoder.dtype, self._hidden_size)
+
+
+def make_plan(
+    loaded: LoadedModel,
+    decoder: Decoder,
+    config: EngineConfig,
+    speculator: Decoder | None = None,
+    speculator_fingerprint: str = "",
+) -> Plan:
+    """The plan for these settings; raises as `Plan.check`."""
+    chat = loaded.tokenizer.chat_parts(use_template=config.generation.chat)
+    plan = Plan(
+        loaded=loaded,
+        decoder=decoder,
+        config=config,
+        speculator=speculator if config.spec.needs_speculator else None,
+        speculator_fingerprint=speculator_fingerprint,
+        chat=chat,
+        num_protected=max(len(chat.prefix), config.pot.num_sink_tokens),
+        slim_steps=slim_steps(config.slim, len(decoder.parts.layers)),
+    )
+    plan.check()
+    return plan

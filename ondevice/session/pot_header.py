@@ -1,0 +1,121 @@
+"""The header of a saved pot: what was read, with which model and settings. Nothing in it is believed unchecked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ondevice.config import EngineConfig
+from ondevice.errors import ConfigError, DamagedPot, PotMismatch
+from ondevice.events import PageNote
+from ondevice.pot.saving import read_header
+from ondevice.schema import SchemaError, parse
+
+_NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
+
+
+@dataclass(frozen=True, slots=True)
+class SavedDocument:
+    """What is known of the document beside its text, as in `Document`."""
+
+    name: str
+    kind: str
+    unit: str
+    num_pages: int | None = None
+    size_bytes: int | None = None
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.num_pages is not None and self.num_pages < 1) or (self.size_bytes is not None and self.size_bytes < 0):
+            raise DamagedPot("its document is smaller than nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tokens that were read and left out, and distillations, as in `Session`."""
+
+    num_read: int
+    num_skipped: int
+    num_cycles: int
+
+    def __post_init__(self) -> None:
+        if min(self.num_read, self.num_skipped, self.num_cycles) < 0 or self.num_cycles > self.num_read:
+            raise DamagedPot("its counts cannot be")
+
+
+@dataclass(frozen=True, slots=True)
+class PotHeader:
+    """The header.
+
+    Attributes:
+        format: of the file.
+        model, tokenizer, dtype: fingerprints of what it was read with.
+        method: the settings that what was read depends on; compared, and never used.
+        config: the settings it was read with.
+        document: what was read.
+        notes: on pages without text.
+        counts: of the reading.
+        capacity, capacities: slots of the pot, as in `PotShape`.
+        saved: when, ISO 8601.
+        sha256: checksum of each tensor, by name; None in a file that is older than those.
+    """
+
+    format: int
+    model: str
+    tokenizer: str
+    dtype: str
+    method: dict[str, Any]
+    config: EngineConfig
+    document: SavedDocument
+    notes: tuple[PageNote, ...]
+    counts: Counts
+    capacity: int
+    capacities: tuple[int, ...] | None = None
+    saved: str = ""
+    sha256: dict[str, str] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> PotHeader:
+        """The header of a file.
+
+        Raises:
+            PotError: there is no such file, it is not a saved pot, or it is damaged.
+            PotMismatch: another version has written it.
+        """
+        header = read_header(path)
+        try:
+            return parse(cls, header, "the header")
+        except DamagedPot as error:
+            error.where = str(path)
+            raise
+        except (SchemaError, ConfigError) as error:
+            raise DamagedPot(str(error).removesuffix("."), where=str(path)) from error
+
+    def check_match(self, path: Path, expected: Mapping[str, Any]) -> None:
+        """Refuse a pot that was made by something else.
+
+        Args:
+            expected: `method` holds the settings of the pot, the other entries are fingerprints.
+
+        Raises:
+            PotMismatch: says what differs.
+        """
+        reasons = [name for key, name in _NAMES.items() if getattr(self, key) != expected[key]]
+        reasons += [
+            f"{option}={_show(self.method.get(option))} instead of {_show(value)}"
+            for option, value in json.loads(json.dumps(expected["method"])).items()  # tuples have become lists
+            if self.method.get(option) != value
+        ]
+        if reasons:
+            raise PotMismatch(
+                f"The pot was saved with {', '.join(reasons)}",
+                where=str(path),
+                fix="Use the same model and settings, or read the document again.",
+            )
+
+
+def _show(value: Any) -> str:
+    return f"{value!r:.100}"

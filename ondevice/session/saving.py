@@ -1,0 +1,206 @@
+"""Sessions on disk: a pot with its document's text and provenance, to be asked again without reading."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ondevice.config import SETTINGS, EngineConfig, SpecConfig, value_of, with_values
+from ondevice.context import Context
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.documents.types import Document, Page
+from ondevice.errors import DamagedPot, PotError, PotMismatch
+from ondevice.model.loading.load import require_local
+from ondevice.pot.depths import Depths
+from ondevice.pot.saving import read_tensors, write_pot
+from ondevice.session.engine import Engine
+from ondevice.session.pot_header import Counts, PotHeader, SavedDocument
+from ondevice.session.session import Session
+
+_PREFIX = "tokens."  # of the tensors that belong to the document
+_DEPTHS = "depths"  # the whole name of one tensor
+_TIER = "tier."
+_SPECULATOR = "speculator."
+# Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
+_ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
+
+
+def save_session(session: Session, path: Path) -> None:
+    """Write the session to one file, whole or not at all.
+
+    Raises:
+        PotError: nothing has been read, reading is not finished, or the file cannot be written.
+    """
+    tokens, pot = session.context.tokens, session.context.pot
+    if session.context.spans:
+        raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
+    session.reader.score_novelty()
+    document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
+    header = _fingerprints(session) | {
+        "config": session.context.config.to_dict(),
+        "document": document,
+        "notes": [asdict(note) for note in tokens.notes],
+        "counts": asdict(Counts(session.context.num_read, session.context.num_skipped, session.context.num_cycles)),
+        "capacity": pot.shape.capacity,
+        "capacities": pot.shape.capacities,
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
+    arrays[_DEPTHS] = torch.from_numpy(session.context.depths.state.copy())
+    if session.context.host is not None:
+        arrays |= {_TIER + name: tensor for name, tensor in session.context.host.state().items()}
+    if session.context.speculator is not None:
+        arrays |= {_SPECULATOR + name: tensor for name, tensor in session.context.speculator.state().items()}
+    write_pot(path, {**pot.state(), **arrays}, header)
+
+
+def load_session(engine: Engine, path: Path, config: EngineConfig | None = None) -> Session:
+    """Open a saved session. Its settings must be those of `config`, or of the engine: see `saved_config`.
+
+    Raises:
+        PotError: the file is missing or damaged.
+        PotMismatch: it belongs to another model, tokenizer or method; says which.
+    """
+    header = PotHeader.read(path)
+    session = engine.session(config)
+    _require_kept(path, header, session.context.config.spec)
+    header.check_match(path, _fingerprints(session))
+    tensors = read_tensors(path, header.sha256)
+    try:
+        _fill(session, header, tensors)
+    except PotError as error:
+        error.where = error.where or str(path)
+        raise
+    return session
+
+
+def _require_kept(path: Path, header: PotHeader, spec: SpecConfig) -> None:
+    """Refuse settings for answers that need what was not kept; raises PotMismatch."""
+    if spec.num_draft and not spec.skips and "spec" not in header.method:
+        option, why = "{spec.num_draft}", "no speculator has read the document"
+    elif spec.skips and spec.num_restored and not header.config.spec.num_restored:
+        option, why = "{spec.num_restored}", "what a question needs for it was not kept"
+    else:
+        return
+    raise PotMismatch(
+        f"The pot was saved without {option}, and {why}",
+        where=str(path),
+        fix=f"Leave {option} out, or read the document again with it.",
+    )
+
+
+def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor]) -> None:
+    """Put what was saved into a new session; each part checks its own, and after an error the session is of no use.
+
+    Raises:
+        DamagedPot: something of it cannot be.
+        PotError: there is no room for it.
+    """
+    arrays, tier, speculated, depths = (_parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS))
+    document, saved, counts = Document(pages=(), **asdict(header.document)), header.config, header.counts
+    context = session.context
+    tokens = DocumentTokens.restore(
+        document,
+        context.loaded.tokenizer.encode,
+        {name: _array(name, tensor) for name, tensor in arrays.items()},
+        list(header.notes),
+        context.decoder.parts.vocab_size,
+    )
+    tokens.document = replace(document, pages=_pages(tokens))
+    context.tokens = tokens
+    context.depths = Depths.restore(context.depths.num_layers, depths, tokens.num_tokens)
+    context.num_read, context.num_skipped, context.num_cycles = counts.num_read, counts.num_skipped, counts.num_cycles
+    _check_counts(context)
+    if context.host is not None and (tier or saved.tier.budget_bytes):
+        context.host.restore(tier, context.extent)
+    if context.speculator is not None:
+        context.speculator.restore(speculated, tokens.num_tokens)
+    if not context.has_pot:
+        whole = replace(session.plan, config=replace(session.plan.config, spec=saved.spec))
+        context.pot = whole.decoder.allocate(whole.pot_shape(tokens.num_tokens))
+    shape = context.pot.shape
+    if (header.capacity, header.capacities) != (shape.capacity, shape.capacities):
+        raise DamagedPot("its pot has another size than its settings give it")
+    context.pot.expect(session.plan.num_positions(tokens.num_tokens))
+    context.pot.restore(tensors, context.decoder.rotate_keys, context.extent)
+
+
+def _check_counts(context: Context) -> None:
+    """Refuse counts that are not those of the document; raises DamagedPot."""
+    start, stop = context.left_out
+    num_skipped = len(context.depths.skipped) if context.config.spec.skips else stop - start
+    if context.num_skipped != num_skipped or context.num_read + num_skipped != context.tokens.num_tokens:
+        raise DamagedPot("its counts are not those of its document")
+
+
+def _array(name: str, tensor: Tensor) -> npt.NDArray:
+    if tensor.dtype == torch.bfloat16:  # which no array has
+        raise DamagedPot(f"{name} is of a wrong type")
+    return tensor.numpy()
+
+
+def _parts(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Take out the tensors whose names begin so, under what follows there."""
+    names = [name for name in tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensors.pop(name) for name in names}
+
+
+def saved_config(path: Path) -> EngineConfig:
+    """The settings with which a saved session was made.
+
+    Raises:
+        PotError: the file is missing or not a saved pot.
+    """
+    return PotHeader.read(path).config
+
+
+def reopened(saved: EngineConfig, wished: EngineConfig) -> EngineConfig:
+    """The settings in which a session that was made with `saved` is opened and asked: those of `wished` wherever they
+    do not touch what was read.
+
+    Where files go, and where the speculator's weights lie if they moved, is for `wished` to say, too. What the saved
+    pot cannot do is refused by `load_session`.
+
+    Raises:
+        ModelError: only the file names the speculator, and it is not on this machine.
+    """
+    answers = {path: value_of(wished, path) for path in _ANSWERS}
+    config = with_values(saved, {**answers, "spec.model": wished.spec.model or saved.spec.model})
+    if config.spec.needs_speculator and config.spec.model and not wished.spec.model:
+        require_local(config.spec.model)
+    return config
+
+
+def _pages(tokens: DocumentTokens) -> tuple[Page, ...]:
+    """The pages that the tokens were made from; none of a stream, whose text was not kept."""
+    notes = {note.page: note for note in tokens.notes}
+    pages = []
+    for index, text in enumerate(tokens.texts):
+        number = tokens.page_number(index)
+        note = notes.get(number)
+        pages.append(Page(number, text, note.code, note.message) if note is not None else Page(number, text))
+    return tuple(pages)
+
+
+def _fingerprints(session: Session) -> dict[str, Any]:
+    pot = asdict(session.context.config.pot)
+    method = {name: value for name, value in pot.items() if f"pot.{name}" not in _ANSWERS}
+    method["chat"] = session.context.config.generation.chat
+    steps = [asdict(step) for step in session.context.slim_steps]
+    method["slim"] = asdict(session.context.config.slim) | {"schedule": steps} if steps else None
+    if session.context.config.spec.needs_speculator:  # what was read also lies in the speculator's own pot
+        spec = asdict(session.context.config.spec)
+        method["spec"] = {name: value for name, value in spec.items() if f"spec.{name}" not in _ANSWERS}
+        method["spec"]["model"] = session.plan.speculator_fingerprint  # a name is a place, not what lies there
+    return {
+        "model": session.context.loaded.fingerprint,
+        "tokenizer": session.context.loaded.tokenizer.fingerprint,
+        "dtype": str(session.context.loaded.dtype),
+        "method": method,
+    }

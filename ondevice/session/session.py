@@ -1,0 +1,163 @@
+"""A session: one document, its pot and the cursor up to which it is read.
+
+`read`, `resume`, `ask` are generators of events: they never print, and closing one leaves the session usable.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from ondevice.config import GenerationConfig
+from ondevice.decode.answer import answer
+from ondevice.decode.combine import combine
+from ondevice.decode.drafting import Drafts
+from ondevice.decode.prompt import Prompt, Turn, with_history
+from ondevice.decode.termination import warm_up
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.documents.types import Document
+from ondevice.errors import EmptyDocument, PotError
+from ondevice.events import DocumentOpened, DocumentRead, Event, TextTokenized
+from ondevice.model.passes import PassStopped
+from ondevice.prefill.reader import Reader
+from ondevice.session.plan import Plan
+
+
+class Session:
+    """One document in one pot.
+
+    Args:
+        plan: settings that suit the model. A pot of fixed size, and host memory, are allocated at once.
+
+    Attributes:
+        context: the document, its pot and all that is counted of them.
+        reader: reads into it.
+        drafts: which answers are drafted.
+
+    Raises:
+        PotError: there is no room for the pot or the host memory.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.context = plan.new_context()
+        self._stop = stop = threading.Event()
+        # Not the session's own method: a circle would keep pots in memory for longer than needed.
+        self.reader = Reader(self.context, lambda: stop.is_set())
+        self.drafts = Drafts()
+        if not plan.config.pot.method.keeps_all:  # there the document's length decides
+            self._allocate(None)
+        if plan.config.art.enabled:
+            warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, document: Document | DocumentTokens) -> Iterator[Event]:
+        """Read a document into the pot. `stop` or closing the generator ends it; `resume` goes on from there.
+
+        Raises:
+            EmptyDocument: there is not one token in it.
+            PotError: this session has a document already, or the policy cannot read a stream.
+        """
+        yield from self.open(document)
+        yield from self.resume()
+
+    def open(self, document: Document | DocumentTokens) -> Iterator[Event]:
+        """Tokenise a document, where that is not done yet, and plan its reading; raises as `read`."""
+        if self.context.is_open:
+            raise PotError("This session has read a document already", fix="Start a new session for another one.")
+        tokens = document
+        if isinstance(tokens, Document):
+            tokens = DocumentTokens(tokens, self.context.loaded.tokenizer.encode)
+        about = tokens.document
+        yield DocumentOpened(about.name, about.kind, about.unit, about.num_pages, about.size_bytes)
+        began = time.perf_counter()
+        if tokens.keeps_text:
+            for done in tokens.read_pages():
+                yield TextTokenized(done, about.num_pages, tokens.num_tokens, time.perf_counter() - began)
+        if not tokens.ensure(1):
+            raise EmptyDocument(
+                "There is no text in this document", where=about.name, fix="Scanned pages need OCR first."
+            )
+        context, total = self.context, tokens.num_total
+        self.plan.require_length(total, about.name)
+        context.spans = self.plan.spans(total)
+        if not context.has_pot:
+            self._allocate(total)
+        context.pot.expect(self.plan.num_positions(total))
+        if len(context.spans) > 1:
+            context.num_skipped = context.spans[1][0] - context.spans[0][1]
+        self.reader.begin(total)
+        context.tokens = tokens
+
+    def resume(self) -> Iterator[Event]:
+        """Read on from the cursor. Ends with `DocumentRead`, at the end of the document or where `stop` was called."""
+        context, began = self.context, time.perf_counter()
+        context.tokens  # noqa: B018 - raises before a document is open
+        self._stop.clear()
+        try:
+            while context.spans and not self.is_stopping():
+                yield from self.reader.read_chunk()
+        except PassStopped:
+            pass  # the pot is as it was before that pass
+        yield from context.settle()
+        seconds = time.perf_counter() - began
+        yield DocumentRead(context.ledger, seconds, context.num_cycles, context.num_heads_total, context.retention)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Settings that answers make no use of, or not always, and why; a sentence each."""
+        is_stream = self.context.is_open and not self.context.tokens.keeps_text
+        return combine(self.context.config, self.context.decoder.parts, is_stream=is_stream).notices
+
+    def stop(self) -> None:
+        """Ask a running `resume` or `ask` to end within one layer of the model; may be called from any thread."""
+        self._stop.set()
+
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called since the work at hand began."""
+        return self._stop.is_set()
+
+    def _allocate(self, num_tokens: int | None) -> None:
+        self.context.pot = self.plan.decoder.allocate(self.plan.pot_shape(num_tokens))
+        self.context.host = self.plan.new_host(self.context)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def ask(
+        self, question: str, generation: GenerationConfig | None = None, history: Sequence[Turn] = ()
+    ) -> Iterator[Event]:
+        """Answer a question from the pot, reading no document token again. Afterwards the pot is bit-identical.
+
+        It may be asked while `resume` waits between two of its events: the answer comes from what has been read so
+        far, and reading goes on from there as if nothing had been asked.
+
+        Args:
+            history: earlier questions with their answers, the oldest first; the last ones stand before the question
+                as far as there is room.
+
+        Raises:
+            PotError: no document has been read, or the question does not fit.
+        """
+        self.context.tokens  # noqa: B018 - raises before a document is open
+        if not question.strip():
+            raise PotError("The question is empty", fix="Type a question.")
+        generation = generation or self.context.config.generation
+        prompt = with_history(self.context.chat, question, history, self._prompt_tokens(generation))
+        yield from self.answer(question, prompt, generation)
+
+    def answer(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Iterator[Event]:
+        """As `ask`, with the tokens that go into the pot for it given."""
+        self._stop.clear()
+        yield from self.context.settle()  # where reading was left in its middle
+        yield from answer(self.context, question, prompt, generation, self.drafts, self.is_stopping)
+
+    def _prompt_tokens(self, generation: GenerationConfig) -> int:
+        """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
+        half the reserve if that is more. Where tokens are recalled for the question, the free slots are theirs.
+        """
+        context = self.context
+        recalls = context.has_evicted_outside or context.restores_skipped
+        free = 0 if recalls else context.pot.num_free - generation.max_new_tokens
+        return max(free, context.config.pot.reserve // 2)

@@ -1,0 +1,96 @@
+"""Which tokens of a stretch go on to the main model, from the scores that the speculator gave them.
+
+Section 3.2.3 of SpecPrefill (arXiv 2502.02789), and beyond it a share that follows the scores. Scores only: nothing
+here knows a model.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ondevice.config import SpecConfig
+
+# Share of the score above the background that an adaptive choice has to cover: in docs/results/eval-speculator.md it
+# finds what a fixed share of 20 to 30 % does, of which a passkey prompt needs half and a novel about as much.
+ADAPTIVE_COVERAGE = 0.9
+
+
+def importance(maxima: Tensor) -> Tensor:
+    """(num_queries, n) attention of the last prompt token and the look-ahead tokens, already the maximum over heads
+    and layers -> (n,): their mean, so that every look-ahead token counts alike (section 3.2.2)."""
+    return maxima.mean(dim=0)
+
+
+def chunk_scores(scores: Tensor, config: SpecConfig) -> Tensor:
+    """Scores of tokens (n,) -> of chunks (num_chunks,): smoothed by a moving average, then averaged in each chunk.
+
+    At both ends the average is of the tokens that are there; the last chunk may be short.
+    """
+    smooth = F.avg_pool1d(
+        scores[None, None], config.pool_size, stride=1, padding=config.pool_size // 2, count_include_pad=False
+    )[0, 0]
+    missing = -smooth.shape[0] % config.chunk_size
+    chunks = F.pad(smooth, (0, missing)).view(-1, config.chunk_size)
+    sizes = torch.full((chunks.shape[0],), config.chunk_size, device=scores.device)
+    sizes[-1] -= missing
+    return chunks.sum(dim=1) / sizes
+
+
+def choose(scores: Tensor, config: SpecConfig, *, is_first: bool) -> Tensor:
+    """The tokens that go on, by top-k over chunks.
+
+    Args:
+        scores: (n,) float32, n at least 1.
+        is_first: whether the stretch begins the document; its first chunk then holds the sinks and always goes on.
+
+    Returns:
+        Their places in the stretch, (m,) int64, rising; at least one chunk.
+    """
+    num_tokens, chunks = scores.shape[0], chunk_scores(scores, config)
+    num_kept = num_kept_chunks(chunks, config)
+    if is_first:
+        chunks = chunks.clone()
+        chunks[0] = torch.inf
+    kept = chunks.topk(num_kept).indices.sort().values
+    tokens = (kept[:, None] * config.chunk_size + torch.arange(config.chunk_size, device=scores.device)).flatten()
+    return tokens[tokens < num_tokens]
+
+
+def most_chosen(num_tokens: int, config: SpecConfig) -> int:
+    """How many tokens of a stretch `choose` lets through at most."""
+    if not config.skips:
+        return num_tokens
+    share = config.keep if config.adaptive_keep is None else config.adaptive_keep[1]
+    return min(_share_of(-(-num_tokens // config.chunk_size), share) * config.chunk_size, num_tokens)
+
+
+def most_read(num_tokens: int, config: SpecConfig) -> int:
+    """How many tokens of a document that is one stretch reach the pot at most: what is chosen, and what questions have
+    read after all."""
+    most = most_chosen(num_tokens, config)
+    return most + min(config.num_restored, num_tokens - most)
+
+
+def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
+    """How many chunks go on: the fixed share, or the fewest that cover the score, between two bounds.
+
+    Attention never is nothing: every chunk has a background, which a long text sums up to most of the mass. What
+    counts is what stands out above it, so the median is taken off first; a text in which one place answers the
+    question then needs few chunks, one in which all are alike needs as many as the upper bound allows.
+    """
+    size = chunks.shape[0]
+    if config.adaptive_keep is None:
+        return _share_of(size, config.keep)
+    low, high = (_share_of(size, share) for share in config.adaptive_keep)
+    above = (chunks - chunks.median()).clamp_(min=0.0).sort(descending=True).values
+    covered = above.cumsum(dim=0)
+    if float(covered[-1]) == 0.0:
+        return high
+    needed = int((covered < ADAPTIVE_COVERAGE * covered[-1]).sum()) + 1
+    return min(max(needed, low), high)
+
+
+def _share_of(num_chunks: int, share: float) -> int:
+    return max(round(share * num_chunks), 1)

@@ -1,0 +1,336 @@
+"""SpecPrefill (arXiv 2502.02789): a small model reads first, and says which tokens the main model should read.
+
+The speculator is any model with the main model's vocabulary, or the main model's own first layers over the same
+weights. It reads the stream into a pot of its own, of the same size and by the same rules, so that its memory is
+bounded, too. Behind every stretch it is asked the catalyst prompt; the attention of the prompt's last token, and of
+a few tokens that it decodes from there, is what a token is scored by. Prompt and look-ahead then leave its pot.
+
+Its pot is distilled by what it observes behind a stretch, which is that prompt: for policies that look at the last
+tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model looks at the last document tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ondevice.config import PotConfig, SpecConfig
+from ondevice.errors import ConfigError
+from ondevice.kernels.attention import additive_mask
+from ondevice.kernels.token_importance import head_maximum
+from ondevice.model.decoder import Decoder
+from ondevice.pot.distill import distill
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.novelty import Novelty, WordCounts
+from ondevice.pot.policies import make_policy, num_observed
+from ondevice.pot.saved_state import Extent, check_within, highest_position, take
+from ondevice.speculator.unit_keys import MEMORY, MemoryOfKeys
+
+OWN_SHARE = 4  # one in so many of the main model's layers is the speculator, rounded up, where no other is named
+
+IsStopped = Callable[[], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What the speculator makes of the tokens that it has just read.
+
+    Attributes:
+        maxima: (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from
+            there, pays to every token of the stretch, the maximum over layers and heads.
+        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where nobody asks for it.
+    """
+
+    maxima: Tensor
+    novelty: Tensor | None
+
+
+class Speculator:
+    """One document in the speculator's pot.
+
+    Args:
+        decoder: of the speculator.
+        pot_config: of the main model's pot; this one is as large.
+        config: which tokens count, and how many it adds.
+        prompt: ids (1, n) of what it is asked behind every stretch.
+        prefix: ids of what stands in front of the document.
+        eos_ids: end the look-ahead.
+        seed: of the policy `random`.
+
+    Attributes:
+        pot: None before `begin`.
+        num_seen: document tokens up to its cursor.
+
+    Raises:
+        ConfigError: prompt and look-ahead do not fit into the reserve.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        pot_config: PotConfig,
+        config: SpecConfig,
+        *,
+        prompt: Tensor,
+        prefix: Sequence[int],
+        eos_ids: frozenset[int],
+        seed: int,
+    ) -> None:
+        if prompt.shape[1] + config.num_lookahead > pot_config.reserve:
+            raise ConfigError(
+                f"The catalyst prompt has {prompt.shape[1]} tokens and {{spec.num_lookahead}} adds "
+                f"{config.num_lookahead}, more than {{pot.reserve}} {pot_config.reserve}",
+                fix="Look less far ahead, or raise {pot.reserve}.",
+            )
+        self.decoder, self.pot_config, self.config = decoder, pot_config, config
+        self.pot: MemoryPot | None = None
+        self.num_seen = 0
+        self._prompt, self._prefix, self._eos_ids = prompt, tuple(prefix), eos_ids
+        self._num_protected = max(len(self._prefix), pot_config.num_sink_tokens)
+        self._policy = make_policy(pot_config, seed)
+        self._novelty = Novelty(decoder.token_loss)
+        self._words = WordCounts(decoder.parts.vocab_size)
+        num_layers = len(decoder.parts.layers)
+        usual = num_layers if config.model else -(-num_layers // 2)
+        self._num_scoring = min(config.score_layers or usual, num_layers)
+        self._memory = MemoryOfKeys()
+        self._mass: list[Tensor] = []  # of the prompt, as the pot is now; empty: not asked since something came
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def begin(self, num_tokens: int | None) -> None:
+        """Make the pot and read what stands in front of the document, whose length a pot that keeps all needs."""
+        capacity = self.pot_config.capacity
+        if self.pot_config.method.keeps_all:
+            assert num_tokens is not None
+            capacity = len(self._prefix) + num_tokens + self.pot_config.reserve
+        self.pot = self.decoder.new_pot(capacity, key_rotation=self.pot_config.key_rotation)
+        if not self.pot_config.context_reset:
+            whole = None if num_tokens is None else len(self._prefix) + num_tokens + self.pot_config.reserve
+            self.pot.expect(whole or self.decoder.parts.max_positions)
+        if self._prefix:
+            self._novelty.begin(self._run(self.decoder.ids(self._prefix))[:, -1:])
+
+    @property
+    def room(self) -> int:
+        """Tokens of the document that can be read before the next distillation."""
+        pot = self.opened_pot()
+        return pot.shape.capacity - pot.num_cached[0] - self.pot_config.reserve
+
+    def read(self, ids: Tensor, is_stopped: IsStopped = None) -> Stretch:
+        """Read a stretch and score it.
+
+        Args:
+            ids: (1, n) int64, as many as there is `room` for.
+
+        Raises:
+            PassStopped: `is_stopped` returned True; the stretch is then as if it had never been read.
+        """
+        pot = self.opened_pot()
+        assert 0 < ids.shape[1] <= self.room
+        num_tokens = ids.shape[1]
+        with self._undone_on_failure():
+            rarity = self._read_tokens(ids, is_stopped)
+            maxima = self._ask(is_stopped)[:, -num_tokens:]
+        if self.config.num_restored:
+            scoring = list(zip(pot.keys, pot.num_cached, strict=True))[-self._num_scoring :]
+            self._memory.add([keys[:, :, used - num_tokens : used] for keys, used in scoring], self.num_seen)
+        self.num_seen += num_tokens
+        scored = self._score_novelty()
+        return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
+
+    def go_on_at(self, start: int) -> None:
+        """Move the cursor to document token `start` where it lies behind it: policy `truncate` leaves out a middle."""
+        self.num_seen = max(self.num_seen, start)
+
+    def follow(self, ids: Tensor, start: int, is_stopped: IsStopped = None) -> None:
+        """Read tokens [start, start + n) of the document, ids (1, n), without scoring them; those seen are left out.
+
+        Raises:
+            PassStopped: `is_stopped` returned True; what was read by then stays.
+        """
+        self.go_on_at(start)
+        ids = ids[:, self.num_seen - start :]
+        while ids.shape[1]:
+            if self.room == 0:
+                self.make_room(is_stopped)
+            part, ids = ids[:, : self.room], ids[:, self.room :]
+            with self._undone_on_failure():
+                self._read_tokens(part, is_stopped)
+            self.num_seen += part.shape[1]
+            self._score_novelty()
+
+    def make_room(self, is_stopped: IsStopped = None) -> None:
+        """Distill the pot; raises as `read`."""
+        assert self._policy is not None, "a pot that is never distilled does not overflow"
+        if not self._mass and self.pot_config.method.observes != "nothing":
+            self._ask(is_stopped)
+        distill(
+            self.opened_pot(),
+            self._policy,
+            self._mass,
+            self.pot_config,
+            num_protected=self._num_protected,
+            rotate_keys=self.decoder.rotate_keys,
+        )
+        self._mass = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its pot, constant from `begin` on, and of the mean keys that it remembers."""
+        return (0 if self.pot is None else self.pot.nbytes) + self._memory.nbytes
+
+    def opened_pot(self) -> MemoryPot:
+        assert self.pot is not None, "begin comes first"
+        return self.pot
+
+    @torch.inference_mode()
+    def looks_for(
+        self, ids: Tensor, num_tokens: int, among: npt.NDArray[np.int64], is_stopped: IsStopped = None
+    ) -> npt.NDArray[np.int64]:
+        """The `num_tokens` document tokens (n,), rising, of `among` that a question (1, m) int64 attends to most.
+
+        Fewer where there are no more; none where mean keys are not kept. Raises as `read`.
+        """
+        pot, queries = self.opened_pot(), list[Tensor]()
+        if pot.num_free < ids.shape[1]:
+            return np.empty(0, np.int64)
+        with pot.taken_back():
+            self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
+        parts, scoring = self.decoder.parts, queries[-self._num_scoring :]
+        return self._memory.best(scoring, num_tokens, among, scale=parts.scale, softcap=parts.attention_softcap)
+
+    def state(self) -> dict[str, Tensor]:
+        """What it has read, by name; with `restore` another one answers as this one."""
+        return self.opened_pot().state() | self._memory.state() | {"num_seen": torch.tensor(self.num_seen)}
+
+    def restore(self, state: dict[str, Tensor], num_tokens: int) -> None:
+        """Take over what `state` of another one gave, its document of `num_tokens` tokens read to the end.
+
+        Raises:
+            DamagedPot: no speculator that has read this document can have that state.
+        """
+        state, parts = dict(state), self.decoder.parts
+        check_within("num_seen", take(state, "num_seen", torch.int64, ()), num_tokens, num_tokens + 1)
+        self.num_seen = num_tokens
+        del state["num_seen"]
+        memory = {name: state.pop(name) for name in list(state) if name.startswith(MEMORY)}
+        self._memory.restore(memory, num_tokens, (self._num_scoring, parts.num_kv_heads, parts.head_dim))
+        self.begin(num_tokens)
+        num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
+        self.opened_pot().restore(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+
+    # -- parts of a reading ----------------------------------------------------------------------
+
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        """What is read within counts as never read if it does not end well."""
+        pot = self.opened_pot()
+        before, positions = list(pot.num_cached), list(pot.next_position)
+        novelty, words = self._novelty.copy(), self._words.copy()
+        try:
+            yield
+        except BaseException:
+            pot.truncate(before, positions)
+            self._novelty, self._words = novelty, words
+            raise
+
+    def _run(self, ids: Tensor, **options: object) -> Tensor:
+        return self.decoder.forward(ids, self.opened_pot(), **options).hidden_states  # type: ignore[arg-type]
+
+    def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> Tensor | None:
+        """Passes of even size; how rare each word is (n,), where that is asked for."""
+        self._mass = []
+        num_tokens, step, device = ids.shape[1], self.pot_config.step_size, ids.device
+        needs_words = self.config.novelty == "rarity" or (self.pot_config.needs_novelty and not self._knows_loss)
+        rarity = self._words.rarity(ids[0]) if needs_words else None
+        num_passes = -(-num_tokens // step)
+        for i in range(num_passes):
+            first, last = num_tokens * i // num_passes, num_tokens * (i + 1) // num_passes
+            start = self.num_seen + first
+            origin = torch.arange(start, self.num_seen + last, dtype=torch.int32, device=device)
+            states = self._run(ids[:, first:last], origin=origin, is_stopped=is_stopped)
+            if self._knows_loss:
+                self._novelty.add(start, ids[:, first:last], states)
+        if rarity is not None and not self._knows_loss and self.pot_config.needs_novelty:
+            origin = torch.arange(self.num_seen, self.num_seen + num_tokens, dtype=torch.int32, device=device)
+            self.opened_pot().set_novelty(origin, rarity[None])
+        return rarity
+
+    @property
+    def _knows_loss(self) -> bool:
+        """Whether its own loss is taken: cut off behind some layers a model predicts badly, and so only if asked."""
+        return self.config.novelty == "speculator" or (bool(self.config.model) and self.pot_config.needs_novelty)
+
+    def _score_novelty(self) -> Tensor | None:
+        scored = self._novelty.take()
+        if scored is None:
+            return None
+        self.opened_pot().set_novelty(*scored)
+        return scored[1][0] if self.config.novelty == "speculator" else None
+
+    def _ask(self, is_stopped: IsStopped) -> Tensor:
+        """Put the prompt behind what was read, look ahead, take all of it back (algorithm 1).
+
+        Returns:
+            (1 + look-ahead, num_slots) float32: for the last token of the prompt and each token decoded from there
+            the attention to the last slots in use before, as many as every layer has: the maximum over layers and
+            heads. Layers differ in what they kept; the tokens read since then are the last in all of them.
+        """
+        pot, num_prompt = self.opened_pot(), self._prompt.shape[1]
+        observed = num_observed(self.pot_config.method, num_prompt, num_prompt)
+        before, passes = list(pot.num_cached), list[list[Tensor]]([[]])
+        with pot.taken_back():
+            out = self.decoder.forward(
+                self._prompt, pot, num_observed=observed, queries=passes[0], is_stopped=is_stopped
+            )
+            self._mass = [mass[..., :used] for mass, used in zip(out.mass, before, strict=True)] if observed else []
+            hidden = out.hidden_states
+            for _ in range(self.config.num_lookahead):
+                token = int(self.decoder.logits(hidden[:, -1]).argmax())
+                if token in self._eos_ids:
+                    break
+                passes.append([])
+                hidden = self._run(self.decoder.ids([token]), queries=passes[-1], is_stopped=is_stopped)
+            maxima = self._maxima(
+                [torch.cat([q[:, :, -1:] for q in layer], dim=2) for layer in zip(*passes, strict=True)]
+            )
+            num_added = num_prompt + len(passes) - 1
+            return maxima[:, : maxima.shape[1] - num_added]
+
+    @torch.inference_mode()
+    def _maxima(self, queries: Sequence[Tensor]) -> Tensor:
+        """Attention of the last n tokens in the pot, recomputed for them alone.
+
+        Args:
+            queries: for each layer (1, num_heads, n, head_dim) before RoPE.
+
+        Returns:
+            (n, num_slots) float32, the last slots in use of every layer, as many as the emptiest has.
+        """
+        pot, parts, count = self.opened_pot(), self.decoder.parts, queries[0].shape[2]
+        maxima = torch.zeros(count, min(pot.num_cached), device=self.decoder.device)
+        for index, (query, layer) in enumerate(zip(queries, parts.layers, strict=True)):
+            if index < len(parts.layers) - self._num_scoring:
+                continue
+            used, end = pot.num_cached[index], pot.next_position[index]
+            at = torch.arange(end - count, end, dtype=torch.int32, device=query.device)
+            slots = pot.positions[index, :, :, :used]
+            stored = bool(pot.rotated)
+            keys = pot.rotated[index][:, :, :used] if stored else None
+            if keys is None:
+                keys = self.decoder.rotate_keys(pot.keys[index][:, :, :used], slots, pot.max_positions)
+            mask = None
+            if layer.sliding_window is not None:
+                distance = at[:, None] - slots[:, :, None]
+                mask = additive_mask((distance >= 0) & (distance < layer.sliding_window), torch.float32)
+            rotated = self.decoder.rotate_keys(query, at.expand(1, parts.num_heads, count), pot.max_positions)
+            found = head_maximum(rotated, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)
+            maxima = torch.maximum(maxima, found[0][:, -maxima.shape[1] :])
+        return maxima

@@ -1,0 +1,1 @@
+"""Numbers made from events: times, history, and which tokens the pot holds."""

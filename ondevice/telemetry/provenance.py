@@ -1,0 +1,239 @@
+"""Which tokens of a document the pot holds, where, and why: a picture of one moment that any thread may look at.
+
+A pot changes while the model works. The thread that drives the engine takes a picture between two events, when nothing
+moves; it holds copies of a few numbers for each slot and never a key or a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.context import Context
+from ondevice.pot.shape import UNKNOWN
+
+Span = tuple[int, int]
+NOWHERE: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The pot at one moment. Spans are [start, stop) of document tokens.
+
+    Attributes:
+        num_layers, num_heads: KV heads are meant.
+        num_positions: tokens up to the cursor.
+        num_settled: tokens below this went through a distillation; those behind it are all held as far as they got.
+        num_cycles: distillations so far.
+        num_sinks: tokens below this are never evicted.
+        left_out: tokens that are never read.
+        skims: whether a speculator leaves out tokens; `depths` has those at 0.
+        in_host: tokens that host memory holds a copy of.
+        host_capacity: tokens that host memory has room for; 0: there is none.
+        origin: (num_layers, num_heads, num_kept) int32, settled token of each slot, negative where there is none.
+        importance: as `origin`, float32, attention received at the last distillation; infinite where protected.
+        is_novel: as `origin`, bool: chosen for its novelty.
+        depths: (num_positions,) uint16, layers that each token got to; empty where all of them got through.
+        tokens, counts: settled tokens that some head holds, rising, and how many (layer, head) pairs do.
+        novel: those of them, (n,) int32, that novelty chose in some head.
+    """
+
+    num_layers: int
+    num_heads: int
+    num_positions: int = 0
+    num_settled: int = 0
+    num_cycles: int = 0
+    num_sinks: int = 0
+    left_out: Span = NOWHERE
+    skims: bool = False
+    in_host: Span = NOWHERE
+    host_capacity: int = 0
+    origin: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0, 0), np.int32))
+    importance: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
+    is_novel: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0, 0), bool))
+    depths: npt.NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
+    tokens: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    novel: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @property
+    def num_pairs(self) -> int:
+        """(layer, head) pairs."""
+        return self.num_layers * self.num_heads
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(
+            a.nbytes for a in (self.origin, self.importance, self.is_novel, self.tokens, self.counts, self.novel)
+        )
+
+    def moved_to(self, context: Context) -> Provenance:
+        """The same settled tokens, with what was read since the last distillation."""
+        return replace(
+            self,
+            num_positions=context.num_positions,
+            depths=context.depths.state,
+            in_host=_host_span(context),
+        )
+
+    def held(
+        self, start: int, stop: int, layer: int | None = None, head: int | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The tokens of [start, stop) that are held, rising, and the share of the heads looked at that hold each.
+
+        Args:
+            layer: look at this layer alone.
+            head: look at this head of the layer, or of every layer, alone.
+        """
+        settled, shares = self.tokens, self.counts / max(self.num_pairs, 1)
+        if (layer is not None or head is not None) and self.origin.size:
+            layers = slice(None) if layer is None else slice(layer, layer + 1)
+            heads = slice(None) if head is None else slice(head, head + 1)
+            part = self.origin[layers, heads]
+            settled, counts = np.unique(part[part >= 0], return_counts=True)
+            shares = counts / (part.shape[0] * part.shape[1])
+        first, last = np.searchsorted(settled, (start, stop))
+        recent = np.arange(max(start, self.num_settled), max(min(stop, self.num_positions), start, self.num_settled))
+        recent = recent[(recent < self.left_out[0]) | (recent >= self.left_out[1])]
+        depths = self._depths_of(recent)
+        got = depths / self.num_layers if layer is None else (depths > layer).astype(float)
+        tokens = np.concatenate((settled[first:last].astype(np.int64), recent[got > 0]))
+        return tokens, np.concatenate((shares[first:last], got[got > 0]))
+
+    def novel_tokens(self, layer: int | None = None, head: int | None = None) -> npt.NDArray[np.int32]:
+        """Settled tokens that novelty chose in the heads looked at, as in `held`; rising."""
+        if layer is None and head is None:
+            return self.novel
+        layers = slice(None) if layer is None else slice(layer, layer + 1)
+        heads = slice(None) if head is None else slice(head, head + 1)
+        chosen = self.origin[layers, heads][self.is_novel[layers, heads]]
+        return np.unique(chosen[chosen >= 0])
+
+    def is_pruned(self, start: int, stop: int, layer: int | None = None) -> npt.NDArray[np.bool_]:
+        """Whether each token of [start, stop) was left behind before a layer; None: before the last one."""
+        if not self.depths.size:
+            return np.zeros(stop - start, bool)
+        depths = self._depths_within(start, stop)
+        return (depths > 0) & (depths <= (self.num_layers - 1 if layer is None else layer))
+
+    def is_skipped(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Whether each token of [start, stop) was passed over or never will be read."""
+        is_skipped = self._depths_within(start, stop) == 0 if self.skims else np.zeros(stop - start, bool)
+        is_skipped[slice(*(max(edge - start, 0) for edge in self.left_out))] = True
+        return is_skipped
+
+    def host_span_at(self, cursor: int) -> Span:
+        """What host memory held when the cursor was there: the last tokens read before it."""
+        if not self.host_capacity:
+            return NOWHERE
+        if not self.skims:
+            return max(cursor - self.host_capacity, 0), cursor
+        read = np.flatnonzero(~self.is_skipped(0, cursor))
+        return int(read[max(len(read) - self.host_capacity, 0)]) if len(read) else cursor, cursor
+
+    def holders(self, token: int) -> npt.NDArray[np.uint8]:
+        """Who holds a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
+        grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
+        if self.num_settled <= token < self.num_positions:
+            is_left_out = self.left_out[0] <= token < self.left_out[1]
+            grid[: 0 if is_left_out else int(self._depths_of(np.array([token]))[0])] = 1
+        elif self.origin.size:
+            is_here = self.origin == token
+            grid[is_here.any(axis=-1)] = 1
+            grid[(is_here & self.is_novel).any(axis=-1)] = 2
+        return grid
+
+    def score(self, token: int) -> float | None:
+        """The most attention that any head holding a token gave it at the last distillation; None where unknown."""
+        given = self.importance[self.origin == token] if self.origin.size else np.empty(0, np.float32)
+        given = given[np.isfinite(given)]
+        return float(given.max()) if given.size and self.num_cycles else None
+
+    def _depths_of(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+        depths = np.full(len(tokens), self.num_layers, np.uint16)
+        is_noted = tokens < len(self.depths)
+        depths[is_noted] = self.depths[tokens[is_noted]]
+        return self._got_through(depths)
+
+    def _depths_within(self, start: int, stop: int) -> npt.NDArray[np.uint16]:
+        """As `_depths_of`, of the tokens [start, stop), and much faster."""
+        depths, noted = np.full(stop - start, self.num_layers, np.uint16), self.depths[start:stop]
+        depths[: len(noted)] = noted
+        return self._got_through(depths)
+
+    def _got_through(self, depths: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+        # Nothing was noted while nothing was pruned: those tokens got through.
+        return depths if self.skims else np.where(depths == 0, np.uint16(self.num_layers), depths)
+
+
+def take_provenance(context: Context) -> Provenance:
+    """The pot as it is now. Only between two events of its session, in the thread that drives it."""
+    parts = context.decoder.parts
+    empty = Provenance(num_layers=len(parts.layers), num_heads=parts.num_kv_heads)
+    if not context.has_pot or not context.is_open:
+        return empty
+    pot = context.pot
+    # What a distillation laid out comes first; after it lies what was read since.
+    ranked = max(pot.num_ranked)
+    origin, importance, novelty = (
+        buffer[:, 0, :, :ranked].cpu().numpy().copy() for buffer in (pot.origin, pot.importance, pot.novelty)
+    )
+    for layer, num_ranked in enumerate(pot.num_ranked):
+        origin[layer, :, num_ranked:] = -1
+    tokens, counts = np.unique(origin[origin >= 0], return_counts=True)
+    is_novel = _novel_slots(context, novelty, pot.num_ranked)
+    num_sinks = max(context.num_protected - len(context.chat.prefix), 0)
+    return replace(
+        empty,
+        num_positions=context.num_positions,
+        num_settled=_num_settled(context, ranked),
+        num_cycles=context.num_cycles,
+        num_sinks=num_sinks,
+        left_out=context.left_out,
+        skims=context.speculator is not None,
+        in_host=_host_span(context),
+        host_capacity=0 if context.host is None else context.host.tier.capacity,
+        origin=origin,
+        importance=importance,
+        is_novel=is_novel,
+        novel=np.unique(origin[is_novel & (origin >= 0)]),
+        depths=context.depths.state,
+        tokens=tokens.astype(np.int64),
+        counts=counts.astype(np.int64),
+    )
+
+
+def _num_settled(context: Context, ranked: int) -> int:
+    """The first token that no distillation has seen, or the cursor."""
+    if not context.num_cycles:
+        return 0
+    later = context.pot.origin[..., ranked:].cpu().numpy()
+    later = later[later >= 0]
+    return int(later.min()) if later.size else context.num_positions
+
+
+def _novel_slots(context: Context, novelty: npt.NDArray[np.float32], num_ranked: list[int]) -> npt.NDArray[np.bool_]:
+    """Which slots novelty chose: the most novel ones of all whose novelty is known, and those are still here."""
+    config, is_novel = context.config.pot, np.zeros(novelty.shape, bool)
+    if config.method.novelty != "share" or not config.novelty:
+        return is_novel
+    for layer, num_kept in enumerate(num_ranked):
+        num_novel = round(config.novelty * num_kept)
+        if not num_novel:
+            continue
+        novelties = novelty[layer, :, :num_kept]
+        least = np.partition(novelties, num_kept - num_novel, axis=-1)[:, num_kept - num_novel, None]
+        is_novel[layer, :, :num_kept] = (novelties >= least) & (novelties != UNKNOWN)
+    return is_novel
+
+
+def _host_span(context: Context) -> Span:
+    """The tokens in the host tier: the ring of the first layer has had all that were read, and holds the last."""
+    if context.host is None:
+        return NOWHERE
+    origin = context.host.tier.origin[0].numpy()
+    held = origin[origin >= 0]
+    return (int(held.min()), context.num_positions) if held.size else NOWHERE

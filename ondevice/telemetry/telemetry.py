@@ -1,0 +1,168 @@
+"""Folds events into the numbers that are shown: progress, speed, time by stage, the fill of the pot, the ledger.
+
+Pure bookkeeping: it never looks at a clock, so that the same events always give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.events import (
+    AnswerFinished,
+    AnswerToken,
+    BlocksRead,
+    DocumentOpened,
+    DocumentRead,
+    Event,
+    Ledger,
+    PagesExtracted,
+    PotDistilled,
+    QuestionRead,
+    TextTokenized,
+    TokensChosen,
+    TokensOffloaded,
+    TokensRead,
+    TokensRecalled,
+)
+from ondevice.telemetry.chunk_times import ChunkTimes
+
+STAGES = (
+    "tokenize", "speculate", "forward", "novelty", "distill", "offload", "revival", "question", "decode", "sources",
+)  # fmt: skip
+_RECENT_PASSES = 8  # forward passes over which the current speed is taken
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """The state of a session as its events tell it.
+
+    Attributes:
+        document: the document's card; None before one is opened.
+        pages_done, pages_total: parsed pages; the total is None while it is not known.
+        num_read, num_total: document tokens read, and in all (None for an open stream).
+        num_skipped: document tokens that a speculator left out so far.
+        page: the last page touched.
+        num_cached: used slots per head for each layer; `capacity` is the ceiling.
+        stage_seconds: seconds by stage of `STAGES` since the beginning; of `offload` those that reading waited.
+        offload_hidden_seconds: copying into host memory that went on beside the forward passes.
+        offload_bytes: copied so far.
+        revival_bytes: copied back for answers so far.
+        chunks: the seconds of reading, chunk by chunk.
+        retention: (layer, head) pairs that hold each document token, uint16, as of the last distillation.
+        num_heads_total: the most that an entry of `retention` can be.
+        num_cycles: distillations so far.
+        ledger: the last full account.
+        answer: text of the answer in progress, or of the last one.
+        blocks_read: how much of the pot the answer's tokens have read so far; None where they read all of it.
+        last_answer: the account of the last finished answer.
+    """
+
+    document: DocumentOpened | None = None
+    pages_done: int = 0
+    pages_total: int | None = None
+    num_read: int = 0
+    num_total: int | None = None
+    num_skipped: int = 0
+    page: int = 0
+    num_cached: tuple[int, ...] = ()
+    capacity: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    offload_hidden_seconds: float = 0.0
+    offload_bytes: int = 0
+    revival_bytes: int = 0
+    chunks: ChunkTimes = field(default_factory=ChunkTimes)
+    retention: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    num_heads_total: int = 0
+    num_cycles: int = 0
+    ledger: Ledger | None = None
+    answer: str = ""
+    blocks_read: BlocksRead | None = None
+    last_answer: AnswerFinished | None = None
+    _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_PASSES))
+
+    def apply(self, event: Event) -> None:
+        """Take one event into account."""
+        self.chunks.apply(event)
+        match event:
+            case PagesExtracted():
+                self.pages_done, self.pages_total = event.done, event.total
+            case DocumentOpened():
+                self.document = event
+            case TextTokenized():
+                self.stage_seconds["tokenize"] = event.seconds
+            case TokensChosen():
+                self.stage_seconds["speculate"] += event.seconds
+                self._recent.append((0, event.seconds))
+            case TokensRead():
+                skipped = event.num_skipped - self.num_skipped
+                self.num_skipped = event.num_skipped
+                self.num_read, self.num_total, self.page = event.num_read, event.num_total, event.page
+                self.num_cached, self.capacity = event.num_cached, event.capacity
+                self.stage_seconds["forward"] += event.seconds
+                self._recent.append((event.num_tokens + skipped, event.seconds))
+            case PotDistilled():
+                self.num_cycles, self.num_heads_total = event.cycle, event.num_heads_total
+                self.num_cached = event.num_cached
+                self.retention, self.novelty_tokens = event.retention, event.novelty_tokens
+                self.stage_seconds["distill"] += event.seconds
+                self.stage_seconds["novelty"] += event.novelty_seconds
+                self._recent.append((0, event.seconds + event.novelty_seconds))
+            case TokensOffloaded():
+                self.stage_seconds["offload"] += event.waited_seconds
+                self._recent.append((0, event.waited_seconds))
+                self.offload_hidden_seconds += event.seconds - event.waited_seconds
+                self.offload_bytes += event.num_bytes
+            case DocumentRead():
+                self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
+                self.retention, self.num_heads_total = event.retention, event.num_heads_total
+            case TokensRecalled():
+                self.stage_seconds["revival"] += event.seconds
+                self.revival_bytes += event.num_bytes
+            case QuestionRead():
+                self.answer, self.blocks_read = "", None
+                self.stage_seconds["question"] += event.seconds
+            case AnswerToken():
+                self.answer += event.text
+            case BlocksRead():
+                self.blocks_read = event
+            case AnswerFinished():
+                self.answer, self.last_answer, self.ledger = event.text, event, event.ledger
+                self.stage_seconds["decode"] += event.decode_seconds
+                self.stage_seconds["sources"] += event.sources.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Reading speed over the last passes, with distillations and waiting for copies; skipped tokens count."""
+        seconds = sum(s for _, s in self._recent)
+        return sum(n for n, _ in self._recent) / seconds if seconds else 0.0
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Seconds until the document is read at the current speed; None while that cannot be known."""
+        if self.num_total is None or not self.tokens_per_second:
+            return None
+        return (self.num_total - self.num_passed) / self.tokens_per_second
+
+    @property
+    def num_passed(self) -> int:
+        """Document tokens behind the cursor: read, or skipped by a speculator."""
+        return self.num_read + self.num_skipped
+
+    @property
+    def ingest_seconds(self) -> float:
+        """Seconds spent on reading: tokenizing, speculating, forward passes, novelty, distillations, waiting."""
+        stages = ("tokenize", "speculate", "forward", "novelty", "distill", "offload")
+        return sum(self.stage_seconds[stage] for stage in stages)
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Speed of the last answer after its first token; 0 when it has fewer than two."""
+        last = self.last_answer
+        if last is None or last.num_tokens < 2 or not last.decode_seconds:
+            return 0.0
+        return (last.num_tokens - 1) / last.decode_seconds

@@ -1,0 +1,209 @@
+"""The settings on the screen: presets, then a control for every setting that has one; and from the form to a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ondevice import words
+from ondevice.config import (
+    ANSWERING,
+    CATALYSTS_WITH_WORDS,
+    SETTINGS,
+    ConversationConfig,
+    EngineConfig,
+    GenerationConfig,
+    Setting,
+    settings_of,
+    value_of,
+    with_choices,
+    with_values,
+)
+from ondevice.errors import ConfigError
+from ondevice.session.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A pot's size that suits a kind of machine."""
+
+    name: str
+    capacity: int
+    num_kept: int
+
+
+PRESETS = (Preset("Small pot", 1024, 512), Preset("Balanced", 2048, 1024), Preset("Large", 4096, 2048))
+
+CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
+
+
+def on_form(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Those of the settings that have a control, in the order of the screen."""
+    controls = [(one.form.place, path) for path, one in settings.items() if one.form is not None]
+    return {path: settings[path] for _, path in sorted(controls)}
+
+
+CONTROLS = on_form({**SETTINGS, **CONVERSATION})
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The values of the form as they stand on the screen, by the path of their setting."""
+
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Form:
+        """The form that shows these settings."""
+        values = {path: value_of(config, path) for path in CONTROLS if path in SETTINGS}
+        values |= {path: one.default for path, one in CONVERSATION.items()}
+        return cls({path: _shown(one, values[path]) for path, one in CONTROLS.items()})
+
+    def __or__(self, changes: Mapping[str, Any]) -> Form:
+        return Form({**self.values, **changes})
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a question may refer to those before it."""
+        return bool(self.values["conversation.remembers"])
+
+    def engine_config(self, base: EngineConfig) -> EngineConfig:
+        """`base` with the form's values.
+
+        Raises:
+            ConfigError: a field is empty, or the values do not fit together.
+        """
+        values = {path: _taken(CONTROLS[path], value) for path, value in self.values.items() if path in SETTINGS}
+        if values["pot.catalyst"] not in CATALYSTS_WITH_WORDS:
+            values["pot.catalyst_text"] = ""
+        return with_choices(base, values)
+
+    def generation(self, base: GenerationConfig) -> GenerationConfig:
+        """How the next answer is sampled; may change between two questions."""
+        values = {path: _taken(CONTROLS[path], value) for path, value in self.values.items() if path in ANSWERING}
+        return with_values(base, values)
+
+
+def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
+    """The controls of the form by path, and the presets above them."""
+    config, bytes_per_slot = engine.config, engine.decoder.pot_shape(1).nbytes(engine.decoder.dtype)
+    choices = [
+        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * bytes_per_slot)}", p.name) for p in PRESETS
+    ]
+    preset = gr.Radio(
+        choices,
+        value=matching_preset(config.pot.capacity, config.pot.num_kept),
+        label="Memory: slots in the pot",
+        info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
+        elem_id="od-preset",
+    )
+    start, slot_size = Form.of(config).values, words.size(bytes_per_slot)
+    with gr.Accordion("All settings", open=False, elem_id="od-settings"):
+        form = {
+            path: control(one, start[path], slot_size=slot_size, visible=shows(path, start["pot.catalyst"]))
+            for path, one in CONTROLS.items()
+            if path not in CONVERSATION
+        }
+    return form, preset
+
+
+def control(one: Setting, value: Any, *, slot_size: str = "", **more: Any) -> Any:
+    """The component of a setting, at a value as on the screen; `more` goes to the component."""
+    assert one.form is not None
+    info = one.form.info.format(default=_in_info(one, value), slot_size=slot_size)
+    common = {"value": value, "label": one.label, "info": info, **more}
+    if choices := choices_of(one, value):
+        return gr.Dropdown(choices, **common)
+    if one.kind is bool:
+        return gr.Checkbox(**common)
+    if one.kind is str:
+        return gr.Textbox(max_lines=3, **common)
+    if one.form.slider is not None:
+        low, high, step = one.form.slider
+        return gr.Slider(low, high, step=step, buttons=["reset"], **common)
+    return gr.Number(precision=0 if one.kind is int and one.form.per == 1 else None, minimum=one.form.low, **common)
+
+
+def choices_of(one: Setting, value: Any) -> list[tuple[str, str]]:
+    """What can be chosen, if it is a choice; a value of the command line among them."""
+    choices = list(one.form.choices) if one.form is not None else []
+    return [*choices, (value, value)] if choices and value not in dict(choices).values() else choices
+
+
+def shows(path: str, catalyst: str) -> bool:
+    """Whether the control stands on the screen: that for words only where the guiding prompt takes some."""
+    return path != "pot.catalyst_text" or catalyst in CATALYSTS_WITH_WORDS
+
+
+def in_words(config: EngineConfig) -> str:
+    """Settings as the form calls them, those of reading only."""
+    pot = config.pot
+    parts = [pot.method.choice]
+    if pot.method.distills:
+        parts.append(f"{pot.capacity:,} slots, {pot.num_kept:,} kept")
+    elif not pot.method.keeps_all:
+        parts.append(f"{pot.capacity:,} slots")
+    if pot.method.observes == "catalyst":
+        parts.append(f"guiding prompt: {_lowered(_label('pot.catalyst', pot.catalyst))}")
+    if config.slim.schedule != "off":
+        parts.append(f"pruned while reading ({config.slim.schedule})")
+    if config.tier.budget_bytes:
+        parts.append("host tier")
+    if config.art.enabled:
+        parts.append("early end of attention")
+    if config.spec.skips:
+        parts.append(f"skimmed first, {100 * config.spec.keep:.0f} % read")
+    return " · ".join(parts)
+
+
+def matching_preset(capacity: float | None, num_kept: float | None) -> str | None:
+    """Name of the preset of these sizes."""
+    return next((preset.name for preset in PRESETS if (preset.capacity, preset.num_kept) == (capacity, num_kept)), None)
+
+
+def preset_named(name: str) -> Preset | None:
+    return next((preset for preset in PRESETS if preset.name == name), None)
+
+
+def _label(path: str, value: str) -> str:
+    """What the form calls a choice."""
+    return next(label for label, name in choices_of(SETTINGS[path], value) if name == value)
+
+
+def _lowered(label: str) -> str:
+    return label[:1].lower() + label[1:]
+
+
+def _in_info(one: Setting, value: Any) -> str:
+    """A default inside a sentence; `value` is as on the screen."""
+    if one.kind is bool:
+        return "on" if value else "off"
+    if choices := choices_of(one, value):
+        return _lowered(next(label for label, name in choices if name == value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _shown(one: Setting, value: Any) -> Any:
+    """A value of the setting in the unit of its control."""
+    assert one.form is not None
+    return value if one.form.per == 1 else round(value * one.form.per, 6)
+
+
+def _taken(one: Setting, value: Any) -> Any:
+    """The value of a control in the unit of its setting.
+
+    Raises:
+        ConfigError: a number is missing.
+    """
+    assert one.form is not None
+    if one.kind is bool:
+        return bool(value)
+    if one.kind not in (int, float):
+        return value
+    if value is None:
+        raise ConfigError(f"{{{one.path}}} is empty", fix="Give it a number.")
+    number = value if one.form.per == 1 else value / one.form.per
+    return float(number) if one.kind is float else int(number) if one.form.per == 1 else round(number)

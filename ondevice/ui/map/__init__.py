@@ -1,0 +1,1 @@
+"""The token map: its routes, accounts and views."""

@@ -1,0 +1,137 @@
+"""The requests by which the page fills its token map and its reading view: a few kilobytes each, when they are needed.
+
+They are for this program's own page and no public interface. Whoever asks names the workspace in a header; its id
+cannot be guessed, and in a header it ends up in no log. A page of another origin cannot send that header: the browser
+asks this server first, and is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ondevice.documents.tokens import Encode
+from ondevice.serving.registry import Registry
+from ondevice.serving.token_map import MAX_CELLS, Look
+from ondevice.serving.token_view import TokenView
+from ondevice.ui.map.account import account
+from ondevice.ui.map.reading_view import PageSource, num_pieces, page_source, piece
+
+PREFIX = "/ondevice"
+HEADER = "x-ondevice-workspace"
+_MAX_PAGES = 4096  # of one answer: 32 kB
+_NO_STORE = {"Cache-Control": "no-store"}
+_MISSING = 204  # a document may be closed while the page asks for it: that is no failure to be told in its console
+
+
+class _NotThere(Exception):
+    """What is asked for is not in this document."""
+
+
+_Answer = Callable[[TokenView, PageSource, Request], Response]
+
+
+def map_routes(registry: Registry, encode: Encode) -> list[Route]:
+    """The routes, for the app's own server.
+
+    Args:
+        registry: where workspaces are found.
+        encode: the model's tokenizer, for documents that are not read yet.
+    """
+
+    def route(name: str, answer: _Answer) -> Route:
+        def endpoint(request: Request) -> Response:
+            workspace = registry.workspace(request.headers.get(HEADER))
+            # Each is looked at once: what is closed meanwhile is gone from one line to the next.
+            view, document, session = (
+                (workspace.view, workspace.document, workspace.session) if workspace is not None else (None,) * 3
+            )
+            if view is None or document is None:
+                return Response(status_code=_MISSING, headers=_NO_STORE)
+            tokens = session.context.tokens if session is not None and session.context.is_open else None
+            if tokens is not None:
+                source = page_source(document, tokens, encode)
+            else:
+                source = view.unread = view.unread or page_source(document, None, encode)  # kept: it remembers pages
+            try:
+                return answer(view, source, request)
+            except _NotThere:
+                return Response(status_code=_MISSING, headers=_NO_STORE)
+            except (KeyError, ValueError):
+                return PlainTextResponse("That is no question about a document.", 400, _NO_STORE)
+
+        return Route(f"{PREFIX}/{name}", endpoint, methods=["GET"])
+
+    return [route("cells", _cells), route("pages", _pages), route("token", _token), route("text", _text)]
+
+
+def _cells(view: TokenView, source: PageSource, request: Request) -> Response:
+    """Cells of `size` tokens over [start, stop), two bytes each."""
+    start, stop, size = _span(view, request)
+    if -(-(stop - start) // size) > MAX_CELLS:
+        raise ValueError
+    return _binary(view.cells(start, stop, size, _look(request)).to_bytes())
+
+
+def _pages(view: TokenView, source: PageSource, request: Request) -> Response:
+    """Number and first token of each page from `first` on, as pairs of uint32."""
+    at = slice(_number(request, "first"), _number(request, "first") + _MAX_PAGES)
+    layout = view.layout
+    pairs = np.stack((layout.page_numbers[at].astype(np.int64), layout.page_starts[at]), axis=1)
+    return _binary(pairs.astype("<u4").tobytes())
+
+
+def _token(view: TokenView, source: PageSource, request: Request) -> Response:
+    """All there is to say about the tokens [start, stop)."""
+    start, stop, _ = _span(view, request)
+    return _json(account(view, source, start, max(stop, start + 1), _look(request)))
+
+
+def _text(view: TokenView, source: PageSource, request: Request) -> Response:
+    """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
+    index, part = _number(request, "index"), _number(request, "part")
+    if index >= view.layout.num_pages:
+        raise _NotThere
+    first, last = view.layout.page_span(index)
+    if part >= num_pieces(last - first):
+        raise _NotThere
+    names = ("from", "to")
+    cuts = [_number(request, name) for name in names if name in request.query_params]
+    return _json(piece(view, source, index, part, _look(request), cuts))
+
+
+def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
+    start, stop = _number(request, "start"), _number(request, "stop")
+    size = _number(request, "size") if "size" in request.query_params else 1
+    if stop < start or size < 1:
+        raise ValueError
+    if start >= view.layout.num_tokens:
+        raise _NotThere
+    return start, min(stop, view.layout.num_tokens), size
+
+
+def _look(request: Request) -> Look:
+    names = ("cycle", "layer", "head")
+    return Look(*(_number(request, name) if name in request.query_params else None for name in names))
+
+
+def _number(request: Request, name: str) -> int:
+    number = int(request.query_params[name])
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _binary(content: bytes) -> Response:
+    return Response(content, media_type="application/octet-stream", headers=_NO_STORE)
+
+
+def _json(value: Any) -> Response:
+    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return Response(content, media_type="application/json", headers=_NO_STORE)

@@ -1,0 +1,224 @@
+"""Numbers and accounts in plain words. Every figure that the screen and the command line show is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ondevice.events import AnswerFinished, Ledger, PageNote
+
+KINDS = {
+    "pdf": "PDF",
+    "docx": "Word document",
+    "epub": "EPUB book",
+    "html": "Web page (HTML)",
+    "md": "Markdown text",
+    "txt": "Plain text",
+}
+_MAX_RUNS = 12  # stretches of pages in one line
+NO_WORDS = "(The model ended its answer without a word.)"
+_REASONS = {"end": "", "length": "The answer reached its longest length. ", "cancelled": "The answer was stopped. "}
+_FEW_PAGES = 6
+
+
+def count(number: int) -> str:
+    """12345 -> 12,345."""
+    return f"{number:,}"
+
+
+def plural(number: int, unit: str) -> str:
+    """1 page, 2 pages."""
+    return f"{count(number)} {unit}" if number == 1 else f"{count(number)} {unit}s"
+
+
+def size(num_bytes: int) -> str:
+    """Bytes in decimal units, as shops and file managers count them."""
+    value = float(num_bytes)
+    for unit in ("bytes", "kB", "MB"):
+        if value < 999.5:  # what would be rounded to 1000 is one of the next unit
+            return f"{value:.0f} {unit}" if unit == "bytes" or value >= 99.95 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 3 ms, 0.8 s, 41 s, 3 min 20 s, 2 h 5 min."""
+    if 0 < seconds < 0.0995:
+        return f"{max(1000 * seconds, 0.1):.{0 if seconds >= 0.00095 else 1}f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def rate(tokens_per_second: float) -> str:
+    """Tokens a second, with a decimal only where it says something."""
+    number = f"{tokens_per_second:,.0f}" if tokens_per_second >= 100 else f"{tokens_per_second:.1f}"
+    return f"{number} tokens/s"
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage that shows 0 % only for nothing and 100 % only for all."""
+    if not whole or not part:
+        return "0 %"
+    percent = 100 * part / whole
+    if percent < 0.1:
+        return "under 0.1 %"
+    if percent < 10:
+        return f"{percent:.1f} %"
+    return "100 %" if part >= whole else f"{min(percent, 99):.0f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What an answer was written from, and what of it takes memory.
+
+    Attributes:
+        unit: what the pages of the document are called.
+        pot_bytes: the pot's.
+        speculator_bytes: those of the small model's pot; 0 without one.
+        tier_bytes: the host tier's; 0 without one.
+        tier_tokens: evicted tokens that are in it.
+        share_hidden: of the time for copying into it, what reading did not wait for; None where nothing was copied.
+    """
+
+    unit: str
+    pot_bytes: int
+    speculator_bytes: int = 0
+    tier_bytes: int = 0
+    tier_tokens: int = 0
+    share_hidden: float | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """All of it."""
+        return self.pot_bytes + self.speculator_bytes + self.tier_bytes
+
+
+def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) -> str:
+    """The account under an answer: where every token of the document is, and what the answer took."""
+    ledger, so_far = answer.ledger, ""
+    if ledger.tokens_unread:
+        so_far = f"Answered after {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
+    parts = [*recalled(answer, held.unit), ledger_line(ledger, held)]
+    if answer.share_read < 1:
+        parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
+    parts += drafted(answer)
+    if answer.num_overwritten:
+        parts.append(f"{plural(answer.num_overwritten, 'slot')} lent to this answer")
+    if answer.ttft_seconds:
+        speed = f", then {rate(tokens_per_second)}" if tokens_per_second else ""
+        parts.append(f"first word after {duration(answer.ttft_seconds)}{speed}")
+    parts += _remembered(answer)
+    return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
+
+
+def ledger_line(ledger: Ledger, held: Holdings) -> str:
+    """Where every token of the document is, and the memory that this takes."""
+    tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
+    # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
+    tokens.append(f"kept {count(ledger.tokens_kept)} (in at least one head)")
+    tokens.append(f"evicted {count(ledger.tokens_evicted)}")
+    if ledger.tokens_pruned:
+        tokens.append(f"pruned {count(ledger.tokens_pruned)}")
+    on_pages = f" {skipped_pages(ledger.skipped_per_page, held.unit)}" if ledger.skipped_per_page else ""
+    tokens.append(f"skipped {count(ledger.tokens_skipped)}{on_pages}")
+    if ledger.tokens_unread:
+        tokens.append(f"not yet read {count(ledger.tokens_unread)}")
+    parts = [
+        ", ".join(tokens).capitalize(),
+        f"pot: {count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}",
+    ]
+    if held.speculator_bytes:
+        parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
+    if held.tier_bytes:
+        hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
+        parts.append(f"host tier: {plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)}{hidden}")
+    return " · ".join(parts)
+
+
+def recalled(answer: AnswerFinished, unit: str) -> list[str]:
+    """What came back for one answer, or was read for it after all."""
+    kinds = (
+        ("Brought back", answer.num_recalled("host"), "token", answer.pages_recalled("host")),
+        ("Read", answer.num_recalled("skipped"), "skipped token", answer.pages_recalled("skipped")),
+    )
+    return [f"{did} {plural(n, what)} for this answer, from {_on_pages(on, unit)}" for did, n, what, on in kinds if n]
+
+
+def drafted(answer: AnswerFinished) -> list[str]:
+    """How many of the drafted tokens stand in the answer, where there were any."""
+    if not answer.drafts.num_drafted:
+        return []
+    ended = ", then none: they did not pay" if answer.drafts.fell_back else ""
+    return [
+        f"{count(answer.drafts.num_accepted)} of {plural(answer.drafts.num_drafted, 'drafted token')} accepted{ended}"
+    ]
+
+
+def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:
+    """`on pages 1 (30), 2 (7)`: tokens skipped on each; of many pages where they lie, and where most of them do."""
+    unit = unit if len(skipped) == 1 else f"{unit}s"
+    if len(skipped) <= _FEW_PAGES:
+        return f"on {unit} {', '.join(f'{count(page)} ({count(number)})' for page, number in skipped)}"
+    page, number = max(skipped, key=lambda item: item[1])
+    return f"on {unit} {ranges([page for page, _ in skipped])}, most of them ({count(number)}) on {count(page)}"
+
+
+def looked_at(answer: AnswerFinished) -> str:
+    """How much of an answer its sources are from; empty for all of it."""
+    if not answer.sources.passages or answer.sources.num_tokens == answer.num_tokens:
+        return ""
+    return f"of its first {count(answer.sources.num_tokens)} of {plural(answer.num_tokens, 'token')}"
+
+
+def ranges(numbers: Sequence[int], limit: int | None = None) -> str:
+    """[1, 2, 3, 7] -> 1-3, 7, with a dash; after `limit` stretches `and 5 more`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    text = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs[:limit])  # noqa: RUF001
+    rest = 0 if limit is None else sum(last - first + 1 for first, last in runs[limit:])
+    return f"{text} and {count(rest)} more" if rest else text
+
+
+def notes(page_notes: Sequence[PageNote], unit: str, limit: int | None = None) -> list[str]:
+    """Pages with missing text: one sentence for each reason, with all the pages that it is true of."""
+    by_reason: dict[str, list[PageNote]] = {}
+    for note in sorted(page_notes, key=lambda note: note.page):
+        by_reason.setdefault(note.message.replace(f"{unit} {note.page}", "each"), []).append(note)
+    lines = [_note(reason, group, unit) for reason, group in by_reason.items()]
+    if limit is not None and len(lines) > limit:
+        lines[limit:] = [f"and {plural(len(lines) - limit, 'more reason')}"]
+    return lines
+
+
+def _note(reason: str, group: Sequence[PageNote], unit: str) -> str:
+    if len(group) == 1 and reason != group[0].message:  # it names its page
+        return f"{group[0].message[:1].upper()}{group[0].message[1:]}."
+    return f"{_on_pages([note.page for note in group], unit).capitalize()}: {reason}."
+
+
+def _on_pages(pages: Sequence[int], unit: str) -> str:
+    return f"{unit}{'s' if len(pages) > 1 else ''} {ranges(sorted(pages), _MAX_RUNS)}"
+
+
+def _remembered(answer: AnswerFinished) -> list[str]:
+    """What of the conversation stood before the question, and what did not fit."""
+    parts = []
+    if answer.history.num_remembered:
+        parts.append(f"{plural(answer.history.num_remembered, 'earlier question')} remembered")
+    if answer.history.is_shortened:
+        parts.append("the answer before this one shortened")
+    if answer.history.num_forgotten:
+        parts.append(f"{count(answer.history.num_forgotten)} left out for lack of room")
+    return [", ".join(parts)] if parts else []

@@ -1,0 +1,56 @@
+"""`make gpu-check` on a machine without a GPU: it runs from a bare checkout, and says what is missing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ondevice.bench.gpu import check as gpu_check
+from ondevice.bench.gpu.kernel_cases import kernel_cases
+from ondevice.model.decoder import Decoder
+from tests.builders import tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_without_a_gpu_it_says_what_is_missing(tmp_path):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    out = tmp_path / "gpu.json"
+    # From another folder and by path, as where nothing is installed.
+    command = [sys.executable, str(ROOT / "scripts/from-checkout"), "ondevice.bench.gpu.check", "--out", str(out)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "sees no NVIDIA GPU" in done.stderr
+    assert not out.exists()
+
+
+def test_without_triton_it_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(gpu_check.importlib.util, "find_spec", lambda name: None)
+    assert gpu_check.main([]) == 2
+    assert "Triton is not installed" in capsys.readouterr().err
+
+
+def test_an_unknown_part_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        gpu_check.main(["--parts", "kernels,weather"])
+    assert "weather" in capsys.readouterr().err
+
+
+def test_every_case_has_a_name_of_its_own():
+    names = [str(case) for case in kernel_cases()]
+    assert len(names) == len(set(names))
+
+
+def test_several_tokens_at_once_differ_by_rounding_only():
+    for dtype, allowed in ((torch.float32, 256), (torch.bfloat16, 64)):
+        decoder = Decoder(tiny_model("llama").to(dtype))
+        assert 0 < gpu_check.logit_deviation(decoder, num_cached=40, num_tokens=4, rounds=3) < allowed
+    shifted = Decoder(tiny_model("llama"))
+    logits = shifted.logits
+    shifted.logits = lambda states: logits(states) * (1 + 0.01 * (states.shape[1] == 1))
+    found = gpu_check.logit_deviation(shifted, num_cached=40, num_tokens=4, rounds=3)
+    assert found == pytest.approx(0.01 / 1.01 / torch.finfo(torch.float32).eps, rel=0.01)

@@ -1,0 +1,191 @@
+"""Tiny models with random weights, and a byte tokenizer, for tests that need no files.
+
+Every family the decoder supports has a row; sizes are small, but every feature that tells the families
+apart is on: biases, q/k norms, fused projections, sliding windows, soft-capping. Weights are scaled so
+that attention and logits are far from uniform, hence a wrong mask, position or cap changes the result.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.load import LoadedModel, load_model
+from ondevice.model.tokenizer import Tokenizer
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+BYTE_SPECIALS = ("<|bos|>", "<|im_start|>", "<|im_end|>", "<|endoftext|>")  # ids 256..259
+
+_CLASSES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM"),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
+}
+# Small caps and windows, so that short test inputs reach them.
+_FAMILY_FIELDS: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},
+    "gemma2": {
+        "sliding_window": 32,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 10.0,
+        "query_pre_attn_scalar": 24,
+    },
+}
+
+
+def tiny_config(
+    family: str,
+    *,
+    num_layers: int = 3,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
+    head_dim: int = 16,
+    vocab_size: int = 260,
+    max_positions: int = 512,
+    **overrides: Any,
+) -> Any:
+    """The transformers config of a tiny model; `overrides` are fields of that config class."""
+    fields: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "hidden_size": num_heads * head_dim,
+        "intermediate_size": 3 * num_heads * head_dim,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": num_kv_heads,
+        "max_position_embeddings": max_positions,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        "bos_token_id": 256,
+        "eos_token_id": 258,
+        "pad_token_id": 259,
+    }
+    if family not in ("qwen2", "phi3"):  # those two derive it from hidden_size
+        fields["head_dim"] = head_dim
+    if family == "phi3":
+        fields["original_max_position_embeddings"] = max_positions
+    fields |= _FAMILY_FIELDS.get(family, {}) | overrides
+    return getattr(transformers, _CLASSES[family][0])(**fields)
+
+
+def tiny_model(
+    family: str,
+    *,
+    seed: int = 0,
+    num_layers: int = 3,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
+    head_dim: int = 16,
+    vocab_size: int = 260,
+    max_positions: int = 512,
+    dtype: torch.dtype = torch.float32,
+    **overrides: Any,
+) -> Any:
+    """A causal LM of `family` with random weights, in eval mode, without gradients, eager attention.
+
+    The same arguments give the same weights. Examples of overrides: `sliding_window=32` for Mistral,
+    `tie_word_embeddings=True`, `rope_parameters={...}`, `attention_bias=True` for Llama.
+    """
+    config = tiny_config(
+        family,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocab_size,
+        max_positions=max_positions,
+        **overrides,
+    )
+    config._attn_implementation = "eager"  # the one path that honours soft-capping and every mask
+    model = getattr(transformers, _CLASSES[family][1])(config)
+    _randomize_(model, seed)
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def _randomize_(model: Any, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if "embed_tokens" in name:
+            parameter.copy_(0.5 * noise)
+        elif parameter.dim() == 2:  # (out, in)
+            gain = 3.0 if "lm_head" in name else 1.5
+            parameter.copy_(gain * noise / parameter.shape[1] ** 0.5)
+        elif name.endswith("bias"):
+            parameter.copy_(0.5 * noise)
+        else:  # norm weights: near their initial value (1, or 0 in Gemma), but not equal to it
+            parameter.add_(0.2 * noise)
+
+
+def byte_tokenizer(*, chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:
+    """One token per UTF-8 byte: ids 0..255 are the byte values, 256..259 are `BYTE_SPECIALS`."""
+    return Tokenizer(byte_backend(chat_template=chat_template))
+
+
+def byte_backend(*, chat_template: str | None = CHAT_TEMPLATE) -> Any:
+    """The transformers tokenizer behind `byte_tokenizer`."""
+    backend = Backend(models.BPE(vocab={byte_letter(byte): byte for byte in range(256)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in BYTE_SPECIALS])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<|bos|>",
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=chat_template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def byte_letter(byte: int) -> str:
+    """The printable letter by which byte-level BPE writes a byte (GPT-2's table)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    if byte in printable:
+        return chr(byte)
+    return chr(256 + [other for other in range(256) if other not in printable].index(byte))
+
+
+@functools.cache
+def default_model() -> LoadedModel:
+    """The embedded default model on the CPU in float32, loaded once per test run; fetched on the very first."""
+    return load_model(device="cpu", dtype="float32")
+
+
+def save_checkpoint(model: Any, folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> Path:
+    """Write `model` with the byte tokenizer as a checkpoint folder; returns the folder."""
+    model.save_pretrained(folder)
+    byte_backend(chat_template=chat_template).save_pretrained(folder)
+    return folder
+
+
+def tiny_loaded(
+    family: str = "llama", *, chat_template: str | None = CHAT_TEMPLATE, **model_fields: Any
+) -> LoadedModel:
+    """A tiny model as `load_model` returns it, with the byte tokenizer; takes the fields of `tiny_model`."""
+    model = tiny_model(family, **model_fields)
+    tokenizer = byte_tokenizer(chat_template=chat_template)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        name=f"tiny-{family}",
+        device=torch.device("cpu"),
+        dtype=model.dtype,
+        quantization="none",
+        fingerprint=f"tiny-{family}-{model.config.num_hidden_layers}-{model_fields.get('seed', 0)}",
+        max_positions=model.config.max_position_embeddings,
+        notice="",
+    )

@@ -1,0 +1,545 @@
+"""The command line, run in-process on a tiny checkpoint: what goes to which stream, and how every failure ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from click.testing import Result
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ondevice.cli import app, conversation, opening
+from ondevice.cli.options import AnswerOptions, PotOptions
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.terminal import printable
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.documents import Document, Page
+from ondevice.errors import ConfigError
+from ondevice.events import AnswerToken, PagesExtracted, TokensRead
+from ondevice.session.engine import Engine
+from tests.builders import save_checkpoint, tiny_loaded, tiny_model
+from tests.documents_factory import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
+from tests.pot_mutants import SavedPot, write_unsummed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TEXT = "The lamp is lit at dusk by the keeper. " * 20  # 780 tokens: several fillings of the pot below
+POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
+REPORT_KEYS = {"turns", "document", "ledger", "timings", "memory", "config", "versions"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "lamp.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def run(*arguments: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def ask(checkpoint: Path, *arguments: object, stdin: str | None = None) -> Result:
+    common = ["--model", checkpoint, *POT, "--max-new-tokens", "6", "--no-chat"]
+    return run("ask", *arguments, *common, stdin=stdin)
+
+
+def last_json(result: Result) -> dict:
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+# -- asking ------------------------------------------------------------------------------------------
+
+
+def test_one_question_is_answered_with_its_account(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When?", "--json")
+    assert done.exit_code == 0, done.output
+    report = last_json(done)
+    assert set(report) == {"answer", *REPORT_KEYS}
+    assert done.stdout.startswith(printable(report["answer"])[:3])
+    ledger = report["ledger"]
+    assert ledger["tokens_total"] == ledger["tokens_read"] == 780
+    assert ledger["tokens_read"] == ledger["tokens_kept"] + ledger["tokens_evicted"] + ledger["tokens_pruned"]
+    assert ledger["tokens_evicted"] > 0
+    assert {"ingest_seconds", "distill_seconds", "ttft_seconds", "decode_tokens_per_second"} <= set(report["timings"])
+    assert report["memory"]["pot_bytes"] > 0
+    assert report["memory"]["peak_rss_bytes"] > 50_000_000
+    assert "Read 780 of 780 tokens, kept" in done.stderr
+    assert "peak memory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_question_steers_the_reading_and_says_so(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When is it lit?", "--json")
+    pot = last_json(done)["config"]["pot"]
+    assert (pot["catalyst"], pot["catalyst_text"]) == ("question", "When is it lit?")
+    assert "with the question in mind" in done.stderr
+    chosen = ask(checkpoint, text, "When is it lit?", "--catalyst", "general", "--json")
+    assert last_json(chosen)["config"]["pot"]["catalyst"] == "general"
+    assert "with the question in mind" not in chosen.stderr
+
+
+def test_several_questions_share_one_reading(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When?", "Who?", "--json")
+    report = last_json(done)
+    assert set(report) == {"answers", *REPORT_KEYS}
+    assert [turn["question"] for turn in report["turns"]] == ["When?", "Who?"]
+    assert report["answers"] == [turn["text"] for turn in report["turns"]]
+    assert report["config"]["pot"]["catalyst"] == "general"
+    assert report["ledger"]["tokens_read"] == 780
+    assert done.stderr.count("Read 780 tokens") == 1
+
+
+def test_an_answer_names_where_it_looked_unless_told_not_to(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "When?", "--sources", "2", "--json")
+    sources = last_json(done)["turns"][0]["sources"]
+    assert 1 <= len(sources) <= 2
+    assert all(source["text"] in TEXT for source in sources)
+    assert "Where the answer looked more than any text would; attention is no proof:" in done.stderr
+    assert f"1. part {sources[0]['page']} (" in done.stderr
+    without = ask(checkpoint, text, "When?", "--sources", "0", "--json")
+    assert last_json(without)["turns"][0]["sources"] == []
+    assert "Where the answer looked" not in without.stderr
+    assert ask(checkpoint, text, "When?", "--sources", "-1").exit_code != 0
+
+
+def test_a_question_knows_those_before_it_unless_told_not_to(checkpoint: Path, text: Path) -> None:
+    turns = last_json(ask(checkpoint, text, "When?", "Who?", "--json"))["turns"]
+    assert [(turn["num_remembered"], turn["num_forgotten"]) for turn in turns] == [(0, 0), (1, 0)]
+    long = f"{'why ' * 25}?"
+    crowded = ask(checkpoint, text, long, long, long, "Who?", "--json")
+    num_forgotten = last_json(crowded)["turns"][-1]["num_forgotten"]
+    assert num_forgotten in (1, 2, 3)
+    assert f"{num_forgotten} left out for lack of room" in crowded.stderr
+    assert "Raise --reserve" in crowded.stderr
+    turns = last_json(ask(checkpoint, text, "When?", "Who?", "--no-remember", "--json"))["turns"]
+    assert [turn["num_remembered"] for turn in turns] == [0, 0]
+
+
+def test_standard_input_is_read_as_a_stream(checkpoint: Path, text: Path) -> None:
+    streamed = ask(checkpoint, "-", "When?", "--json", stdin=TEXT)
+    from_file = ask(checkpoint, text, "When?", "--json")
+    assert last_json(streamed)["answer"] == last_json(from_file)["answer"]
+    assert last_json(streamed)["document"]["name"] == "standard input"
+
+
+def test_questions_can_be_typed_until_the_user_leaves(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "--interactive", "--json", stdin="When?\n\nWho?\nquit\nnever asked\n")
+    assert [turn["question"] for turn in last_json(done)["turns"]] == ["When?", "Who?"]
+
+
+def test_a_typed_question_that_fails_does_not_end_the_conversation(checkpoint: Path, text: Path) -> None:
+    done = ask(checkpoint, text, "-i", "--json", stdin=f"{'long ' * 200}\nWho?\n")
+    assert done.exit_code == 0
+    assert "Shorten the question" in done.stderr
+    assert last_json(done)["turns"][0]["question"] == "Who?"
+
+
+def test_a_saved_pot_answers_as_the_session_that_saved_it(checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    pot = tmp_path / "lamp.pot"
+    first = ask(checkpoint, text, "When?", "--save", pot, "--json")
+    assert first.exit_code == 0, first.output
+    text.unlink()
+    again = run("ask", pot, "When?", "--max-new-tokens", "6", "--json")
+    assert again.exit_code == 0, again.output
+    assert last_json(again)["answer"] == last_json(first)["answer"]
+    assert last_json(again)["config"]["pot"] == last_json(first)["config"]["pot"]
+    assert last_json(first)["config"]["pot"]["catalyst"] == "general", "a saved pot is for any question"
+    assert last_json(again)["timings"]["ingest_seconds"] == 0.0
+    assert "780 tokens, none read again" in again.stderr
+
+
+def test_a_saved_pot_does_not_send_for_the_model_it_names(
+    checkpoint: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent_for: list[str] = []
+
+    def fetch(hub_id: str, report: object) -> Path:
+        sent_for.append(hub_id)
+        return checkpoint
+
+    pot, other = tmp_path / "lamp.pot", tmp_path / "other.pot"
+    ask(checkpoint, text, "--save", pot)
+    saved = SavedPot(pot)
+    saved.header["config"]["model"] = "attacker/model"
+    write_unsummed(other, saved.tensors, saved.header)
+    monkeypatch.setattr("ondevice.model.loading.hub.fetch", fetch)
+    refused = run("ask", other, "When?", "--json")
+    assert refused.exit_code == 2
+    error = last_json(refused)["error"]
+    assert (error["code"], error["where"]) == ("model", "attacker/model")
+    assert "--model" in error["fix"]
+    assert not sent_for
+    assert run("ask", other, "When?", "--model", "attacker/model").exit_code == 0
+    assert sent_for == ["attacker/model"], "the user's own word counts"
+    saved.header["config"]["model"] = "smollm2"
+    write_unsummed(other, saved.tensors, saved.header)
+    monkeypatch.setattr("ondevice.model.loading.embedded.cached_embedded", lambda: None)
+    refused = run("ask", other, "When?", "--json")
+    assert "ondevice fetch" in last_json(refused)["error"]["fix"]
+
+
+def test_a_saved_pot_is_asked_as_the_options_say_now(checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    pot = tmp_path / "lamp.pot"
+    assert ask(checkpoint, text, "--draft", "2", "--speculator-layers", "1", "--save", pot).exit_code == 0
+    drafting, plain = (
+        last_json(run("ask", pot, "When?", "--max-new-tokens", "6", "--draft", number, "--json"))["config"]
+        for number in (3, 0)
+    )
+    assert (drafting["spec"]["num_draft"], plain["spec"]["num_draft"]) == (3, 0)
+    assert drafting["spec"]["layers"] == 1
+
+
+def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    assert ask(checkpoint, text, "--save", tmp_path / "a.pot").exit_code == 0
+    assert (tmp_path / "a.pot").is_file()
+    wrong = ask(checkpoint, text, "--save", tmp_path / "a.bin")
+    assert wrong.exit_code == 2
+    assert "a.pot" in wrong.stderr
+
+
+# -- failures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
+        (["ask", "nowhere.txt"], "config", "There is no question"),
+        (["ask", "a.txt", "When?", "--keep", "9999"], "config", "--keep 9999"),
+        (["ask", "a.txt", "When?", "--adaptive-keep", "5"], "config", "LOW,HIGH"),
+        (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
+        (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),
+        (["eval", "passkey", "--lengths", "many"], "config", "--lengths is 'many'"),
+        (["eval", "passkey", "--model", "no such model!"], "model", "no such model"),
+    ],
+)
+def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: str, words: str) -> None:
+    failed = run(*arguments, "--json")
+    assert failed.exit_code == 2
+    assert words in failed.stderr
+    assert "what to do:" in failed.stderr
+    assert "Traceback" not in failed.output
+    error = last_json(failed)["error"]
+    assert error["code"] == code
+    assert set(error) == {"code", "what", "where", "fix"}
+
+
+def test_settings_that_cannot_work_are_named_by_their_options(text: Path) -> None:
+    failed = run("ask", text, "When?", "--keep", "5000", "--json")
+    assert failed.exit_code == 2
+    error = last_json(failed)["error"]
+    assert error["what"] == "--keep 5000 and --reserve 256 leave no room to read in --capacity 2048"
+    assert error["fix"] == "Raise --capacity, or lower --keep or --reserve."
+    assert error["what"] in failed.stderr
+    assert error["fix"] in failed.stderr
+
+
+def test_without_json_a_failure_leaves_standard_output_empty() -> None:
+    assert run("ask", "nowhere.txt", "When?").stdout == ""
+
+
+def test_markup_in_a_file_name_is_shown_as_it_is(tmp_path: Path) -> None:
+    assert "[red]x[/red].txt" in run("ask", tmp_path / "[red]x[" / "red].txt", "When?").stderr.replace("\n", "")
+
+
+def test_a_password_is_never_an_argument_and_can_be_piped_in(checkpoint: Path, tmp_path: Path) -> None:
+    pdf = encrypt(make_pdf(tmp_path / "a.pdf", show("The lamp is lit at dusk.")), tmp_path / "b.pdf", "s3cret")
+    needed = ask(checkpoint, pdf, "When?", "--json")
+    assert needed.exit_code == 2
+    assert last_json(needed)["error"]["code"] == "password-required"
+    assert "--password-stdin" in needed.stderr
+    wrong = ask(checkpoint, pdf, "When?", "--password-stdin", "--json", stdin="other\n")
+    assert last_json(wrong)["error"]["code"] == "password-wrong"
+    right = ask(checkpoint, pdf, "When?", "--password-stdin", "--json", stdin="s3cret\n")
+    assert right.exit_code == 0, right.output
+    assert "s3cret" not in right.output
+
+
+def test_a_terminal_is_asked_for_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pdf = encrypt(make_pdf(tmp_path / "a.pdf", show("The lamp is lit.")), tmp_path / "b.pdf", "s3cret")
+    typed = iter(["wrong", "s3cret"])
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(opening.getpass, "getpass", lambda prompt: next(typed))
+    with ProgressDisplay(Console(file=io.StringIO())) as display:
+        document = opening.open_document(str(pdf), False, display)
+    assert [page.text.strip() for page in document.pages] == ["The lamp is lit."]
+    assert next(typed, None) is None
+
+
+def test_pages_without_text_are_named_with_their_reason(checkpoint: Path, tmp_path: Path) -> None:
+    pdf = make_pdf(tmp_path / "a.pdf", show("The lamp is lit at dusk."), IMAGE_CONTENT, IMAGE_CONTENT)
+    done = ask(checkpoint, pdf, "When?", "--json")
+    assert "Pages 2–3: each is an image without a text layer.\n" in done.stderr  # noqa: RUF001
+    notes = last_json(done)["ledger"]["pages_without_text"]
+    assert [note["page"] for note in notes] == [2, 3]
+    assert all(note["code"] and note["message"] for note in notes)
+
+
+def test_a_document_that_is_too_large_is_an_error_with_its_code(checkpoint: Path, tmp_path: Path) -> None:
+    book = make_repeating_epub(tmp_path / "a.epub", "<p>text</p>", num_places=100_001, num_chapters=50)
+    done = ask(checkpoint, book, "When?", "--json")
+    assert done.exit_code == 2
+    assert "The book names 100,001 chapters; the limit is 100,000." in done.stderr
+    assert last_json(done)["error"]["code"] == "document-too-large"
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_reading_says_what_was_read(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = ProgressDisplay.apply
+
+    def interrupted(self: ProgressDisplay, event: object) -> None:
+        apply(self, event)
+        if isinstance(event, TokensRead) and event.num_read > 200:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressDisplay, "apply", interrupted)
+    stopped = ask(checkpoint, text, "When?", "--json")
+    assert stopped.exit_code == 130
+    error = last_json(stopped)["error"]
+    assert error["code"] == "interrupted"
+    assert "of 780 tokens were read, up to part 1." in error["what"]
+    assert "Traceback" not in stopped.output
+
+
+def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pot = PotConfig(capacity=256, num_kept=96, reserve=80, step_size=64)
+    engine = Engine(tiny_loaded(), EngineConfig(pot=pot, generation=GenerationConfig(max_new_tokens=500)))
+    session = engine.session()
+    for _ in session.read(Document("d", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):
+        pass
+    before = [buffer.clone() for buffer in session.context.pot.buffers()]
+    handler = signal.getsignal(signal.SIGINT)
+    with ProgressDisplay(Console(file=io.StringIO())) as display:
+        apply = display.telemetry.apply
+
+        def interrupting(event: object) -> None:
+            apply(event)
+            if isinstance(event, AnswerToken) and event.index == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(type(display.telemetry), "apply", lambda self, event: interrupting(event))
+        finished = conversation.answer(session, "When?", display)
+    assert finished.stop_reason == "cancelled"
+    assert finished.num_tokens == 3
+    assert all(torch.equal(a, b) for a, b in zip(before, session.context.pot.buffers(), strict=True))
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert "The answer was stopped." in capsys.readouterr().err
+
+
+def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
+    command = [sys.executable, "-c", "from ondevice.cli import app; app()", "ask", "-", "When?"]
+    process = subprocess.Popen(
+        [*command, "--model", str(checkpoint), *POT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Whoever was started in the background ignores the signal, and so does what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(60 * TEXT.encode())  # and the pipe stays open: the reader waits for more
+    process.stdin.flush()
+    said = b""
+    while b"Reading:" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    assert b"Stopped: " in rest
+    assert b"Traceback" not in rest
+
+
+# -- options -----------------------------------------------------------------------------------------
+
+SHARED = {
+    "--model", "--capacity", "--keep", "--reserve", "--catalyst", "--catalyst-text", "--novelty", "--policy",
+    "--no-context-reset", "--sinks", "--adaptive-keep", "--step", "--device", "--dtype", "--quantization", "--seed",
+    "--decode-policy", "--key-rotation",
+}  # fmt: skip
+ANSWERING = {"--max-new-tokens", "--temperature", "--top-p", "--no-chat"}
+
+
+def flags(*path: str) -> set[str]:
+    command = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *[("app",), ("ask",), ("calibrate",)],
+        *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve", "specprefill", "speculator")],
+        *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "art", "specprefill")],
+    ],
+)
+def test_every_command_has_the_same_pot_options(path: tuple[str, ...]) -> None:
+    assert flags(*path) >= SHARED
+    assert (flags(*path) >= ANSWERING) == (path in {("app",), ("ask",)})
+
+
+def test_options_left_alone_are_the_defaults_of_the_settings() -> None:
+    assert PotOptions().config(AnswerOptions().config()) == EngineConfig()
+
+
+def test_every_option_reaches_its_setting() -> None:
+    options = PotOptions(
+        model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
+        policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, context_reset=False, sinks=2,
+        adaptive_keep="64,200", step=100, decode_policy="h2o", key_rotation="on-read",
+        slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
+        host_folder="tiers", bring_back=512, gamma=0.5, look_every=8, read_on=False,
+        art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_relative=False, art_order="recency", art_block=64,
+        spec_keep=0.5, spec_adaptive="0.1,0.4", speculator="s", speculator_layers=3, spec_look_ahead=4, spec_pool=7,
+        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", spec_restore=128, draft=3, draft_while_it_pays=False,
+    )  # fmt: skip
+    pot = PotConfig(512, 128, 32, "tova", "text", "Look.", 0.25, False, 2, (64, 200), 100, "h2o", "on-read")
+    answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)
+    generation = GenerationConfig(9, 0.5, 0.9, False)
+    slim = SlimConfig("3:50%", rarity=0.25, novelty="rarity")
+    tier = TierConfig(1_500_000_000, "stored", "tiers", 512, gamma=0.5, every=8, reads_on=False)
+    art = ArtConfig(True, 0.5, 0.25, 3, False, "recency", 64)
+    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity", num_restored=128, num_draft=3, falls_back=False)
+    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, art, spec, generation)
+    assert options.config(answers.config()) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "num_bytes"), [("0", 0), ("500mb", 5 * 10**8), ("2 GB", 2 * 10**9), ("1.5KB", 1500), ("7", 7)]
+)
+def test_sizes_are_read_as_they_are_written(size: str, num_bytes: int) -> None:
+    assert PotOptions(host_tier=size).config().tier.budget_bytes == num_bytes
+
+
+@pytest.mark.parametrize("size", ["", "much", "-1GB", "1TB", "1 2GB"])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    with pytest.raises(ConfigError, match="--host-tier"):
+        PotOptions(host_tier=size).config()
+
+
+def test_the_app_takes_no_half_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_AUTH", "user-only")
+    refused = run("app")
+    assert refused.exit_code == 2
+    assert "USER:PASSWORD" in refused.stderr
+
+
+def test_the_app_is_started_with_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("ondevice.ui.launch.launch", lambda config, **rest: calls.append((config, rest)))
+    monkeypatch.setenv("ONDEVICE_AUTH", "me:a:b")
+    options = ("--port", "8000", "--capacity", "512", "--keep", "64", "--allowed-hosts", "a,b", "--no-api")
+    assert run("app", *options).exit_code == 0
+    ((config, rest),) = calls
+    assert config.pot.capacity == 512
+    assert rest == {
+        "host": "127.0.0.1", "port": 8000, "listen": False, "auth": ("me", "a:b"), "allowed_hosts": ("a", "b"),
+        "inbrowser": False, "api": False,
+    }  # fmt: skip
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+def shown(*events: object, terminal: bool = False) -> str:
+    file = io.StringIO()
+    with ProgressDisplay(Console(file=file, force_terminal=terminal, width=120)) as display:
+        for event in events:
+            display.apply(event)
+    return file.getvalue()
+
+
+def passed(num_read: int, num_total: int | None) -> TokensRead:
+    return TokensRead(num_read, num_total, 100, 1, 0.5, (num_read,), 256)
+
+
+def test_a_log_gets_counts_speed_and_time_left() -> None:
+    assert shown(passed(300, 1000)) == "Reading: 300 of 1,000 tokens (30 %), 200 tokens/s, 3.5 s left\n"
+
+
+def test_of_an_open_stream_no_share_and_no_end_is_invented() -> None:
+    assert shown(passed(300, None)) == "Reading: 300 tokens so far, 200 tokens/s\n"
+    assert shown(PagesExtracted(3, None)) == "Extracting: 3 pages so far\n"
+
+
+def test_a_log_is_not_flooded_and_a_new_stage_is_told_at_once() -> None:
+    lines = shown(*(PagesExtracted(i, 9) for i in range(9)), *(passed(i, 99) for i in range(9))).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Extracting", "Reading"]
+
+
+def test_a_terminal_gets_a_bar_that_vanishes() -> None:
+    text = shown(passed(300, 1000), terminal=True)
+    assert "300 of 1,000 tokens" in text
+    assert text.endswith("\x1b[2K")
+
+
+def test_an_answer_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[2J\x07b\r\n\tc é \u202e") == "a[2Jb\n\tc é "
+
+
+# -- doctor ------------------------------------------------------------------------------------------
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
+    monkeypatch.setattr(
+        "ondevice.results.machine.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
+    )
+    done = run("doctor", "--json")
+    assert done.exit_code == 0, done.output
+    findings = {finding["topic"]: finding for finding in last_json(done)["findings"]}
+    assert findings["default model"]["state"] == "missing"
+    assert findings["default model"]["fix"] == "ondevice fetch"
+    assert findings["bitsandbytes"]["state"] == "missing"
+    assert findings["gradio"]["state"] == "good"
+    assert findings["model to try"]["fix"].startswith("ondevice app")
+    assert list(tmp_path.iterdir()) == [], "the doctor changes nothing"
+
+
+def test_numbers_with_commas_between_them() -> None:
+    from ondevice.cli.options import numbers
+
+    assert numbers("--x", "1,2", int) == (1, 2)
+    with pytest.raises(ConfigError, match="--x is '1;2'"):
+        numbers("--x", "1;2", float)
+
+
+def test_the_script_in_the_checkout_is_the_command() -> None:
+    """Its options are those of `ondevice app`; a password must not be empty in either."""
+    script = [sys.executable, str(ROOT / "app.py")]
+    variables = {name: value for name, value in os.environ.items() if name != "ONDEVICE_AUTH"}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    helped = subprocess.run([*script, "--help"], env=variables, **options)
+    assert helped.returncode == 0, helped.stderr
+    assert "--host-tier" in helped.stdout
+    for arguments, more in ((["--auth", "me"], {}), ([], {"ONDEVICE_AUTH": "me:"})):
+        refused = subprocess.run([*script, *arguments], env=variables | more, **options)
+        assert refused.returncode == 2, refused.stderr
+        assert "needs a user name and a password" in refused.stderr

@@ -1,0 +1,102 @@
+"""The table of policies: every row has its class, a new policy is one class and one row, and nobody compares names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from torch import Tensor
+
+import ondevice.config.policies as table
+from ondevice.config import DECODE_POLICIES, POLICIES, EngineConfig, Policy, PotConfig
+from ondevice.documents import Document, Page
+from ondevice.events import PotDistilled
+from ondevice.pot import eviction, policies
+from ondevice.pot.policies import LayerView, RetentionPolicy, make_policy
+from ondevice.results.names import contender_name
+from ondevice.session.engine import Engine
+from tests.builders import tiny_loaded
+
+NAMES = {*POLICIES, *DECODE_POLICIES}
+TABLE = Path(table.__file__)
+
+
+def test_rows_are_found_by_their_names_and_name_classes_that_there_are() -> None:
+    for name, row in POLICIES.items():
+        assert row.name == name
+        assert row.distills == (not row.needs_length)
+        policy = make_policy(PotConfig(policy=name), seed=0)
+        assert isinstance(policy, RetentionPolicy) if row.distills else policy is None
+    for name, rule in DECODE_POLICIES.items():
+        assert rule.name == name
+        assert hasattr(getattr(eviction, rule.eviction), "for_answer")
+
+
+def test_the_command_line_offers_every_row() -> None:
+    assert get_args(table.PolicyName) == tuple(POLICIES)
+    assert get_args(table.DecodePolicyName) == tuple(DECODE_POLICIES)
+
+
+class Oldest(RetentionPolicy):
+    """Keeps what came first."""
+
+    def scores(self, view: LayerView) -> Tensor:
+        return -view.positions.float()
+
+
+def test_a_new_policy_is_one_class_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Policy("oldest", label="Oldest", choice="What came first", differs="Keeps what came first.", scorer="Oldest")
+    monkeypatch.setitem(POLICIES, "oldest", row)
+    monkeypatch.setattr(policies, "Oldest", Oldest, raising=False)
+    config = EngineConfig(pot=PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40, policy="oldest"))
+    session = Engine(tiny_loaded(chat_template=None), config).session()
+    text = "The lamp is lit at dusk by the keeper. " * 20
+    document = Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
+    distilled = [event for event in session.read(document) if isinstance(event, PotDistilled)]
+    ledger = session.context.ledger
+    assert ledger.tokens_read == len(text) == ledger.tokens_kept + ledger.tokens_evicted
+    assert (distilled[-1].retention[:60] == session.context.num_heads_total).all()
+    assert contender_name(config) == "Oldest 192/64"
+
+
+def test_nobody_compares_a_policy_by_its_name() -> None:
+    package = TABLE.parents[1]
+    found = [
+        f"{path.relative_to(package)}:{line}"
+        for path in sorted(package.rglob("*.py"))
+        if path != TABLE
+        for line in compared_names(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "ask the row of config.POLICIES or config.DECODE_POLICIES instead"
+
+
+def test_comparisons_by_name_are_found() -> None:
+    assert list(compared_names('if pot.policy == "full":\n    pass')) == [1]
+    assert list(compared_names('x = 1\ny = pot.decode_policy in ("h2o", "question")')) == [2]
+    assert list(compared_names('pot.method.name != "tova"')) == [1]
+    assert list(compared_names('WORDS = {"snapkv": "seen", "random": "by chance"}')) == [1]
+    assert list(compared_names('match pot.policy:\n    case "sirllm":\n        pass')) == [2]
+    assert not list(compared_names('variant == "full"\nPotConfig(policy="full")\n{"full": 1}'))
+
+
+def compared_names(code: str) -> Iterator[int]:
+    """Lines that compare a policy with a name, or that have a table of their own by name."""
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Compare():
+                is_found = bool(names_in(node)) and any(word in ast.unparse(node) for word in ("policy", "method"))
+            case ast.Dict():
+                is_found = len(NAMES & {key.value for key in node.keys if isinstance(key, ast.Constant)}) > 1
+            case ast.match_case():
+                is_found = bool(names_in(node.pattern))
+            case _:
+                continue
+        if is_found:
+            yield node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return NAMES & {child.value for child in ast.walk(node) if isinstance(child, ast.Constant)}

@@ -1,0 +1,47 @@
+"""Which features of an answer go together: one table, and nothing is silently off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SpecConfig, TierConfig
+from ondevice.decode.combine import combine
+from ondevice.model.families import model_parts
+from tests.builders import tiny_model
+
+PLAIN = EngineConfig(generation=GenerationConfig(num_sources=0))
+ART, TIER, DRAFTS = ArtConfig(enabled=True), TierConfig(budget_bytes=10**6), SpecConfig(num_draft=2)
+SKIPS = SpecConfig(keep=0.5, num_restored=64)
+NAMES = ("ends_early", "drafts", "recalls_host", "recalls_skipped", "names_sources")
+CASES = [
+    ("llama", {}, False, set(), 0),
+    ("llama", {"art": ART}, False, {"ends_early"}, 0),
+    ("llama", {"art": ART, "pot": PotConfig(key_rotation="on-read")}, False, set(), 1),
+    ("llama", {"art": ART, "pot": PotConfig(key_rotation="half-cache")}, False, {"ends_early"}, 0),
+    ("gemma2", {"art": ART}, False, set(), 1),
+    ("windowed", {"art": ART}, False, {"ends_early"}, 1),
+    ("llama", {"art": ART, "spec": DRAFTS}, False, {"ends_early", "drafts"}, 1),
+    ("llama", {"spec": DRAFTS}, False, {"drafts"}, 0),
+    ("llama", {"spec": DRAFTS, "pot": PotConfig(decode_policy="h2o")}, False, {"drafts"}, 1),
+    ("llama", {"spec": DRAFTS, "tier": TIER}, False, {"drafts", "recalls_host"}, 1),
+    ("llama", {"tier": TIER}, False, {"recalls_host"}, 0),
+    ("llama", {"tier": TIER, "pot": PotConfig(policy="full")}, False, set(), 1),
+    ("llama", {"tier": TIER, "pot": PotConfig(policy="truncate")}, False, set(), 1),
+    ("llama", {"spec": SKIPS}, False, {"recalls_skipped"}, 0),
+    ("llama", {"spec": SKIPS}, True, set(), 1),
+    ("llama", {"spec": replace(SKIPS, keep=1.0)}, False, set(), 1),
+    ("llama", {"generation": GenerationConfig(num_sources=3)}, False, {"names_sources"}, 0),
+    ("llama", {"generation": GenerationConfig(num_sources=3)}, True, set(), 1),
+]
+
+
+@pytest.mark.parametrize(("family", "fields", "is_stream", "takes_part", "num_notices"), CASES)
+def test_what_takes_part_in_an_answer(
+    family: str, fields: dict[str, object], is_stream: bool, takes_part: set[str], num_notices: int
+) -> None:
+    model = tiny_model("mistral", sliding_window=8) if family == "windowed" else tiny_model(family)
+    found = combine(replace(PLAIN, **fields), model_parts(model), is_stream=is_stream)  # type: ignore[arg-type]
+    assert {name for name in NAMES if getattr(found, name)} == takes_part
+    assert len(found.notices) == num_notices, found.notices

@@ -1,0 +1,135 @@
+"""Compile every Triton kernel for NVIDIA GPUs, down to machine code, on a machine that needs none.
+
+Not collected by itself: Triton reads TRITON_INTERPRET once per process, so `test_triton_compile` starts this file.
+"""
+
+import pytest
+import triton
+from ondevice.kernels.triton import decode_kernels, paged_attention, rope_attention
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+# Bytes of shared memory that one program may have, by compute capability: A100, Orin, RTX 40, H100.
+SHARED_BYTES = {80: 163 << 10, 87: 163 << 10, 89: 99 << 10, 90: 227 << 10}
+# head_dim, padded to a power of two; query heads of a KV head, padded to 16; slots of a tile; storage
+SIZES = {
+    "llama-bf16": (128, 128, 4, 16, 64, "bf16"),
+    "llama-fp16": (128, 128, 4, 16, 64, "fp16"),
+    "small-fp32": (64, 64, 3, 16, 64, "fp32"),
+    "odd-bf16": (80, 128, 40, 64, 64, "bf16"),
+    "wide-bf16": (256, 256, 2, 16, 32, "bf16"),
+}
+
+
+def compile_for(capability, kernel, types, constants, num_warps=4, num_stages=3):
+    """Types of the first parameters of a kernel, in their order; the others are constants, by name."""
+    names = [parameter.name for parameter in kernel.params]
+    assert len(names) == len(types) + len(constants)
+    signature = dict(zip(names, types, strict=False)) | dict.fromkeys(constants, "constexpr")
+    # As with a launch: torch's memory and the strides of common shapes are multiples of 16, and loads wide for that.
+    aligned = {
+        (i,): [["tt.divisibility", 16]]
+        for i, (name, kind) in enumerate(zip(names, types, strict=False))
+        if kind.startswith("*") or name.endswith("stride")
+    }
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    source = ASTSource(kernel, signature, constants, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def sizes_of(name, rows="GROUPS"):
+    head_dim, padded_dim, groups, padded_groups, tile, dtype = SIZES[name]
+    return dtype, {
+        "HEAD_DIM": head_dim,
+        "PADDED_DIM": padded_dim,
+        rows: groups,
+        f"PADDED_{rows}": padded_groups,
+        "TILE": tile,
+        "IN_FLOAT32": dtype == "fp32",
+    }
+
+
+def fits(capability, compiled):
+    """Whether it is machine code that the GPU can run."""
+    is_code = ".entry" in compiled.asm["ptx"] and compiled.asm["cubin"][:4] == b"\x7fELF"
+    return is_code and compiled.metadata.shared <= SHARED_BYTES[capability]
+
+
+def sizes_for(capabilities_of_all=(90,)):
+    """Every GPU with the common size, and some with all."""
+    return [(c, name) for c in SHARED_BYTES for name in SIZES if name == "llama-bf16" or c in capabilities_of_all]
+
+
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+def test_paged_attention(capability, name):
+    dtype, sizes = sizes_of(name)
+    types = [f"*{dtype}"] * 3 + ["*i32"] * 2 + [f"*{dtype}", "fp32", "i32", "i32"]
+    kernel = paged_attention._compiled()
+    assert fits(capability, compile_for(capability, kernel, types, {**sizes, "BLOCK_SIZE": 16}))
+
+
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+def test_rope_attention(capability, name):
+    dtype, sizes = sizes_of(name)
+    types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 6
+    kernel = rope_attention._compiled()
+    assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
+
+
+# splits, detector, relative, order, positions, window
+DECODE_VARIANTS = {
+    "plain": (1, False, False, False, False, False),
+    "plain-splits-order": (16, False, False, True, False, False),
+    "detector": (1, True, False, False, False, False),
+    "detector-order-window": (1, True, True, True, True, True),
+    "detector-splits": (16, True, False, False, False, False),
+    "detector-splits-order-positions": (64, True, True, True, True, False),
+}
+
+
+def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stages=2):
+    dtype, sizes = sizes_of(name, "ROWS")
+    splits, detects, is_relative, has_order, has_positions, has_window = DECODE_VARIANTS[variant]
+    types = [f"*{dtype}"] * 3 + ["*i32"] * 3 + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
+    types += ["*fp32", "fp32", "fp32"] + ["i32"] * 11
+    constants = {
+        **sizes,
+        "SPLITS": splits,
+        "PADDED_SPLITS": splits,
+        "NUM_QUERIES": 1,
+        "BLOCK_SIZE": block_size,
+        "HAS_ORDER": has_order,
+        "HAS_POSITIONS": has_positions,
+        "HAS_WINDOW": has_window,
+        "DETECTS": detects,
+        "IS_RELATIVE": is_relative,
+        "PROBE_STRIDE": 4,
+    }
+    kernel = decode_kernels.compiled().read
+    return compile_for(capability, kernel, types, constants, num_warps, num_stages)
+
+
+# Every GPU with all that there is to compile, and one with each variant.
+_ALL = "detector-splits-order-positions"
+
+
+@pytest.mark.parametrize(
+    ("capability", "variant"), [(c, v) for c in SHARED_BYTES for v in DECODE_VARIANTS if v == _ALL or c == 80]
+)
+def test_decode_attention(capability, variant):
+    assert fits(capability, compile_read(capability, "llama-bf16", variant))
+
+
+# What `_candidates` tries, and sizes whose tiles are smaller than a block.
+@pytest.mark.parametrize("variant", ["plain-splits-order", "detector-splits-order-positions"])
+@pytest.mark.parametrize("name", [name for name in SIZES if name != "llama-bf16"])
+@pytest.mark.parametrize(("num_warps", "num_stages"), [(4, 3), (8, 2)])
+def test_decode_attention_of_other_sizes(name, variant, num_warps, num_stages):
+    assert fits(89, compile_read(89, name, variant, num_warps=num_warps, num_stages=num_stages))
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+def test_decode_merge(capability):
+    constants = {"SPLITS": 24, "PADDED_SPLITS": 32, "ROWS": 12, "HEAD_DIM": 80, "PADDED_DIM": 128, "DETECTS": True}
+    types = ["*fp32", "*fp32", "*i32", "*bf16", "*i32", "*i32", "*fp32"]
+    assert fits(capability, compile_for(capability, decode_kernels.compiled().merge, types, constants))

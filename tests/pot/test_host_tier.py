@@ -1,0 +1,406 @@
+"""The host tier: what it holds, what a question brings back, and that an answer leaves no trace."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
+
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.decode import host_recall
+from ondevice.documents import Document, Page
+from ondevice.errors import PotError
+from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
+from ondevice.model.decoder import Decoder
+from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.swapping import Moved, bring_back, plan_swap, rank_blocks
+from ondevice.pot.saved_state import Extent
+from ondevice.pot.shape import FREE, PROMPT, PotShape
+from ondevice.pot.undo import UndoLog
+from ondevice.session.engine import Engine
+from ondevice.session.saving import load_session, save_session
+from tests.builders import tiny_loaded, tiny_model
+
+SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
+POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
+EVERY_TOKENS = TierConfig().every
+MOVED = Moved(0, 0, np.empty(0, np.int32))
+TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (1, 1, 64), (2, 130, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_eight_bits_equal_the_reference_and_are_half_a_step_off(shape, dtype):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    x[0, 0] = 0.0
+    numbers, scales = quantize(x)
+    for ours, theirs in zip((numbers, scales), quantize_ref(x), strict=True):
+        assert torch.equal(ours, theirs)
+    back = dequantize(numbers, scales, torch.float32)
+    assert bool(((back - x.float()).abs() <= scales[..., None] * 0.5001).all())
+
+
+def _tokens(first, count, seed=0):
+    generator = torch.Generator().manual_seed(first + seed)
+    keys, values = torch.randn(2, 3, count, 8, generator=generator)
+    return keys, values, torch.arange(first, first + count, dtype=torch.int32)
+
+
+@pytest.mark.parametrize("stored", ["int8", "stored"])
+def test_a_full_tier_forgets_the_oldest_and_never_grows(stored):
+    tier = HostTier(SHAPE, 20_000, dtype=torch.float32, stored=stored)
+    size, at = tier.nbytes, tier._storage.data_ptr()
+    assert size <= 20_000
+    assert tier.capacity > 20
+    first = 0
+    for count in (5, tier.capacity, 7, 3 * tier.capacity + 2, 1):
+        keys, values, origin = _tokens(first, count)
+        tier.offload(0, keys, values, origin)
+        first += count
+        held = slice(0, tier.num_held(0))
+        assert sorted(tier.origin[0, held].tolist()) == list(range(max(first - tier.capacity, 0), first))
+        # The newest token is there, in every head.
+        place = int((tier.origin[0] == first - 1).nonzero())
+        torch.testing.assert_close(tier.keys(0, slice(place, place + 1)), keys[:, -1:], atol=0.02, rtol=0)
+        torch.testing.assert_close(tier.values(0, slice(place, place + 1)), values[:, -1:], atol=0.02, rtol=0)
+    assert tier.num_held(1) == 0
+    assert bool((tier.origin[1] == FREE).all())
+    assert (tier.nbytes, tier._storage.data_ptr()) == (size, at)
+
+
+def test_a_tier_may_lie_in_a_file(tmp_path):
+    in_memory = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    in_file, other = (HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path) for _ in range(2))
+    for first, tier in ((0, in_memory), (0, in_file), (50, other)):
+        tier.offload(1, *_tokens(first, 9))
+    assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9))), "each has a file of its own"
+    assert not list(tmp_path.iterdir()), "a file without a name is left behind by nobody"
+    with pytest.raises(PotError, match="cannot be kept in a file"):
+        HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path / "nowhere")
+    with pytest.raises(PotError, match="memory are free"):
+        HostTier(SHAPE, 10**15, dtype=torch.float32)
+    with pytest.raises(PotError, match="does not hold one token"):
+        HostTier(SHAPE, 10, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("more", [0, 1000])
+def test_a_restored_tier_forgets_the_oldest_first_too(more):
+    tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    size = tier.capacity + 7
+    tier.offload(0, *_tokens(0, size))
+    other = HostTier(SHAPE, 20_000 + more, dtype=torch.float32)
+    other.restore(tier.state(), Extent(size, size))
+    other.offload(0, *_tokens(size, other.capacity - tier.capacity + 3))
+    held = sorted(other.origin[0, : other.num_held(0)].tolist())
+    if more == 0:
+        assert held == list(range(size + 3 - tier.capacity, size + 3))
+    assert held[-1] == size + other.capacity - tier.capacity + 2
+    assert len(held) == other.capacity
+
+
+def test_algorithm_1_of_the_paper():
+    candidate, active = frozenset({1, 2, 3, 4}), frozenset({2, 3, 4, 9})
+    swap = plan_swap(candidate, active, in_memory=frozenset(), gamma=0.9)
+    assert (swap.active, swap.offload, swap.load) == (candidate, {9}, {1})
+    assert plan_swap(candidate, active, in_memory=frozenset({9}), gamma=0.9).offload == frozenset()
+    same = plan_swap(candidate, active, in_memory=frozenset(), gamma=0.75)  # three of four are active
+    assert (same.active, same.offload, same.load) == (active, frozenset(), frozenset())
+
+
+def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
+    tier = HostTier(SHAPE, 100_000, dtype=torch.float32, stored="stored")
+    keys = torch.zeros(3, 40, 8)
+    keys[:, 27, 0] = 3.0
+    for layer in range(2):
+        tier.offload(layer, keys, keys, torch.arange(40, dtype=torch.int32))
+    query = torch.zeros(1, 6, 2, 8)
+    query[..., 0] = 1.0
+    ranked = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4, coverage=1.0)
+    assert ranked[0] == 3
+    assert sorted(ranked) == [0, 1, 2, 3, 4]
+    enough = rank_blocks(tier, [query, query], scale=1.0, softcap=None, block_size=8, first=4, coverage=0.9)
+    assert enough == [3]
+
+
+def _full_pot(decoder, num_tokens, capacity):
+    pot = decoder.new_pot(capacity)
+    ids = torch.randint(0, 256, (1, num_tokens), generator=torch.Generator().manual_seed(3))
+    decoder.forward(ids[:, :4], pot)
+    decoder.forward(ids[:, 4:], pot, origin=torch.arange(num_tokens - 4, dtype=torch.int32))
+    return pot, ids
+
+
+def test_tokens_that_come_back_lie_at_their_place_in_the_document():
+    """Everything evicted and brought back is as if it had never gone."""
+    decoder = Decoder(tiny_model("llama"))
+    pot, ids = _full_pot(decoder, 44, 60)
+    whole, _ = _full_pot(decoder, 44, 60)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    for layer in range(3):
+        used = slice(4, 44)
+        tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
+    # Every head keeps its prompt and 12 tokens of its own.
+    heads = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(i))[:12] + 4 for i in range(2)])
+    index = torch.cat((torch.arange(4).expand(2, -1), heads), dim=1)
+    pot.keep(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
+    mass = [torch.rand(1, 2, 16) for _ in range(3)]
+    moved = bring_back(
+        pot, tier, [4, 0, 3, 1, 2], mass,
+        block_size=8, max_tokens=28, num_free=10, num_protected=4, num_more=[0] * 3, rotate_keys=decoder.rotate_keys,
+    )  # fmt: skip
+    assert moved.num_slots == 3 * 28
+    assert pot.num_cached == pot.next_position == [44] * 3
+    pot.check_integrity(40)
+    out, expected = (decoder.forward(ids[:, :6], one).hidden_states for one in (pot, whole))
+    torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_the_question_heeds_least_makes_room():
+    decoder = Decoder(tiny_model("llama"))
+    pot, _ = _full_pot(decoder, 54, 60)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    for layer in range(3):
+        tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(50, 58, dtype=torch.int32))
+    mass = [torch.arange(54.0).expand(1, 2, -1).clone() for _ in range(3)]
+    bring_back(
+        pot, tier, [6, 7], mass,
+        block_size=8, max_tokens=8, num_free=6, num_protected=4, num_more=[0] * 3, rotate_keys=decoder.rotate_keys,
+    )  # fmt: skip
+    assert pot.num_cached == [54] * 3
+    for origin in pot.origin[:, 0].flatten(0, 1):
+        held = sorted(origin[:54].tolist())
+        assert held == [PROMPT] * 4 + list(range(8, 58))
+
+
+def _bring_back(decoder, pot, tier, blocks, **options):
+    """The least attended slots of every head are those at low indices."""
+    mass = [torch.arange(float(pot.num_cached[0])).expand(1, 2, -1).clone() for _ in range(3)]
+    settings = {"block_size": 8, "max_tokens": 64, "num_free": 6, "num_protected": 4, "num_more": [0] * 3}
+    return bring_back(pot, tier, blocks, mass, rotate_keys=decoder.rotate_keys, **settings | options)
+
+
+def _one_head_without(decoder, tokens, capacity, num_held):
+    """A pot whose second head has dropped some of the document tokens that the first one holds, and a tier of all."""
+    pot, _ = _full_pot(decoder, 54, capacity)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    for layer in range(3):
+        used = slice(4, 54)
+        tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
+    first, second = torch.arange(54), torch.tensor([slot for slot in range(54) if slot - 4 not in tokens])
+    num_dropped = num_held or len(tokens)
+    pot.keep(
+        slice(0, 3), torch.stack((first[: 54 - num_dropped], second[: 54 - num_dropped]))[None, None].repeat(3, 1, 1, 1)
+    )
+    return pot, tier
+
+
+def _documents(pot, layer):
+    return [sorted(token for token in head.tolist() if token >= 0) for head in pot.origin[layer, 0]]
+
+
+def test_a_head_that_holds_a_block_does_not_keep_it_from_the_others():
+    """One head has all of block 2, the other nothing of it, and there are free slots: the first takes neighbours."""
+    decoder, block = Decoder(tiny_model("llama")), range(16, 24)
+    pot, tier = _one_head_without(decoder, block, 60, 8)
+    moved = _bring_back(decoder, pot, tier, [2])
+    pot.check_integrity(50)
+    assert moved.tokens.tolist() == [*block]
+    assert pot.num_cached == [54] * 3
+    for layer in range(3):
+        full, other = _documents(pot, layer)
+        assert full == [*range(50)], "what it lacked at the end of the document filled its free slots"
+        assert other == [*range(50)]
+
+
+def test_a_head_that_has_all_of_the_tier_gives_up_nothing_for_the_others():
+    """Nothing could fill a free slot of the first head: the second one overwrites what is attended to least."""
+    decoder = Decoder(tiny_model("llama"))
+    pot, _ = _one_head_without(decoder, range(16, 24), 100, 8)
+    tier = HostTier(pot.shape, 10**6, dtype=torch.float32, stored="stored")
+    for layer in range(3):
+        tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(16, 24, dtype=torch.int32))
+    before, moved = _documents(pot, 0), _bring_back(decoder, pot, tier, [2])
+    pot.check_integrity(50)
+    assert (moved.num_slots, moved.tokens.tolist()) == (3 * 8 // 2, [*range(16, 24)])
+    assert pot.num_cached == [46] * 3
+    for layer in range(3):
+        full, other = _documents(pot, layer)
+        assert full == before[0]
+        assert other == sorted({*before[1], *range(16, 24)} - {*range(8)})
+
+
+def test_what_comes_back_lies_behind_what_is_ranked():
+    """Run-time termination reads the newest slots first, and those are what the question wants."""
+    decoder = Decoder(tiny_model("llama"))
+    pot, tier = _one_head_without(decoder, range(16, 24), 54, 8)
+    _bring_back(decoder, pot, tier, [2], num_free=8)
+    assert pot.num_cached == [46] * 3
+    assert pot.num_ranked == [38] * 3
+    assert set(pot.origin[0, 0, 1, 38:46].tolist()) == {*range(16, 24)}
+
+
+@pytest.mark.parametrize(("num_free", "max_tokens"), [(58, 8), (56, 8), (200, 8), (6, 0), (6, -1)])
+def test_without_room_nothing_comes_back_and_no_sink_goes(num_free, max_tokens):
+    decoder = Decoder(tiny_model("llama"))
+    pot, tier = _one_head_without(decoder, range(16, 24), 60, 8)
+    moved = _bring_back(decoder, pot, tier, [2, 3], num_free=num_free, max_tokens=max_tokens)
+    assert (moved.num_slots, moved.tokens.size) == (0, 0)
+    pot.check_integrity(50)
+    assert bool(((pot.origin[..., : min(pot.num_cached)] == PROMPT).sum(dim=-1) == 4).all())
+
+
+def test_part_of_a_block_comes_back():
+    decoder = Decoder(tiny_model("llama"))
+    pot, tier = _one_head_without(decoder, range(16, 24), 60, 8)
+    moved = _bring_back(decoder, pot, tier, [2], max_tokens=3)
+    assert moved.tokens.tolist() == [16, 17, 18]
+
+
+def test_blocks_of_the_tier_are_those_of_all_its_rings():
+    tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    assert tier.blocks(8) == frozenset()
+    tier.offload(0, *_tokens(40, 9))
+    tier.offload(1, *_tokens(0, 3))
+    assert tier.blocks(8) == {0, 5, 6}
+
+
+def _engine(tier, slim=None, pot=POT, **generation):
+    config = EngineConfig(
+        pot=pot, tier=tier, slim=slim or SlimConfig(block_size=8, unit_size=8),
+        generation=GenerationConfig(**{"max_new_tokens": 6} | generation),
+    )  # fmt: skip
+    return Engine(tiny_loaded(), config)
+
+
+def recall_for(session, question, undo):
+    """Bring back what a question needs, with 160 slots left free."""
+    recall = host_recall.HostRecall(session.context, 160)
+    recall.begin(session.context.decoder.ids(list(question)))
+    return recall.recall(undo)
+
+
+def _read(engine, text=TEXT):
+    session = engine.session()
+    for _ in session.read(Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))):
+        pass
+    return session
+
+
+@pytest.mark.parametrize("schedule", ["off", "1:50%,2:25%"])
+@pytest.mark.parametrize("policy", ["infinipot", "streaming-llm"])
+def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, policy):
+    slim = SlimConfig(schedule, block_size=8, unit_size=8)
+    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
+    session = _read(
+        _engine(tier, slim, PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120, policy=policy))
+    )
+    assert session.context.host.tier.num_held(0) == session.context.tokens.num_tokens
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    answers = []
+    for _ in range(2):
+        events = list(session.ask("Who is the keeper?", GenerationConfig(max_new_tokens=3 * EVERY_TOKENS, chat=False)))
+        revived = [event for event in events if isinstance(event, TokensRecalled)]
+        assert revived
+        assert 0 < revived[0].num_tokens <= 64
+        assert revived[0].pages == (1,)
+        finished = events[-1]
+        assert isinstance(finished, AnswerFinished)
+        assert finished.num_recalled("host") == revived[-1].num_tokens
+        answers.append([event.token_id for event in events if isinstance(event, AnswerToken)])
+        session.context.pot.check_integrity(session.context.tokens.num_tokens)
+        for name, tensor in session.context.pot.state().items():
+            assert torch.equal(tensor, before[name]), name
+    assert answers[0] == answers[1]
+
+
+def test_the_pot_holds_the_chosen_blocks_while_it_answers():
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64)))
+    undo = UndoLog(session.context.pot)
+    event = recall_for(session, b"keeper 217", undo)
+    wanted = {token for start, stop in event.tokens.tolist() for token in range(start, stop)}
+    for origin in session.context.pot.origin[:, 0].flatten(0, 1):
+        present = wanted & set(origin.tolist())
+        assert len(present) >= event.num_tokens - 1
+    undo.rewind()
+
+
+def test_blocks_that_are_there_already_take_no_place(monkeypatch):
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=16)))
+    last = session.context.tokens.num_tokens // 8 - 1  # of the end of the document, which is never distilled
+    asked = []
+    monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: [last, last - 1, 20, 30, 40])
+    monkeypatch.setattr(
+        host_recall, "bring_back", lambda pot, tier, blocks, *rest, **how: asked.append(blocks) or MOVED
+    )
+    recall_for(session, bytes([1, 2, 3]), UndoLog(session.context.pot))
+    assert asked == [[20, 30]]
+
+
+def test_a_saved_session_brings_back_the_same(tmp_path):
+    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
+    session = _read(_engine(tier))
+    expected = [event for event in session.ask("Who is the keeper?") if isinstance(event, TokensRecalled)]
+    save_session(session, tmp_path / "a.pot")
+    again = load_session(_engine(tier), tmp_path / "a.pot")
+    got = [event for event in again.ask("Who is the keeper?") if isinstance(event, TokensRecalled)]
+    assert got[0].tokens.tolist() == expected[0].tokens.tolist()
+    with pytest.raises(PotError, match="has room for"):
+        load_session(_engine(TierConfig(budget_bytes=10**5)), tmp_path / "a.pot")
+    with pytest.raises(PotError, match="as int8"):
+        load_session(_engine(replace(tier, dtype="stored")), tmp_path / "a.pot")
+    assert load_session(_engine(TierConfig()), tmp_path / "a.pot").context.host is None
+
+
+@pytest.mark.parametrize("text", [TEXT, TEXT[:200]])
+def test_nothing_comes_back_where_nothing_is_outside(text):
+    budget = 0 if text == TEXT else 10**7  # there is no tier, or nothing was ever evicted
+    session = _read(_engine(TierConfig(budget_bytes=budget)), text)
+    assert (session.context.host is None) == (text == TEXT)
+    assert not session.context.has_evicted_outside
+    events = list(session.ask("Who?"))
+    assert not [event for event in events if isinstance(event, TokensRecalled)]
+    assert (events[-1].num_recalled("host"), events[-1].pages_recalled("host")) == (0, ())
+
+
+def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewhere(monkeypatch):
+    """The first look brings one block, every later one as many as there may be: there is room for all of them."""
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=200)))
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    looks = iter([[20], *([list(range(5 + i, 45 + i)) for i in range(0, 90, 30)])])
+    monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: next(looks))
+    events = list(session.ask("Who?", GenerationConfig(max_new_tokens=4 * EVERY_TOKENS - 3, chat=False)))
+    revived = [event for event in events if isinstance(event, TokensRecalled)]
+    assert len(revived) == 4
+    assert revived[0].num_tokens <= 8 < revived[1].num_tokens <= 200
+    assert revived[0].tokens.min() >= 160
+    assert revived[0].tokens.max() <= 168
+    assert sum(isinstance(event, AnswerToken) for event in events) == 4 * EVERY_TOKENS - 3
+    for name, tensor in session.context.pot.state().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize(("budget_bytes", "every"), [(200_000, 1), (300_000, 1), (200_000, 4)])
+def test_rings_that_have_wrapped_at_different_places_swap_as_well(budget_bytes, every):
+    """Pruning lets shallow rings wrap before deep ones: what is active may have gone from the first layer's alone."""
+    tier = TierConfig(budget_bytes=budget_bytes, max_tokens=64, every=every, reads_on=False)
+    session = _read(_engine(tier, SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)))
+    assert session.context.host.tier.num_held(0) < session.context.tokens.num_tokens
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    for question in ("Who is the keeper?", "lamp 7 is"):
+        events = list(session.ask(question, GenerationConfig(max_new_tokens=40, chat=False, num_sources=0)))
+        assert isinstance(events[-1], AnswerFinished)
+    for name, tensor in session.context.pot.state().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_a_stopped_question_leaves_the_pot_as_it_was(monkeypatch):
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64)))
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    for polls in range(1, 12):
+        answers = iter([False] * polls + [True] * 1000)
+        monkeypatch.setattr(session._stop, "is_set", lambda answers=answers: next(answers))
+        events = list(session.ask("Who is the keeper?"))
+        assert events[-1].stop_reason == "cancelled"
+        for name, tensor in session.context.pot.state().items():
+            assert torch.equal(tensor, before[name]), name

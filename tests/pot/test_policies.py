@@ -1,0 +1,55 @@
+"""SnapKV's window and pooling, and PyramidKV's budgets, in a stream."""
+
+import pytest
+import torch
+
+from ondevice.config import EngineConfig, PotConfig
+from ondevice.documents import Document, Page
+from ondevice.events import PotDistilled
+from ondevice.pot.policies import WINDOW_TOKENS, LayerView, layer_budgets, make_policy
+from ondevice.session.engine import Engine
+from tests.builders import tiny_loaded
+
+TEXT = "The lamp is lit at dusk by the keeper. " * 40
+
+
+def test_snapkv_keeps_its_window_and_spreads_attention_over_neighbours_in_the_document():
+    positions = torch.randperm(100, generator=torch.Generator().manual_seed(0)).int().view(1, 1, 1, 100)
+    mass = torch.zeros(1, 1, 1, 100)
+    mass[positions == 30] = 5.0
+    scores = make_policy(PotConfig(policy="snapkv"), seed=0).scores(
+        LayerView(mass, torch.zeros_like(mass), positions, num_kept=50)
+    )
+    by_position = scores.flatten()[positions.flatten().argsort()]
+    assert by_position[28:33].tolist() == [5.0] * 5
+    assert by_position[:28].tolist() == [0.0] * 28
+    assert bool((by_position[-WINDOW_TOKENS:] > 5.0).all())
+    assert float(by_position[-WINDOW_TOKENS - 1]) == 0.0
+
+
+def test_pyramidkv_gives_early_layers_more_and_the_same_in_all():
+    config = PotConfig(capacity=2048, num_kept=1024, reserve=256, policy="pyramidkv")
+    budgets = layer_budgets(config, 1024, 30, num_protected=4)
+    assert budgets == sorted(budgets, reverse=True)
+    assert budgets[0] == 1024 + (2048 - 256 - 1024) // 2
+    assert abs(sum(budgets) - 30 * 1024) <= 30
+    wide = PotConfig(capacity=8192, num_kept=1000, reserve=256, policy="pyramidkv")
+    assert layer_budgets(wide, 1000, 5, num_protected=4)[-1] == 1000 // 20
+    assert layer_budgets(wide, 1000, 5, num_protected=90)[-1] == 90 + WINDOW_TOKENS
+    assert layer_budgets(PotConfig(), 1024, 30, num_protected=4) == [1024] * 30
+
+
+@pytest.mark.parametrize("policy", ["snapkv", "pyramidkv"])
+def test_a_stream_is_read_within_the_pot(policy):
+    pot = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60, policy=policy)
+    session = Engine(tiny_loaded(), EngineConfig(pot=pot)).session()
+    document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
+    told = [event for event in session.read(document) if isinstance(event, PotDistilled)]
+    session.context.pot.check_integrity(session.context.tokens.num_tokens)
+    expected = layer_budgets(pot, 160, session.context.pot.shape.num_layers, session.context.num_protected)
+    assert told[0].num_cached == tuple(expected)
+    assert (len(set(expected)) > 1) == (policy == "pyramidkv")
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    list(session.ask("When?"))
+    for name, tensor in session.context.pot.state().items():
+        assert torch.equal(tensor, before[name]), name

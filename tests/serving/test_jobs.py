@@ -1,0 +1,328 @@
+"""Jobs without a screen and without HTTP: what they yield, how they end, and what they leave."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ondevice.config import EngineConfig, SpecConfig, TierConfig, option_name
+from ondevice.errors import PotError
+from ondevice.events import (
+    AnswerFinished,
+    DocumentOpened,
+    DocumentRead,
+    PagesExtracted,
+    QuestionRead,
+    TokensRead,
+)
+from ondevice.model import decoder as decoding
+from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.question_box import Asked
+from ondevice.serving.registry import Registry
+from ondevice.serving.room import require_room
+from ondevice.serving.uploads import Uploads
+from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.engine import Engine
+from ondevice.session.library import Library
+from tests.documents_factory import encrypt, make_pdf, show
+from tests.ui_tools import CONFIG, TEXT, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+WHEN = Asked("When?", CONFIG.generation, remembers=True)
+PACKAGE = Path(__file__).parents[2] / "ondevice"
+
+
+class House:
+    """Jobs on documents of one visitor, and the last one that was opened."""
+
+    def __init__(self, folder: Path, engine: Engine = ENGINE) -> None:
+        self.folder, self.engine = folder, engine
+        self.registry = Registry()
+        self.jobs = Jobs(engine, self.registry, Library(folder / "library"))
+        self.visitor = self.registry.create()
+        self.workspace: Workspace = self.visitor.current
+        self.uploads = Uploads(folder / "documents")
+
+    def claimed(self) -> Workspace:
+        assert self.workspace.claim()
+        return self.workspace
+
+    def open(self, path: Path, password: str = "", *, keeps_locked: bool = False) -> list[JobEvent]:
+        self.workspace = self.visitor.new(path.name)
+        upload = self.uploads.copy(path, path.name)
+        return list(self.jobs.open(self.claimed(), upload, password, keeps_locked=keeps_locked))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "documents").mkdir(mode=0o700)
+    (tmp_path / "lamp.txt").write_text(TEXT)
+    house = House(tmp_path)
+    house.open(tmp_path / "lamp.txt")
+    return house
+
+
+def names(events: list[JobEvent]) -> list[str]:
+    """Kinds of events in order, each run of one kind once."""
+    found = [type(event).__name__ for event in events]
+    return [name for i, name in enumerate(found) if i == 0 or name != found[i - 1]]
+
+
+def test_the_whole_walk(house: House) -> None:
+    assert house.workspace.document is not None
+    read = list(house.jobs.read(house.claimed(), CONFIG))
+    assert read[0] == Working(Phase.READING)
+    assert isinstance(read[1], DocumentOpened)
+    assert isinstance(read[-1], DocumentRead)
+    asked = names(list(house.jobs.ask(house.claimed(), WHEN)))
+    assert (asked[:2], asked[-1]) == (["Working", "QuestionRead"], "AnswerFinished")
+    saved = list(house.jobs.save(house.claimed()))[-1]
+    assert isinstance(saved, Saved)
+    house.jobs.close(house.visitor, house.workspace)
+    before, house.workspace = house.workspace, house.visitor.new(saved.entry.title)
+    assert list(house.jobs.reopen(house.claimed(), saved.entry)) == [Working(Phase.REOPENING), Opened()]
+    assert before.session is None
+    assert (house.workspace.phase, len(house.workspace.exchanges)) == (Phase.READ, 1)
+    answers = [event for event in house.jobs.ask(house.claimed(), WHEN) if isinstance(event, AnswerFinished)]
+    assert [answer.history.num_remembered for answer in answers] == [1]
+    assert house.workspace.idle.is_set()
+
+
+def test_a_file_that_cannot_be_opened_is_deleted_unless_it_waits_for_its_password(house: House, tmp_path: Path) -> None:
+    plain = make_pdf(tmp_path / "plain.pdf", show("The code is nine."))
+    locked = encrypt(plain, tmp_path / "locked.pdf", user="sesame")
+    for keeps_locked in (False, True):
+        failed = house.open(locked, keeps_locked=keeps_locked)[-1]
+        assert isinstance(failed, Failed)
+        assert "is locked" in failed.text
+        assert (house.workspace.locked is not None) == keeps_locked
+        assert len(list((tmp_path / "documents").iterdir())) == int(keeps_locked)
+    assert house.workspace.locked is not None
+    events = list(house.jobs.open(house.claimed(), house.workspace.locked, "sesame", keeps_locked=True))
+    assert names(events) == ["Working", "PagesExtracted", "Opened"]
+    assert house.workspace.locked is None
+    assert list((tmp_path / "documents").iterdir()) == []
+
+
+def test_opening_can_be_stopped(house: House, tmp_path: Path) -> None:
+    pdf = make_pdf(tmp_path / "two.pdf", show("One."), show("Two."))
+    house.workspace = house.visitor.new("two.pdf")
+    ends = []
+    for event in house.jobs.open(house.claimed(), house.uploads.copy(pdf, "two.pdf")):
+        ends.append(event)
+        if isinstance(event, PagesExtracted):
+            house.workspace.request_stop()
+    assert ends[-1] == Stopped()
+    assert house.workspace.document is None
+    assert list((tmp_path / "documents").iterdir()) == []
+
+
+def test_a_job_in_line_says_how_many_come_first_and_may_leave(house: House) -> None:
+    with ENGINE.lane.ticket():
+        job = house.jobs.read(house.claimed(), CONFIG)
+        assert next(job) == Waiting(1)
+        house.workspace.request_stop()
+        assert list(job) == [Stopped()]
+    assert house.workspace.session is None
+    assert house.workspace.idle.is_set()
+    assert isinstance(list(house.jobs.read(house.claimed(), CONFIG))[-1], DocumentRead)
+
+
+def test_a_stopped_reading_ends_with_its_account_and_goes_on(house: House) -> None:
+    job, events = house.jobs.read(house.claimed(), CONFIG), []
+    for event in job:
+        events.append(event)
+        if isinstance(event, TokensRead):
+            house.workspace.stop.set()
+    assert sum(isinstance(event, TokensRead) for event in events) == 1
+    assert isinstance(events[-1], DocumentRead)
+    assert 0 < events[-1].ledger.tokens_read < len(TEXT)
+    rest = list(house.jobs.resume(house.claimed()))[-1]
+    assert isinstance(rest, DocumentRead)
+    assert rest.ledger.tokens_unread == 0
+
+
+def test_a_closed_job_leaves_a_workspace_that_can_go_on(house: House) -> None:
+    job = house.jobs.read(house.claimed(), CONFIG)
+    next(event for event in job if isinstance(event, TokensRead))
+    job.close()
+    assert house.workspace.phase is Phase.STOPPED
+    assert house.workspace.idle.is_set()
+    assert not house.workspace.asked.is_open
+    with ENGINE.lane.ticket() as ticket:
+        assert ticket.num_ahead == 0
+
+
+def test_a_question_while_reading_is_answered_in_between(house: House) -> None:
+    events: list[JobEvent] = []
+    for event in house.jobs.read(house.claimed(), CONFIG):
+        events.append(event)
+        if isinstance(event, TokensRead) and not house.workspace.exchanges and not house.workspace.asked.is_waiting:
+            assert house.workspace.asked.put(WHEN)
+    works = [event.activity for event in events if isinstance(event, Working)]
+    assert works == [Phase.READING, Phase.ANSWERING, Phase.READING]
+    begun = events.index(Working(Phase.ANSWERING))
+    assert isinstance(events[begun + 1], QuestionRead)
+    assert isinstance(events[-1], DocumentRead)
+    assert house.workspace.exchanges[0].account.startswith("Answered after ")
+
+
+def test_a_question_that_fails_while_reading_does_not_end_it(house: House) -> None:
+    events, is_asked = list[JobEvent](), False
+    for event in house.jobs.read(house.claimed(), CONFIG):
+        events.append(event)
+        if isinstance(event, TokensRead) and not is_asked:
+            is_asked = house.workspace.asked.put(replace(WHEN, question="why " * 500))
+    (failed,) = (event for event in events if isinstance(event, QuestionFailed))
+    assert "free slots" in failed.text
+    assert isinstance(failed.error, PotError)
+    assert "raise the reserve for questions" in failed.text, "as the screen calls it"
+    assert "raise --reserve" in failed.error.text(option_name), "and other faces otherwise"
+    assert isinstance(events[-1], DocumentRead)
+
+
+def test_a_failure_is_the_last_event_and_the_workspace_is_free_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = list(house.jobs.ask(house.claimed(), WHEN))[-1]
+    assert isinstance(early, Failed)
+    assert isinstance(early.error, PotError)
+    assert early.text == "There is no document in the pot yet. Read the document first."
+
+    def broken(*args: Any) -> Iterator[Any]:
+        raise RuntimeError(TEXT)
+        yield
+
+    list(house.jobs.read(house.claimed(), CONFIG))
+    monkeypatch.setattr(house.workspace.session, "ask", broken)
+    ours = list(house.jobs.ask(house.claimed(), WHEN))[-1]
+    assert isinstance(ours, Failed)
+    assert "inside the program (reference " in ours.text
+    assert house.workspace.messages == []
+    assert house.workspace.idle.is_set()
+
+
+def test_an_answer_that_is_stopped_before_its_first_word_takes_its_question_back(house: House) -> None:
+    list(house.jobs.read(house.claimed(), CONFIG))
+    for event in house.jobs.ask(house.claimed(), WHEN):
+        if isinstance(event, Working):
+            assert house.workspace.session is not None
+            house.workspace.session.ask = lambda *args: iter(  # type: ignore[method-assign]
+                [AnswerFinished("When?", "", 0, "cancelled", 0.0, 0.0, 0, house.workspace.session.context.ledger)]
+            )
+    assert house.workspace.messages == house.workspace.exchanges == []
+
+
+# -- the account of an answer ------------------------------------------------------------------------
+
+
+def asked_house(folder: Path, config: EngineConfig) -> House:
+    (folder / "documents").mkdir(mode=0o700)
+    (folder / "lamp.txt").write_text("".join(f"Lamp {i} was lit at {7 * i % 24}. " for i in range(30)))
+    house = House(folder, tiny_engine(config))
+    house.open(folder / "lamp.txt")
+    list(house.jobs.read(house.claimed(), config))
+    brief = replace(config.generation, max_new_tokens=6, num_sources=0)
+    list(house.jobs.ask(house.claimed(), replace(WHEN, generation=brief)))
+    return house
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts"),
+    [
+        ({"spec": SpecConfig(keep=0.3, layers=1, chunk_size=8, num_restored=64)}, ["skipped tokens for this answer"]),
+        ({"spec": SpecConfig(num_draft=3, layers=2, falls_back=False)}, ["drafted tokens accepted"]),
+        ({"tier": TierConfig(budget_bytes=2_000_000)}, ["host tier: ", "Brought back "]),
+    ],
+)
+def test_the_account_and_its_record_say_all_that_the_answer_says(
+    tmp_path: Path, changes: dict[str, Any], texts: list[str]
+) -> None:
+    house = asked_house(tmp_path, replace(CONFIG, **changes))
+    (exchange,) = house.workspace.exchanges
+    for text in texts:
+        assert text in exchange.account
+    _, _, account = house.workspace.messages
+    assert account["metadata"]["title"] == exchange.account
+    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
+    assert record == json.loads(json.dumps(exchange.record))
+    answer = house.workspace.telemetry.last_answer
+    assert answer is not None
+    facts = json.loads(json.dumps(answer.to_dict()))
+    assert {name: record[name] for name in facts if not name.endswith("_seconds")} == {
+        name: fact for name, fact in facts.items() if not name.endswith("_seconds")
+    }
+    assert record["ledger"]["tokens_read"] == answer.ledger.tokens_read
+    session = house.workspace.session
+    assert session is not None
+    assert record["tier_bytes"] == (session.context.host.nbytes if session.context.host is not None else 0)
+
+
+# -- room --------------------------------------------------------------------------------------------
+
+
+def test_file_caches_of_a_board_with_shared_memory_count_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Jetson: its driver reports next to nothing as free, and the system would give up its caches."""
+    engine = tiny_engine()
+    engine.loaded = replace(ENGINE.loaded, device=torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 10**9))
+    for is_integrated in (True, False):
+        board = SimpleNamespace(is_integrated=is_integrated)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None, board=board: board)
+        if is_integrated:
+            require_room(engine.plan(CONFIG), len(TEXT), [])
+        else:
+            with pytest.raises(PotError, match="The pot would take"):
+                require_room(engine.plan(CONFIG), len(TEXT), [])
+
+
+@pytest.mark.parametrize("share", [0.89, 0.95])
+def test_the_app_and_the_engine_agree_on_what_fits(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    needed = ENGINE.plan(CONFIG).pot_bytes()
+    free = int(needed / share)
+
+    def is_refused(make: Any) -> bool:
+        try:
+            make()
+        except PotError:
+            return True
+        return False
+
+    app = is_refused(lambda: require_room(ENGINE.plan(CONFIG), len(TEXT), [], free_memory=lambda device: free))
+    monkeypatch.setattr(decoding, "free_memory_bytes", lambda device: free)
+    engine = is_refused(lambda: ENGINE.decoder.new_pot(CONFIG.pot.capacity))
+    assert app == engine == (share > 0.9)
+
+
+# -- floors ------------------------------------------------------------------------------------------
+
+
+def imported(path: Path) -> set[str]:
+    """Names of the modules that a file imports, for their types alone or not."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module is not None}
+
+
+def test_serving_knows_neither_the_screen_nor_http_and_goes_round_in_no_circle() -> None:
+    graph = {f"ondevice.serving.{path.stem}": imported(path) for path in (PACKAGE / "serving").glob("*.py")}
+    for module, found in graph.items():
+        assert not [name for name in found if name.startswith(("ondevice.ui", "ondevice.api", "gradio"))], module
+    list(TopologicalSorter(graph).static_order())
+
+
+def test_screen_and_interface_do_not_know_each_other() -> None:
+    for path in [*(PACKAGE / "api").glob("*.py"), *(PACKAGE / "ui").rglob("*.py")]:
+        other = "ondevice.ui" if path.parent.name == "api" else "ondevice.api"
+        assert path.name == "launch.py" or not [name for name in imported(path) if name.startswith(other)], path.name

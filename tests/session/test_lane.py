@@ -1,0 +1,62 @@
+"""The lane of an engine: one at a time, in order, whatever those in it do."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from ondevice.session.lane import Lane
+
+
+def test_the_first_has_the_turn_and_the_others_wait_in_order() -> None:
+    lane = Lane()
+    with lane.ticket() as first:
+        assert first.wait(0)
+        with lane.ticket() as second, lane.ticket() as third:
+            assert (second.num_ahead, third.num_ahead) == (1, 2)
+            assert not second.wait(0.01)
+    with lane.ticket() as later:
+        assert later.wait(0)
+
+
+def test_whoever_leaves_the_line_lets_the_next_ones_move_up() -> None:
+    lane = Lane()
+    with lane.ticket(), lane.ticket() as last:
+        with pytest.raises(ZeroDivisionError), lane.ticket():
+            raise ZeroDivisionError
+        assert last.num_ahead == 1
+
+
+def test_whoever_is_stopped_waits_no_longer_and_gets_no_turn() -> None:
+    lane, stop = Lane(), threading.Event()
+    with lane.ticket() as first, lane.ticket() as second:
+        assert first.wait_unless(stop)
+        assert not second.wait_unless(stop, seconds=0.01)
+        timer = threading.Timer(0.02, stop.set)
+        timer.start()
+        assert not second.wait_unless(stop)
+        assert not first.wait_unless(stop), "although it is the first"
+        timer.join()
+
+
+def test_two_threads_are_never_in_it_at_once() -> None:
+    lane, inside, most = Lane(), [], []
+
+    def work() -> None:
+        for _ in range(20):
+            with lane.ticket() as ticket:
+                assert ticket.wait(5)
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.0002)
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 80
+    assert max(most) == 1

@@ -1,0 +1,112 @@
+"""The history of a reading against brute force: every distillation kept whole, and asked the same questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ondevice.config import EngineConfig, PotConfig
+from ondevice.documents import Document, Page
+from ondevice.events import PotDistilled
+from ondevice.telemetry.retention_history import NUM_LEVELS, STEPS_PERCENT, RetentionHistory
+from tests.ui_tools import tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def distilled(cycle: int, retention: Any, novel: Any, num_heads: int) -> PotDistilled:
+    retention = np.asarray(retention, np.uint16)
+    novelty = np.asarray(novel, np.int32)
+    return PotDistilled(cycle, len(retention), 1, 1, (1,), 0.0, 0.0, num_heads, retention, novelty)
+
+
+@st.composite
+def readings(draw: Any) -> tuple[int, list[PotDistilled]]:
+    """A reading in which counts only fall, and novelty is only ever lost."""
+    num_heads = draw(st.integers(1, 200))
+    first = draw(st.integers(1, 3))
+    counts, novel, events = np.zeros(0, np.int64), np.zeros(0, bool), []
+    chance = np.random.default_rng(draw(st.integers(0, 2**32)))
+    for cycle in range(first, first + draw(st.integers(1, 6))):
+        new = draw(st.integers(0, 20))
+        counts = np.concatenate((counts, np.full(new, num_heads)))
+        counts = np.minimum(counts, chance.integers(0, num_heads + 1, len(counts)) * chance.integers(0, 2, len(counts)))
+        novel = np.concatenate((novel, np.ones(new, bool))) & (chance.random(len(counts)) < 0.6) & (counts > 0)
+        events.append(distilled(cycle, counts, np.flatnonzero(novel), num_heads))
+    return num_heads, events
+
+
+@given(readings(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_every_moment_of_a_reading_comes_back_exactly(reading: tuple[int, list[PotDistilled]], data: Any) -> None:
+    num_heads, events = reading
+    history = RetentionHistory()
+    for event in events:
+        history.apply(event)
+    assert (history.first_cycle, history.last_cycle) == (events[0].cycle, events[-1].cycle)
+    for event in events:
+        size = len(event.retention)
+        start = data.draw(st.integers(0, size))
+        stop = data.draw(st.integers(start, size + 5))
+        levels = [sum(100 * int(count) > percent * num_heads for percent in STEPS_PERCENT) for count in event.retention]
+        assert history.num_positions(event.cycle) == size
+        assert history.levels(start, stop, event.cycle).tolist() == levels[start:stop]
+        novel = np.isin(np.arange(size), event.novelty_tokens)
+        assert history.is_novel(start, stop, event.cycle).tolist() == novel[start:stop].tolist()
+        for level in range(NUM_LEVELS):
+            held = [int(count) for count, at in zip(event.retention, levels, strict=True) if at == level]
+            mean = sum(held) / len(held) / num_heads if held else 0.0
+            # What was evicted before is no longer looked at, and holds nothing anyway.
+            assert history.shares(event.cycle)[level] == pytest.approx(mean, abs=1e-6)
+
+
+def test_bytes_do_not_grow_with_distillations() -> None:
+    history, retention = RetentionHistory(), np.full(10_000, 4, np.uint16)
+    history.apply(distilled(1, retention, [], 4))
+    before = history.nbytes
+    for cycle in range(2, 102):
+        history.apply(distilled(cycle, retention, [], 4))
+    per_cycle = (history.nbytes - before) / 100
+    assert per_cycle < 40
+    assert history.nbytes - 101 * per_cycle <= 10_000 * (2 * NUM_LEVELS + 8)
+
+
+def test_it_ends_where_it_would_grow_too_large_and_says_so() -> None:
+    history = RetentionHistory(max_tokens=100)
+    for cycle in range(1, 6):
+        history.apply(distilled(cycle, np.ones(30 * cycle), [], 1))
+    assert not history.is_complete
+    assert history.num_cycles == 3
+    assert history.levels(0, 10, 3).tolist() == [4] * 10
+    assert history.nbytes < 100 * (2 * NUM_LEVELS + 8) + 3 * 40
+
+
+def test_what_does_not_follow_begins_anew_and_what_is_known_changes_nothing() -> None:
+    history = RetentionHistory()
+    history.apply(distilled(7, [3, 3], [], 3))
+    history.apply(distilled(7, [0, 0], [], 3))
+    assert history.levels(0, 2, 7).tolist() == [4, 4]
+    history.apply(distilled(9, [1, 3], [], 3))
+    assert (history.first_cycle, history.num_cycles) == (9, 1)
+
+
+def test_it_follows_a_real_reading() -> None:
+    config = EngineConfig(pot=PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="text",
+                                        catalyst_text="lamp"))  # fmt: skip
+    session = tiny_engine(config).session()
+    text = "The lamp was lit at dusk and burned until the morning. " * 12
+    history, events = RetentionHistory(), []
+    for event in session.read(Document("a", "txt", "part", (Page(1, text),), 1, len(text))):
+        if isinstance(event, PotDistilled):
+            history.apply(event)
+            events.append(event)
+    assert len(events) > 3
+    for event in events:
+        is_kept = history.levels(0, len(text), event.cycle) > 0
+        assert is_kept.tolist() == (event.retention > 0).tolist()
+        novel = np.flatnonzero(history.is_novel(0, len(text), event.cycle))
+        assert novel.tolist() == np.sort(event.novelty_tokens).tolist()

@@ -1,0 +1,116 @@
+"""Numbers and accounts read well and say nothing false."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ondevice import words
+from ondevice.events import AnswerFinished, DraftCount, History, Ledger, PageNote, TokensRecalled
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00002, "0.1 ms"), (0.0004, "0.4 ms"), (0.003, "3 ms"), (0.0994, "99 ms"), (0.0996, "0.1 s"),
+        (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (200, "3 min 20 s"),
+        (3599.6, "1 h 0 min"), (7500, "2 h 5 min"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (99_960, "100 kB"), (384_000, "384 kB"),
+        (999_600, "1.0 MB"), (141_557_760, "142 MB"),
+        (2.5e9, "2.50 GB"),
+    ],
+)  # fmt: skip
+def test_sizes(num_bytes: int, text: str) -> None:
+    assert words.size(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (0, 100, "0 %"), (0, 0, "0 %"), (1, 10_000, "under 0.1 %"), (5, 100, "5.0 %"), (99.96, 100, "99 %"),
+        (100, 100, "100 %"),
+    ],
+)  # fmt: skip
+def test_only_nothing_is_0_percent_and_only_all_is_100(part: float, whole: float, text: str) -> None:
+    assert words.share(part, whole) == text
+
+
+LEDGER = Ledger(
+    tokens_total=41_020, tokens_read=12_288, tokens_kept=1_024, tokens_evicted=11_264, tokens_unread=28_732,
+    slots_used=1_060, slots_capacity=2_048,
+)  # fmt: skip
+ANSWER = AnswerFinished("When?", "At dusk.", 4, "end", 0.8, 0.2, 0, LEDGER)
+
+NO_TOKENS = np.empty((0, 2), np.int32)
+
+
+def test_the_account_tells_of_every_token() -> None:
+    assert words.account(ANSWER, words.Holdings("page", 141_557_760), 18.24) == (
+        "Answered after 12,288 of 41,020 tokens. "
+        "Read 12,288 of 41,020 tokens, kept 1,024 (in at least one head), evicted 11,264, skipped 0, "
+        "not yet read 28,732 · pot: 1,060 of 2,048 slots, 142 MB · first word after 0.8 s, then 18.2 tokens/s"
+    )
+
+
+def test_the_account_tells_of_every_method() -> None:
+    ledger = replace(LEDGER, tokens_unread=0, tokens_skipped=37, skipped_per_page=((1, 30), (2, 7)))
+    answer = replace(
+        ANSWER, ledger=ledger, stop_reason="length", share_read=0.4, num_overwritten=1,
+        drafts=DraftCount(num_drafted=20, num_accepted=12, fell_back=True), history=History(1, 2),
+        recalled=(
+            TokensRecalled("host", NO_TOKENS, (4, 3, 9), 128, 0.1),
+            TokensRecalled("skipped", NO_TOKENS, (2,), 64, 0.1),
+        ),
+    )  # fmt: skip
+    held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75)
+    assert words.account(answer, held, 0.0).split(" · ") == [
+        "The answer reached its longest length. Brought back 128 tokens for this answer, from pages 3–4, 9",  # noqa: RUF001
+        "Read 64 skipped tokens for this answer, from page 2",
+        "Read 12,288 of 41,020 tokens, kept 1,024 (in at least one head), evicted 11,264, "
+        "skipped 37 on pages 1 (30), 2 (7)",
+        "pot: 1,060 of 2,048 slots, 1.0 MB",
+        "the small model's pot: 500 kB",
+        "host tier: 11,264 tokens, 2.0 MB, 75 % of the copying hidden",
+        "40 % of the pot read for a token",
+        "12 of 20 drafted tokens accepted, then none: they did not pay",
+        "1 slot lent to this answer",
+        "first word after 0.8 s",
+        "1 earlier question remembered, 2 left out for lack of room",
+    ]
+
+
+def test_pages_without_text_are_named_by_reason() -> None:
+    notes = [PageNote(4, "scan", "page 4 is a drawing"), PageNote(2, "blank", "page 2 is blank")]
+    notes += [PageNote(3, "scan", "page 3 is a drawing"), PageNote(9, "x", "a part of page 9 was left out")]
+    notes += [PageNote(11, "y", "damaged")]
+    assert words.notes(notes, "page") == [
+        "Page 2 is blank.",
+        "Pages 3–4: each is a drawing.",  # noqa: RUF001
+        "A part of page 9 was left out.",
+        "Page 11: damaged.",
+    ]
+
+
+def test_pages_that_name_themselves_share_a_line_and_very_many_are_counted() -> None:
+    notes = [PageNote(page, "blank", f"page {page} is blank") for page in (2, 3, *range(5, 1005, 2))]
+    [line] = words.notes(notes, "page")
+    assert line.startswith("Pages 2–3, 5, 7, 9,")  # noqa: RUF001
+    assert line.endswith(" and 489 more: each is blank.")
+    assert words.notes(notes[:1], "page") == ["Page 2 is blank."]
+
+
+def test_many_reasons_are_cut_with_their_number() -> None:
+    notes = [PageNote(page, "x", f"reason {page}") for page in range(1, 11)]
+    lines = words.notes(notes, "page", limit=3)
+    assert lines[3:] == ["and 7 more reasons"]

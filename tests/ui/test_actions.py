@@ -1,0 +1,602 @@
+"""What the buttons do, driven without a browser: reading, stopping, asking, and every way it can go wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ondevice import words
+from ondevice.config import EngineConfig, SpecConfig, TierConfig
+from ondevice.errors import DocumentTooLarge, PotError
+from ondevice.events import TokensRead
+from ondevice.memory import free_memory_bytes
+from ondevice.serving.conversation import Answer
+from ondevice.serving.opening import open_upload
+from ondevice.serving.room import require_room
+from ondevice.serving.token_map import make_layout
+from ondevice.serving.uploads import Upload, Uploads
+from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.engine import Session
+from ondevice.ui import render
+from ondevice.ui.actions import Actions
+from ondevice.ui.library_actions import LibraryActions
+from ondevice.ui.running import Runner
+from ondevice.ui.throttle import Throttle
+from tests.documents_factory import encrypt, make_pdf, show
+from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, ENGINE)
+
+
+@pytest.fixture(scope="module")
+def read_desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A desk whose document has been read; tests that use it leave it so."""
+    desk = Desk(tmp_path_factory.mktemp("desk"), ENGINE)
+    desk.read()
+    return desk
+
+
+def received(folder: Path, name: str, content: bytes) -> str:
+    path = folder / "received" / name
+    path.parent.mkdir()
+    path.write_bytes(content)
+    return str(path)
+
+
+def is_visible(screen: dict[str, Any], name: str) -> bool:
+    return bool(screen[name]["visible"])
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def test_reading_ends_with_the_full_account(desk: Desk) -> None:
+    patches = list(desk.actions.read(desk.id, desk.form))
+    assert is_visible(patches[0], "stop"), "Stop is there from the first moment"
+    assert not is_visible(patches[0], "read")
+    screen = screen_after(patches)
+    assert screen["status"]["phase"] == "read"
+    pages, tokens = screen["progress"]
+    assert (pages["done"], pages["total"]) == (2, 2)
+    assert (tokens["done"], tokens["total"]) == (len(TEXT), len(TEXT))
+    assert not is_visible(screen, "stop")
+    assert screen["ask"]["interactive"]
+    fill = screen["fill"]
+    assert max(fill["cached"]) <= fill["capacity"] == 512
+    assert max(slots for _, slots in fill["history"]) <= 512
+    assert sum(stage["share"] for stage in screen["latency"]) == pytest.approx(1)
+
+
+def test_progress_only_grows(desk: Desk) -> None:
+    done = [patch["progress"][1]["done"] for patch in desk.actions.read(desk.id, desk.form) if "progress" in patch]
+    assert done == sorted(done)
+    assert len(set(done)) > 2
+
+
+def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand steps in two seconds: as many patches as the throttle lets through, and the last state."""
+    now = [0.0]
+
+    def fast(self: Any, document: Any) -> Iterator[Any]:
+        for i in range(1000):
+            now[0] += 0.002
+            yield TokensRead(i, 1000, 1, 1, 0.002, (1,), 512)
+
+    monkeypatch.setattr(Session, "read", fast)
+    actions = Actions(Runner(desk.jobs, clock=lambda: now[0]), Uploads(desk.uploads_folder))
+    patches = [patch for patch in actions.read(desk.id, desk.form) if "map" in patch]
+    assert 15 <= len(patches) <= 20
+    assert patches[-1]["progress"][1]["done"] == 999
+
+
+def test_stop_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        if desk.workspace.telemetry.num_read:
+            desk.workspace.stop.set()
+            break
+    screen = screen_after(steps)
+    num_read = desk.workspace.telemetry.num_read
+    assert 0 < num_read < len(TEXT)
+    assert screen["status"]["phase"] == "stopped"
+    assert f"Stopped after {num_read:,} of {len(TEXT):,} tokens" in screen["status"]["text"]
+    assert is_visible(screen, "resume")
+    assert screen["ask"]["interactive"], "what was read can be asked about"
+    screen = screen_after(desk.actions.resume(desk.id))
+    assert screen["status"]["phase"] == "read"
+    assert desk.workspace.session is not None
+    assert desk.workspace.session.context.ledger.tokens_read == len(TEXT)
+
+
+def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk) -> None:
+    """The engine distills before it tells of the step that made it necessary; Stop may come in between."""
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        session = desk.workspace.session
+        if session is not None and session.context.num_cycles:
+            desk.workspace.stop.set()
+            break
+    screen = screen_after(steps)
+    assert session is not None
+    assert session.context.has_pot
+    assert screen["fill"]["cycles"].startswith("1 time ")
+    assert screen["fill"]["history"][-1] == [session.context.num_read, max(session.context.pot.num_cached)]
+    assert screen["fill"]["cached"] == list(session.context.pot.num_cached)
+
+
+def test_stop_tells_at_once_and_again_when_it_has_ended(desk: Desk) -> None:
+    desk.workspace.claim()
+    steps = desk.actions.stop(desk.id)
+    assert next(iter(steps))["stop"]["value"] == "Stopping…"
+    assert desk.workspace.stop.is_set()
+    desk.workspace.release()
+    assert not is_visible(screen_after(steps), "stop")
+
+
+def test_a_closed_page_leaves_a_workspace_that_can_go_on(desk: Desk) -> None:
+    steps = desk.actions.read(desk.id, desk.form)
+    for _ in steps:
+        if desk.workspace.telemetry.num_read:
+            break
+    steps.close()  # type: ignore[attr-defined]
+    assert desk.workspace.phase is Phase.STOPPED
+    assert desk.workspace.idle.is_set()
+    restored = desk.actions.restore(desk.id)
+    assert restored["session_id"] == desk.id
+    assert is_visible(restored, "resume")
+    assert screen_after(desk.actions.resume(desk.id))["status"]["phase"] == "read"
+
+
+def test_stopped_in_line_nothing_begins(desk: Desk) -> None:
+    with desk.engine.lane.ticket():
+        steps = desk.actions.read(desk.id, desk.form)
+        waiting = next(steps)
+        assert is_visible(waiting, "stop")
+        assert waiting["status"]["text"].startswith("In line")
+        desk.workspace.request_stop()
+        assert not is_visible(screen_after(steps), "stop")
+    assert desk.workspace.session is None
+    assert desk.workspace.phase is Phase.READY
+
+
+def test_a_double_click_reads_once(desk: Desk) -> None:
+    steps = desk.actions.read(desk.id, desk.form)
+    next(steps)
+    assert list(desk.actions.read(desk.id, desk.form)) == []
+    assert screen_after(steps)["status"]["phase"] == "read"
+    assert screen_after(desk.actions.read(desk.id, desk.form))["status"]["phase"] == "read", "once it is at rest"
+
+
+def test_reading_again_frees_the_old_pot_and_starts_over(desk: Desk) -> None:
+    desk.read()
+    first = desk.workspace.session
+    desk.ask()
+    screen = screen_after(desk.actions.read(desk.id, desk.form | {"pot.num_kept": 96}))
+    assert desk.workspace.session is not first
+    assert desk.workspace.session is not None
+    assert desk.workspace.session.context.config.pot.num_kept == 96
+    assert screen["chat"] == []
+
+
+def test_settings_that_cannot_work_change_nothing(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    for form in (read_desk.form | {"pot.num_kept": 500}, read_desk.form | {"pot.capacity": None}):
+        screen = screen_after(read_desk.actions.read(read_desk.id, form))
+        assert screen["toast"] == screen["problem"]["text"] != ""
+        assert "--" not in screen["toast"]
+        assert screen["status"]["phase"] == "read"
+        assert read_desk.workspace.session is session
+
+
+def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
+    read_desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = render.everything
+
+    def drawn_late(workspace: Workspace) -> Any:
+        drawn = everything(workspace)
+        workspace.release()
+        return drawn
+
+    read_desk.workspace.claim()
+    monkeypatch.setattr(render, "everything", drawn_late)
+    assert read_desk.actions.follow(read_desk.id)["follow"]["active"]
+    monkeypatch.undo()
+    assert not read_desk.actions.follow(read_desk.id)["follow"]["active"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"tier.budget_bytes": 0.0001}, "does not hold one token"),
+        ({"pot.catalyst": "text", "pot.catalyst_text": "why " * 100}, "catalyst prompt has"),
+    ],
+)
+def test_settings_that_only_the_engine_can_refuse_cost_nothing(
+    read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], told: str
+) -> None:
+    session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
+    made, new_pot = [], ENGINE.decoder.new_pot
+    monkeypatch.setattr(
+        ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
+    )
+    screen = screen_after(read_desk.actions.read(read_desk.id, read_desk.form | changes))
+    assert told in screen["problem"]["text"]
+    assert screen["status"]["phase"] == "read"
+    assert read_desk.workspace.session is session
+    assert len(read_desk.workspace.messages) == answers
+    assert set(made) <= {1}, "not even for a moment are there two pots"
+
+
+def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
+    """Where memory is taken when it is written to, an old pot frees what it has used; a host tier takes room, too."""
+    form = desk.form | {"pot.capacity": 2048, "tier.budget_bytes": 2}
+    assert screen_after(desk.actions.read(desk.id, form))["status"]["phase"] == "read"
+    pot, tier = desk.workspace.pot_bytes, desk.workspace.tier_bytes
+    untouched = desk.workspace.untouched_bytes + desk.workspace.untouched_tier_bytes
+    assert 1.9e6 < tier <= 2e6
+    assert 0 < desk.workspace.untouched_tier_bytes < tier
+    used = pot + tier - untouched
+    needed = (pot + 2_000_000) / 0.9
+    for free, phase in ((needed - used + 1000, "read"), (needed - used - 1000, "refused")):
+        desk.free_memory = lambda device, free=free: int(free)
+        screen = screen_after(desk.actions.read(desk.id, form))
+        assert screen["status"]["phase"] == "read", "what was read stays in any case"
+        assert ("The pot and its host tier would take" in screen["problem"]["text"]) == (phase == "refused")
+    free = needed + untouched  # for one more document like this, beside what this one was promised
+    for spare, is_told in ((1000, False), (-1000, True)):
+        desk.free_memory = lambda device, spare=spare: int(free + spare)
+        other = desk.visitor.new("other.txt")
+        other.accept(desk.document, make_layout([(1, len(TEXT))], "part"))
+        desk.visitor.look_at(other)
+        screen = screen_after(desk.actions.read(desk.id, form))
+        assert ("would take" in screen["problem"]["text"]) == is_told
+        desk.actions.forget(desk.id, other.id)
+
+
+def test_what_was_stopped_behind_its_last_step_can_be_resumed(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    assert session is not None
+    session.context.spans = [(len(TEXT), len(TEXT))]  # nothing is left, but reading has not ended
+    assert read_desk.workspace.phase.value == "stopped"
+    screen = screen_after(read_desk.actions.resume(read_desk.id))
+    assert screen["status"]["phase"] == "read"
+    assert session.context.spans == []
+
+
+def test_a_pot_that_does_not_fit_is_refused_before_it_is_made(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    read_desk.free_memory = lambda device: 1000
+    screen = screen_after(read_desk.actions.read(read_desk.id, read_desk.form | {"pot.capacity": 100_000}))
+    read_desk.free_memory = free_memory_bytes
+    assert "The pot would take" in screen["problem"]["text"]
+    assert screen["toast"] == screen["problem"]["text"]
+    assert read_desk.workspace.session is session
+
+
+def test_on_a_gpu_a_host_tier_needs_room_elsewhere() -> None:
+    engine = copy.copy(ENGINE)
+    engine.loaded = replace(ENGINE.loaded, device=torch.device("cuda"))
+    config = replace(CONFIG, tier=TierConfig(budget_bytes=1_000_000))
+    plan = engine.plan(config)
+    needed = plan.pot_bytes() + plan.speculator_bytes()
+    free = {"cuda": needed / 0.9 + 10, "cpu": 1_000_000 / 0.9 + 10}
+
+    def require(config: EngineConfig) -> None:
+        require_room(
+            engine.plan(config), len(TEXT), [], free_memory=lambda device: int(free[device.type if device else "cpu"])
+        )
+
+    require(config)
+    free["cpu"] -= 20
+    with pytest.raises(PotError, match=r"The host tier would take 1\.0 MB"):
+        require(config)
+    require(replace(config, tier=TierConfig(budget_bytes=10**9, folder="/x")))
+    free["cuda"] -= 20
+    with pytest.raises(PotError, match="The pot would take"):
+        require(config)
+
+
+def test_skipped_tokens_are_told_as_skipped(desk: Desk) -> None:
+    screen = screen_after(desk.actions.read(desk.id, desk.form | {"pot.policy": "truncate"}))
+    assert desk.workspace.session is not None
+    num_skipped = desk.workspace.session.context.num_skipped
+    assert num_skipped > 0
+    assert f"{num_skipped:,} of {len(TEXT):,} tokens were skipped" in screen["status"]["text"]
+
+
+def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
+    engine = tiny_engine(replace(CONFIG, spec=SpecConfig(keep=0.5, layers=1)))
+    desk = Desk(tmp_path, engine)
+    screen = desk.read()
+    session = desk.workspace.session
+    assert session is not None
+    assert session.context.has_pot
+    assert session.context.speculator is not None
+    small = session.context.speculator.opened_pot().nbytes
+    assert 0 < small == session.context.speculator_bytes < session.context.pot.nbytes
+    assert (
+        desk.workspace.pot_bytes
+        == session.context.pot.nbytes + small
+        == session.plan.pot_bytes(len(TEXT)) + session.plan.speculator_bytes(len(TEXT))
+    )
+    assert screen["fill"]["memory"].endswith(f", allocated once; {words.size(small)} for the small model's pot")
+    account = desk.ask()["chat"][-1]
+    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
+    assert (record["pot_bytes"], record["speculator_bytes"]) == (session.context.pot.nbytes, small)
+    assert f"the small model's pot: {words.size(small)}" in account["metadata"]["title"]
+    desk.free_memory = lambda device: 1000
+    assert f"The pot would take {words.size(desk.workspace.pot_bytes)}" in desk.read()["problem"]["text"]
+
+
+@pytest.mark.parametrize("spec", [SpecConfig(), SpecConfig(keep=0.1, layers=1, num_restored=64)])
+def test_a_pot_for_the_whole_document_is_asked_for_as_large_as_it_becomes(tmp_path: Path, spec: SpecConfig) -> None:
+    engine = tiny_engine(replace(CONFIG, pot=replace(CONFIG.pot, policy="full"), spec=spec))
+    desk = Desk(tmp_path, engine)
+    desk.read()
+    session = desk.workspace.session
+    assert session is not None
+    plan, context = session.plan, session.context
+    assert context.pot.nbytes == plan.pot_bytes(len(TEXT))
+    pot = context.speculator.opened_pot().nbytes if context.speculator is not None else 0
+    assert pot == plan.speculator_bytes(len(TEXT))
+
+
+# -- asking ------------------------------------------------------------------------------------------
+
+
+def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
+    session = read_desk.workspace.session
+    assert session is not None
+    assert session.context.has_pot
+    origin = session.context.pot.origin.clone()
+    read_desk.workspace.messages.clear()
+    patches = list(read_desk.actions.ask(read_desk.id, "When was it lit?", read_desk.form))
+    assert any(patch.get("question") == "" for patch in patches), "the field is free for the next question"
+    question, answer, account = patches[-1]["chat"]
+    assert (question["role"], question["content"]) == ("user", "When was it lit?")
+    assert answer["role"] == "assistant"
+    assert answer["content"]
+    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
+    assert record["ledger"] == json.loads(json.dumps(session.context.ledger.to_dict()))
+    assert record["pot_bytes"] == session.context.pot.nbytes
+    title = account["metadata"]["title"]
+    for number in (
+        session.context.ledger.tokens_read,
+        session.context.ledger.tokens_evicted,
+        session.context.pot.shape.capacity,
+    ):
+        assert f"{number:,}" in title
+    assert (session.context.pot.origin == origin).all(), "a question must leave the pot as it was"
+
+
+def test_stop_ends_an_answer_and_says_so(read_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)  # however fast the answer comes
+    read_desk.workspace.messages.clear()
+    steps = read_desk.actions.ask(read_desk.id, "When?", read_desk.form | {"generation.max_new_tokens": 200})
+    for _ in steps:
+        if len(read_desk.workspace.messages) == 2:
+            read_desk.workspace.stop.set()
+            break
+    screen = screen_after(steps)
+    read_desk.workspace.stop.clear()
+    assert screen["status"]["phase"] == "read"
+    assert screen["chat"][-1]["metadata"]["title"].startswith("The answer was stopped.")
+
+
+def test_a_question_that_does_not_fit_is_not_lost(read_desk: Desk) -> None:
+    read_desk.workspace.messages.clear()
+    patches = list(read_desk.actions.ask(read_desk.id, "why " * 2000, read_desk.form))
+    assert "free slots" in patches[-1]["toast"]
+    assert not any(patch.get("question") == "" for patch in patches), "the text stays in its field"
+    assert patches[-1]["chat"] == []
+    assert read_desk.ask("When?")["chat"], "the next question works"
+
+
+def test_an_answer_without_a_word_is_not_an_empty_bubble(read_desk: Desk) -> None:
+    read_desk.workspace.messages.clear()
+    finished = next(
+        event for event in read_desk.workspace.session.ask("When?") if type(event).__name__ == "AnswerFinished"
+    )  # type: ignore[union-attr]
+    Answer(read_desk.workspace, "When?").apply(replace(finished, text="", num_tokens=0))
+    assert "without a word" in read_desk.workspace.messages[1]["content"]
+    read_desk.workspace.messages.clear()
+
+
+# -- documents ---------------------------------------------------------------------------------------
+
+
+def test_the_sample_opens_with_its_card(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    screen = screen_after(desk.actions.open_sample(desk.id))
+    rows = dict(screen["card"]["rows"])
+    assert rows["File"] == "lighthouse.md"
+    assert rows["Without text"] == "none"
+    assert int(rows["Tokens"].replace(",", "")) > 10_000, "the tiny model counts bytes"
+    assert screen["status"]["phase"] == "ready"
+    assert screen["read"]["interactive"]
+    assert list(desk.uploads_folder.iterdir()) == [], "the file is deleted once its text is out"
+
+
+def test_a_locked_file_asks_in_place_and_tells_wrong_from_missing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    plain = make_pdf(tmp_path / "plain.pdf", show("The secret is twelve."))
+    locked = encrypt(plain, tmp_path / "locked.pdf", user="open sesame")
+    screen = screen_after(desk.actions.open_received(desk.id, received(tmp_path, "locked.pdf", locked.read_bytes())))
+    assert is_visible(screen, "password_box")
+    needed = screen["problem"]["text"]
+    assert desk.workspace.document is desk.document, "the document before it stays"
+    screen = screen_after(desk.actions.unlock(desk.id, "sesame"))
+    wrong = screen["problem"]["text"]
+    assert is_visible(screen, "password_box")
+    assert needed
+    assert wrong
+    assert needed != wrong
+    screen = screen_after(desk.actions.unlock(desk.id, "open sesame"))
+    assert not is_visible(screen, "password_box")
+    assert screen["problem"]["text"] == ""
+    assert screen["password"] == ""
+    assert dict(screen["card"]["rows"])["File"] == "locked.pdf"
+    assert list(desk.uploads_folder.iterdir()) == []
+    assert "open sesame" not in repr(desk.workspace)
+
+
+def test_a_file_that_cannot_be_read_keeps_the_one_before(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    desk.read()
+    session = desk.workspace.session
+    patches = list(desk.actions.open_received(desk.id, received(tmp_path, "a.pdf", b"\x89PNG\r\n\x1a\n" * 9)))
+    screen = screen_after(patches)
+    assert screen["toast"] == screen["problem"]["text"] != ""
+    assert sum("toast" in patch for patch in patches) == 1
+    assert desk.workspace.document is desk.document
+    assert desk.workspace.session is session
+    assert screen["status"]["phase"] == "read"
+    assert list(desk.uploads_folder.iterdir()) == []
+    assert not (tmp_path / "received" / "a.pdf").exists()
+
+
+def test_closing_the_document_frees_everything(desk: Desk) -> None:
+    desk.read()
+    screen = desk.actions.forget(desk.id)
+    assert desk.workspace.session is None
+    assert desk.workspace.document is None
+    assert screen["status"]["phase"] == "empty"
+    assert screen["map"] is None
+    assert screen["chat"] == []
+
+
+# -- failures ----------------------------------------------------------------------------------------
+
+
+def test_our_own_failure_has_a_reference_and_no_text_in_the_log(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.read()
+
+    def broken(*args: Any) -> Iterator[Any]:
+        raise RuntimeError(f"failed at {TEXT[:30]}")
+        yield
+
+    monkeypatch.setattr(desk.workspace.session, "ask", broken)
+    with caplog.at_level(logging.INFO):
+        screen = desk.ask("a private question")
+    reference = screen["problem"]["text"].partition("reference ")[2].rstrip(").")
+    assert len(reference) == 8
+    assert reference in caplog.text
+    assert TEXT[:20] not in caplog.text
+    assert "private" not in caplog.text
+    assert screen["status"]["phase"] == "read"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), PotError("It is full", fix="Empty it.")])
+def test_failures_while_reading_leave_the_workspace_at_rest(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def failing(self: Any, document: Any) -> Iterator[Any]:
+        yield TokensRead(1, 2, 1, 1, 0.1, (1,), 512)
+        raise error
+
+    monkeypatch.setattr(Session, "read", failing)
+    screen = desk.read()
+    assert screen["problem"]["text"]
+    assert screen["toast"] == screen["problem"]["text"]
+    assert desk.workspace.idle.is_set()
+    assert not is_visible(screen, "stop")
+
+
+def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
+    library = LibraryActions(desk.runner)
+    unknown, shown = "0" * 32, desk.workspace.id
+    for steps in (
+        desk.actions.ask(unknown, "When?", desk.form, shown),
+        desk.actions.ask(unknown, "When?", desk.form),
+        desk.actions.read(unknown, desk.form, shown),
+        desk.actions.resume(unknown, shown),
+        desk.actions.stop(unknown, shown),
+        library.save(unknown, shown),
+        [desk.actions.forget(unknown, shown)],
+        [desk.actions.follow(unknown)],
+        desk.actions.open_sample(unknown),
+    ):
+        screen = screen_after(steps)
+        assert screen["session_id"] not in (unknown, desk.id)
+        assert "idle for too long" in screen["problem"]["text"]
+    assert dict(screen["card"]["rows"])["File"] == "lighthouse.md", "told, and done"
+    assert not desk.actions.follow(unknown)["follow"]["active"], "nobody asks for it every second for ever"
+
+
+# -- two pages of one browser ------------------------------------------------------------------------
+
+
+def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) -> None:
+    desk, library = read_desk, LibraryActions(read_desk.runner)
+    screen_after(desk.actions.open_sample(desk.id))  # on another page
+    other, seen = desk.visitor.current, desk.workspace.id
+    screen_after(desk.actions.read(desk.id, desk.form, other.id))
+    session = other.session
+    desk.ask()
+    answers = len(other.messages)
+    for steps in (
+        desk.actions.read(desk.id, desk.form, seen),
+        desk.actions.resume(desk.id, seen),
+        desk.actions.ask(desk.id, "When?", desk.form, seen),
+        desk.actions.unlock(desk.id, "sesame", seen),
+        library.save(desk.id, seen),
+        [desk.actions.forget(desk.id, seen)],
+        [desk.actions.clear_conversation(desk.id, seen)],
+        [desk.actions.forget(desk.id, "0" * 32)],
+        [desk.actions.export(desk.id, "0" * 32, kind="md")],
+        desk.actions.stop(desk.id, "0" * 32),
+    ):
+        screen = screen_after(steps)
+        assert screen["toast"] == screen["problem"]["text"]
+        assert "Nothing was done" in screen["toast"]
+        assert screen["shown"] == other.id
+        assert (other.session, len(other.messages)) == (session, answers)
+        assert desk.visitor.current is other
+    assert desk.workspace.document is not None
+    assert not library.show()["library"]["entries"]
+    desk.ask()
+    text = desk.actions.export(desk.id, other.id, kind="md")["download"]["text"]
+    assert "lighthouse.md" in text
+    desk.workspace.claim()
+    list(desk.actions.stop(desk.id, other.id))
+    assert not desk.workspace.stop.is_set(), "it stops what the page shows"
+    threading.Timer(0.05, desk.workspace.release).start()
+    list(desk.actions.stop(desk.id, seen))
+    assert desk.workspace.stop.is_set()
+    assert desk.actions.forget(desk.id, other.id)["shown"] == seen
+
+
+@pytest.mark.parametrize(("free", "needed"), [(2_000_000, "1 MB"), (6_500_000, "7 MB")], ids=["text", "tokens"])
+def test_what_does_not_fit_into_memory_leaves_the_document_that_was_there(
+    desk: Desk, tmp_path: Path, free: int, needed: str
+) -> None:
+    def letters(text: str) -> tuple[Any, Any]:  # a token each
+        starts = np.arange(len(text), dtype=np.int32)
+        return starts, np.stack((starts, starts + 1), axis=1)
+
+    path = tmp_path / "large.txt"
+    path.write_bytes(b"lamp " * 240_000)
+    with pytest.raises(DocumentTooLarge, match=rf"need about {needed}.*\(large.txt\)"):
+        list(open_upload(desk.workspace, Upload(path), None, letters, free_memory=lambda: free))
+    assert desk.workspace.document is desk.document
+    assert desk.workspace.phase is Phase.READY

@@ -1,0 +1,350 @@
+"""Answers on the screen: sources, files to keep, follow-up questions, and questions asked while reading goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondevice import words
+from ondevice.config import SETTINGS, ArtConfig, SlimConfig, TierConfig, on_screen
+from ondevice.errors import ConfigError
+from ondevice.serving.exchanges import Exchange
+from ondevice.serving.question_box import Asked, QuestionBox
+from ondevice.serving.record import record_of, take_up
+from ondevice.serving.workspace import Workspace
+from ondevice.ui import render
+from ondevice.ui.form import Form, choices_of
+from ondevice.ui.throttle import Throttle
+from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, ENGINE)
+
+
+@pytest.fixture(scope="module")
+def asked_desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A desk whose document has been read and asked twice; tests that use it leave it so."""
+    desk = Desk(tmp_path_factory.mktemp("desk"), ENGINE)
+    desk.read()
+    desk.ask("When is it lit?")
+    desk.ask("And *until* when?")
+    return desk
+
+
+# -- sources and files -------------------------------------------------------------------------------
+
+
+def test_sources_stand_under_the_conversation_the_last_answer_first(asked_desk: Desk) -> None:
+    screen = asked_desk.actions.restore(asked_desk.id)
+    answers = screen["sources"]["answers"]
+    assert [answer["question"] for answer in answers] == ["And *until* when?", "When is it lit?"]
+    for answer in answers:
+        assert 1 <= len(answer["sources"]) <= 3
+        for source in answer["sources"]:
+            assert source["text"] in TEXT
+            assert source["where"] in ("Part 1", "Part 2")
+            assert TEXT[source["start"] : source["stop"]] == source["text"], "a byte is a token here"
+            assert source["share"] == f"{100 * source['bar']:.1f} %"
+        assert answer["question"] in answer["copy"]
+    assert screen["export_json"]["interactive"]
+
+
+def test_no_sources_are_looked_for_where_none_are_wished(asked_desk: Desk) -> None:
+    exchanges = list(asked_desk.workspace.exchanges)
+    messages = list(asked_desk.workspace.messages)
+    screen_after(asked_desk.actions.ask(asked_desk.id, "Why?", asked_desk.form | {"generation.num_sources": 0}))
+    last = asked_desk.workspace.exchanges[-1]
+    asked_desk.workspace.exchanges[:], asked_desk.workspace.messages[:] = exchanges, messages
+    assert last.sources == ()
+    assert last.record["num_sourced"] == 0
+
+
+def test_the_conversation_is_saved_as_json_with_all_that_it_depends_on(asked_desk: Desk) -> None:
+    file = asked_desk.actions.export(asked_desk.id, kind="json")["download"]
+    assert (file["name"], file["mime"]) == ("lamp-answers.json", "application/json")
+    saved = json.loads(file["text"])
+    assert saved["document"] == {
+        "name": "lamp.txt", "kind": "txt", "sha256": "", "pages": 2, "tokens": len(TEXT),
+    }  # fmt: skip
+    assert saved["model"] == "tiny-llama"
+    assert saved["pot"]["slots"] == saved["settings"]["pot"]["capacity"] == 512
+    assert saved["seed"] == 0
+    first, second = saved["conversation"]
+    assert first["question"] == "When is it lit?"
+    assert first["answer"]
+    assert first["ledger"]["tokens_read"] == len(TEXT)
+    assert first["sources"][0]["text"] in TEXT
+    assert (first["num_remembered"], second["num_remembered"]) == (0, 1)
+    again = asked_desk.actions.export(asked_desk.id, kind="json")["download"]
+    assert again["id"] != file["id"], "the browser has to see that it was pressed again"
+
+
+def test_the_conversation_is_saved_as_markdown(asked_desk: Desk) -> None:
+    file = asked_desk.actions.export(asked_desk.id, kind="md")["download"]
+    assert (file["name"], file["mime"]) == ("lamp-answers.md", "text/markdown")
+    text = file["text"]
+    for exchange in asked_desk.workspace.exchanges:
+        assert f"## {exchange.question}" in text
+        assert exchange.account in text
+        assert all(f"> {source.text.splitlines()[0]}" in text for source in exchange.sources)
+    assert "- Seed: 0" in text
+    assert "- Pot: 512 slots a layer" in text
+    assert '"capacity": 512' in text
+    # Nothing that a model or a document says begins a line of its own.
+    assert all(line.startswith(("#", "-", ">", "*", "Where", " ", "{", "}", "`", "1", "2", "3")) or not line
+               for line in text.splitlines())  # fmt: skip
+
+
+def test_there_is_nothing_to_save_before_an_answer(desk: Desk) -> None:
+    desk.read()
+    assert desk.actions.export(desk.id, kind="md") == {}
+    assert not desk.actions.restore(desk.id)["export_markdown"]["interactive"]
+    desk.ask()
+    cleared = desk.actions.clear_conversation(desk.id)
+    assert cleared["sources"] == {"answers": []}
+    assert not cleared["export_json"]["interactive"]
+
+
+def test_answers_come_back_from_a_file_and_nothing_else_does(asked_desk: Desk) -> None:
+    for exchange in asked_desk.workspace.exchanges:
+        saved = json.loads(json.dumps(asdict(exchange)))
+        assert Exchange.of(saved) == replace(exchange, record=saved["record"])
+        for changes in (
+            {"question": 3}, {"more": 1}, {"record": []}, {"sources": [{}]}, {"sources": "x"},
+            {"sources": [saved["sources"][0] | {"page": "<b>"}]}, {"sources": [saved["sources"][0] | {"share": None}]},
+        ):  # fmt: skip
+            assert Exchange.of(saved | changes) is None
+    assert Exchange.of("x") is None
+
+
+# -- follow-up questions -----------------------------------------------------------------------------
+
+
+def test_a_question_knows_those_before_it_unless_that_is_switched_off(asked_desk: Desk) -> None:
+    exchanges, messages = list(asked_desk.workspace.exchanges), list(asked_desk.workspace.messages)
+    assert [exchange.record["num_remembered"] for exchange in exchanges] == [0, 1]
+    assert "1 earlier question remembered" in exchanges[1].account
+    screen_after(asked_desk.actions.ask(asked_desk.id, "Why?", asked_desk.form | {"conversation.remembers": False}))
+    last = asked_desk.workspace.exchanges[-1]
+    asked_desk.workspace.exchanges[:], asked_desk.workspace.messages[:] = exchanges, messages
+    assert last.record["num_remembered"] == 0
+    assert "remembered" not in last.account
+
+
+# -- asking while reading ----------------------------------------------------------------------------
+
+
+def test_a_question_while_reading_is_answered_from_what_was_read_and_reading_goes_on(desk: Desk) -> None:
+    steps, question = desk.actions.read(desk.id, desk.form), None
+    phases, events = [], []
+    for patch in steps:
+        telemetry = desk.workspace.telemetry
+        if question is None and 0 < telemetry.num_read < len(TEXT):
+            question = screen_after(desk.actions.ask(desk.id, "What so far?", desk.form))
+            assert question["question"] == {"interactive": False} | question["question"], "kept until it is read"
+            assert "value" not in question["question"]
+            assert not question["ask"]["interactive"], "one at a time"
+            assert "after this step" in question["status"]["text"]
+        if "status" in patch:
+            phases.append(patch["status"]["phase"])
+            events.append(patch["status"]["text"])
+    assert question is not None
+    shown = [phase for i, phase in enumerate(phases) if i == 0 or phase != phases[i - 1]]
+    assert shown == ["reading", "answering", "reading", "read"]
+    assert any(text.startswith("Answering from the first ") and "Reading goes on" in text for text in events)
+    workspace = desk.workspace
+    (exchange,) = workspace.exchanges
+    num_read = exchange.record["ledger"]["tokens_read"]
+    assert 0 < num_read < len(TEXT)
+    assert exchange.account.startswith(f"Answered after {num_read} of {len(TEXT)} tokens. ")
+    assert workspace.session is not None
+    assert workspace.session.context.ledger.tokens_unread == 0
+    assert workspace.telemetry.num_read == len(TEXT)
+
+
+def test_reading_with_a_question_in_between_ends_as_without(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "quiet").mkdir()
+    quiet = Desk(tmp_path / "quiet", ENGINE)
+    quiet.read()
+    asked = 0
+    for _ in desk.actions.read(desk.id, desk.form):
+        if desk.workspace.asked.is_open and desk.workspace.telemetry.num_read and asked < 2:
+            asked += desk.workspace.asked.put(Asked("What so far?", CONFIG.generation, True))
+    assert len(desk.workspace.exchanges) == asked == 2
+    sessions = desk.workspace.session, quiet.workspace.session
+    first, second = (session.context.pot.state() for session in sessions if session is not None)
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_stop_ends_the_answer_and_the_reading(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+    steps = desk.actions.read(desk.id, desk.form)
+    long = replace(CONFIG.generation, max_new_tokens=200, temperature=1.0)
+    for patch in steps:
+        if desk.workspace.telemetry.num_read and not desk.workspace.messages:
+            desk.workspace.asked.put(Asked("What so far?", long, True))
+        if len(desk.workspace.messages) == 2 and "chat" in patch:
+            desk.workspace.request_stop()
+            break
+    screen = screen_after(steps)
+    num_read = desk.workspace.telemetry.num_read
+    assert screen["status"]["phase"] == "stopped"
+    assert desk.workspace.exchanges[0].account.startswith(
+        f"Answered after {num_read} of {len(TEXT)} tokens. The answer was stopped."
+    )
+    rest = screen_after(desk.actions.resume(desk.id))
+    assert rest["status"]["phase"] == "read"
+    assert desk.workspace.telemetry.num_read == len(TEXT)
+
+
+def clears_the_field(patch: dict[str, Any]) -> bool:
+    return patch.get("question") == ""
+
+
+def test_a_question_that_was_not_answered_stays_in_its_field(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+    patches = []
+    for patch in (steps := desk.actions.read(desk.id, desk.form)):
+        patches.append(patch)
+        if desk.workspace.telemetry.num_read:
+            desk.workspace.request_stop()
+            patches += desk.actions.ask(desk.id, "Too late?", desk.form)
+            break
+    patches += steps
+    assert desk.workspace.exchanges == []
+    assert not any(map(clears_the_field, patches))
+    assert patches[-1]["question"]["interactive"], "it can be asked again"
+
+
+@pytest.mark.parametrize(
+    ("question", "failure", "told"), [("why " * 500, None, "free slots"), ("Why?", MemoryError(), "not enough memory")]
+)
+def test_a_question_that_fails_while_reading_does_not_end_the_reading(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, question: str, failure: Exception | None, told: str
+) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+
+    def failing(*args: Any) -> Iterator[Any]:
+        raise failure
+        yield
+
+    patches, asked = [], False
+    for patch in desk.actions.read(desk.id, desk.form):
+        patches.append(patch)
+        if desk.workspace.telemetry.num_read and not asked:
+            if failure is not None:
+                monkeypatch.setattr(desk.workspace.session, "ask", failing)
+            asked = desk.workspace.asked.put(Asked(question, CONFIG.generation, True))
+    assert any(told in patch.get("toast", "") for patch in patches)
+    assert not any(map(clears_the_field, patches)), "it stays in its field"
+    assert patches[-1]["status"]["phase"] == "read"
+
+
+def test_a_box_takes_one_question_at_a_time_and_loses_none() -> None:
+    box, one = QuestionBox(), Asked("One?", CONFIG.generation, True)
+    assert not box.put(one), "nobody would take it out"
+    box.open()
+    assert box.put(one)
+    assert not box.put(replace(one, question="Two?"))
+    assert not box.close_if_empty()
+    assert box.take() is one
+    assert box.take() is None
+    assert box.close_if_empty()
+    assert not box.is_open
+    box.open()
+    box.put(one)
+    box.close()
+    assert not box.is_open
+    assert not box.is_waiting
+
+
+# -- times, and what was read ------------------------------------------------------------------------
+
+
+def test_every_chunk_has_its_times_and_an_answer_the_blocks_it_read(tmp_path: Path) -> None:
+    art, tier = ArtConfig(enabled=True, tau=10.0, phi=2.0, patience=1, block_size=16), TierConfig(budget_bytes=1 << 22)
+    desk = Desk(tmp_path, tiny_engine(replace(CONFIG, art=art, tier=tier, slim=SlimConfig(block_size=16))))
+    screen = desk.read()
+    chunks = screen["chunks"]
+    assert screen["blocks"] is None
+    assert [chunks["chunks"][0][0], chunks["chunks"][-1][1]] == [0, len(TEXT)]
+    assert all(len(chunk) == 3 + len(chunks["stages"]) for chunk in chunks["chunks"])
+    assert any("copied to the host tier" in fact for fact in chunks["facts"])
+    blocks = desk.ask()["blocks"]
+    assert len(blocks["layers"]) == 3
+    assert all(0 < share <= 1 for layer in blocks["layers"] for share in layer)
+    assert min(min(layer) for layer in blocks["layers"]) < 1
+    assert "of the blocks read" in blocks["text"]
+
+
+def test_the_fill_tells_what_each_layer_holds(asked_desk: Desk) -> None:
+    fill = asked_desk.actions.restore(asked_desk.id)["fill"]
+    assert len(fill["cached"]) == len(fill["ranked"]) == len(fill["capacities"]) == 3
+    for cached, ranked, capacity in zip(fill["cached"], fill["ranked"], fill["capacities"], strict=True):
+        assert 0 < fill["fixed"] <= ranked <= cached <= capacity == fill["capacity"]
+
+
+# -- settings ----------------------------------------------------------------------------------------
+
+
+def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
+    base = desk.engine.config
+    assert Form.of(base).engine_config(base) == base
+    form = desk.form | {
+        "slim.schedule": "auto",
+        "tier.budget_bytes": 2.5,
+        "tier.reads_on": False,
+        "art.enabled": True,
+        "pot.decode_policy": "h2o",
+        "engine.seed": 7,
+        "generation.num_sources": 1,
+        "spec.keep": 30,
+        "spec.num_restored": 64,
+        "spec.num_draft": 3,
+    }
+    config = form.engine_config(base)
+    assert config.slim.schedule == "auto"
+    assert (config.tier.budget_bytes, config.tier.reads_on) == (2_500_000, False)
+    assert config.art.enabled
+    assert config.pot.decode_policy == "h2o"
+    assert config.seed == 7
+    assert config.generation.num_sources == 1
+    assert (config.spec.keep, config.spec.num_restored, config.spec.num_draft) == (0.3, 64, 3)
+    with pytest.raises(ConfigError) as refused:
+        (form | {"engine.seed": None}).engine_config(base)
+    assert on_screen(refused.value) == "“Seed” is empty. Give it a number."
+
+
+def test_a_skimmed_document_says_what_was_skipped(desk: Desk) -> None:
+    desk.form = desk.form | {"spec.keep": 30}
+    screen = desk.read()
+    ledger = desk.workspace.session.context.ledger
+    assert ledger.tokens_skipped > 0
+    assert ledger.tokens_read + ledger.tokens_skipped == ledger.tokens_total
+    assert f"{ledger.tokens_skipped:,} of {ledger.tokens_total:,} tokens were skipped" in screen["status"]["text"]
+    bar = screen["progress"][1]
+    assert (bar["done"], bar["total"]) == (len(TEXT), len(TEXT))
+    assert bar["text"] == f"{len(TEXT)} of {len(TEXT)} tokens, {ledger.tokens_skipped} of them skipped"
+    telemetry = desk.workspace.telemetry
+    assert bar["detail"].endswith(words.rate(len(TEXT) / telemetry.ingest_seconds))
+    assert screen["chunks"]["chunks"][-1][1] == len(TEXT)
+    again = Workspace("again")
+    take_up(again, desk.workspace.session, record_of(desk.workspace))
+    assert render.progress(again)[1] == bar, "also after it was saved and opened again"
+
+
+def test_a_schedule_of_the_command_line_can_be_chosen_again() -> None:
+    schedule = SETTINGS["slim.schedule"]
+    assert ("10:50%", "10:50%") in choices_of(schedule, "10:50%")
+    assert len(choices_of(schedule, "off")) == 2

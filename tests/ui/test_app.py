@@ -1,0 +1,196 @@
+"""The served app: who can do what over HTTP, what runs in which lane, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ondevice.config import SETTINGS, EngineConfig
+from ondevice.errors import ConfigError
+from ondevice.session.library import Library
+from ondevice.ui import launch as launching
+from ondevice.ui.launch import serving
+from ondevice.ui.panels import TEMPLATES
+from tests.ui_tools import Desk, tiny_engine, variables_kept
+
+ENGINE = tiny_engine()
+HTTP = httpx.Client(trust_env=False)  # one for all: making a client takes longer than a request
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    library = Library(tmp_path_factory.mktemp("library"))
+    with variables_kept(), serving(ENGINE, port=0, library=library) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def config(url: str) -> dict:
+    return HTTP.get(f"{url}/config").json()
+
+
+def test_the_page_is_served_with_its_guards(url: str) -> None:
+    response = HTTP.get(url)
+    assert response.status_code == 200
+    assert response.headers["content-security-policy"].startswith("default-src 'self'")
+    assert "access-control-allow-origin" not in response.headers
+    assert "window.ondevice" in response.text, "the drawing code is in the page itself"
+
+
+def test_a_rebound_name_reaches_nothing(url: str) -> None:
+    for path in ("/", "/config", "/health", "/gradio_api/queue/data"):
+        assert HTTP.get(url + path, headers={"host": "evil.example"}).status_code == 400
+
+
+def test_a_page_elsewhere_cannot_upload(url: str) -> None:
+    files = {"files": ("a.txt", b"planted")}
+    before = stored_files()
+    response = HTTP.post(f"{url}/gradio_api/upload", files=files, headers={"origin": "https://evil.example"})
+    assert response.status_code == 403
+    assert stored_files() == before
+
+
+def test_an_upload_is_never_served_back(url: str) -> None:
+    response = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine")})
+    assert response.status_code == 200
+    [path] = response.json()
+    assert Path(path).read_bytes() == b"mine"
+    assert HTTP.get(f"{url}/gradio_api/file={path}").status_code == 403
+    Path(path).unlink()
+
+
+def stored_files() -> list[Path]:
+    return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*") if path.is_file()]
+
+
+def test_the_queue_cannot_be_walked_around(url: str, config: dict) -> None:
+    for name in {dependency["api_name"] for dependency in config["dependencies"]}:
+        for route in ("run", "call", "api"):
+            assert HTTP.post(f"{url}/gradio_api/{route}/{name}", json={"data": []}).status_code == 403
+
+
+def test_every_handler_has_a_lane_of_ours() -> None:
+    from ondevice.serving.jobs import Jobs
+    from ondevice.serving.registry import Registry
+    from ondevice.serving.uploads import Uploads
+    from ondevice.ui.app import build_app
+
+    demo = build_app(Jobs(ENGINE, Registry(), Library(Path())), Uploads(Path()))
+    lanes: dict[str, set] = {}
+    for function in demo.fns.values():
+        if function.fn is not None:
+            lanes.setdefault(function.concurrency_id, set()).add(function.concurrency_limit)
+            assert function.api_visibility == "private"
+            assert function.queue
+    assert set(lanes) == {"engine", "documents", "quick"}
+    assert sum(max(limits) for limits in lanes.values()) <= 16, "each has a thread of Gradio's"
+    demo.close(verbose=False)
+
+
+def test_the_form_offers_every_policy_and_every_prompt() -> None:
+    from ondevice.ui.form import choices_of
+
+    for path in ("pot.policy", "pot.catalyst", "pot.decode_policy"):
+        one = SETTINGS[path]
+        assert {value for _, value in choices_of(one, one.default)} == set(one.choices)
+
+
+def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:
+    import gradio as gr
+
+    from ondevice.ui.layout import build_screen
+
+    with gr.Blocks(analytics_enabled=False):
+        parts = build_screen(ENGINE).parts
+    desk = Desk(tmp_path, ENGINE)
+    seen: set[str] = set()
+    for patches in (
+        [desk.actions.restore(None)],
+        desk.actions.open_sample(desk.id),
+        desk.actions.unlock(desk.id, ""),
+        [desk.actions.look_at(desk.id, desk.workspace.id)],
+        desk.actions.ask(desk.id, "When?", desk.form),
+        [desk.actions.clear_conversation(desk.id)],
+        [desk.actions.forget(desk.id)],
+    ):
+        for patch in patches:
+            seen |= set(patch)
+    assert seen - {"toast", "news"} <= set(parts)
+    assert {"card", "map", "fill", "latency", "progress", "status", "problem", "chat"} <= seen
+
+
+def test_no_template_takes_a_value(config: dict) -> None:
+    templates = [c["props"]["html_template"] for c in config["components"] if c["type"] == "html"]
+    assert len(templates) == len(TEMPLATES)
+    for template in templates:
+        assert not re.search(r"\$\{|\{\{|@children", template), "a value in a template would run as code"
+        assert "<script" not in template
+
+
+def test_the_drawing_code_builds_no_html() -> None:
+    from ondevice.ui.panels import scripts
+
+    code = scripts()
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|XMLHttp|sendBeacon|WebSocket", code
+    )
+    assert re.findall(r"fetch\(.*", code) == ["fetch(`${root}ondevice/${name}?${query}`, {"], "only our own server"
+    assert "const root = location.pathname" in code
+    assert not re.search(r"https?://", code)
+
+
+def test_the_page_names_no_other_machine(url: str) -> None:
+    from ondevice.ui.panels import stylesheet
+
+    assert "url(" not in stylesheet()
+    assert "@import" not in stylesheet()
+    theme = HTTP.get(f"{url}/theme.css").text
+    assert not re.search(r"@import|url\((?!['\"]?data:)", theme)
+
+
+def test_the_chat_shows_no_markup_of_the_model(config: dict) -> None:
+    [chat] = [c["props"] for c in config["components"] if c["type"] == "chatbot"]
+    assert chat["sanitize_html"] is True
+    assert chat["allow_tags"] is False
+    assert chat["latex_delimiters"] == []
+
+
+def test_nothing_of_gradio_is_advertised(config: dict) -> None:
+    assert config["analytics_enabled"] is False
+    assert config["footer_links"] == []
+    assert json.dumps(config).find("localhost:") == -1
+
+
+def test_the_model_and_its_notice_are_shown(config: dict) -> None:
+    [header] = [c["props"]["value"] for c in config["components"] if c["props"].get("elem_id") == "od-header"]
+    assert header == {"model": "tiny-llama on CPU, float32", "notice": "A notice with a `command`."}
+
+
+def test_a_password_guards_all_but_health() -> None:
+    with serving(ENGINE, port=0, auth=("reader", "secret")) as address:
+        assert HTTP.get(f"{address}/config").status_code == 401
+        assert HTTP.post(f"{address}/gradio_api/upload", files={"files": ("a.txt", b"x")}).status_code == 401
+        assert HTTP.get(f"{address}/health").json() == {"status": "ok"}
+        folder = Path(os.environ["GRADIO_TEMP_DIR"]).parent
+        assert folder.exists()
+    assert not folder.exists(), "nothing stays behind"
+    with pytest.raises(httpx.ConnectError):
+        HTTP.get(f"{address}/health")
+
+
+def test_a_taken_port_is_told(url: str) -> None:
+    port = int(url.rpartition(":")[2])
+    with pytest.raises(ConfigError, match=f"--port {port}"), serving(ENGINE, port=port):
+        pass
+
+
+def test_launch_refuses_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_load", lambda *args: pytest.fail("the model was loaded"))
+    with pytest.raises(ConfigError):
+        launching.launch(EngineConfig(), host="0.0.0.0")

@@ -1,0 +1,147 @@
+"""The library on the screen: what is saved comes back with its conversation, and every failure is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.workspace import Phase
+from ondevice.session.engine import Engine
+from ondevice.session.library import Library
+from ondevice.ui.library_actions import LibraryActions
+from ondevice.ui.running import Runner
+from tests.builders import tiny_loaded
+from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, ENGINE)
+
+
+def actions(desk: Desk, tmp_path: Path, engine: Engine = ENGINE) -> LibraryActions:
+    return LibraryActions(Runner(Jobs(engine, desk.registry, Library(tmp_path / "library"), desk.jobs.free_memory)))
+
+
+def entries(screen: dict[str, Any]) -> list[dict[str, Any]]:
+    return screen["library"]["entries"]
+
+
+def test_a_saved_document_comes_back_with_its_conversation(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    before = desk.ask("When was it lit?")
+    screen = screen_after(actions(desk, tmp_path).save(desk.id))
+    assert screen["news"].startswith("Saved to the library")
+    assert screen["save"]["value"] == "Save again"
+    [entry] = entries(screen)
+    desk.actions.forget(desk.id)
+    library = actions(desk, tmp_path)  # as after a restart
+    screen = screen_after(library.open(desk.id, entry["id"]))
+    assert screen["status"]["phase"] == "read"
+    assert screen["chat"] == before["chat"]
+    assert screen["card"] == before["card"]
+    assert screen["fill"] == before["fill"]
+    assert screen["latency"] == before["latency"]
+    assert screen["tabs"]["selected"] == "read"
+    assert desk.ask("And then?")["chat"][-1]["role"] == "assistant"
+    assert desk.visitor.current.session is not None
+    assert desk.visitor.current.session.context.ledger.tokens_read == len(TEXT)
+
+
+def test_saving_again_keeps_one_entry(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    library = actions(desk, tmp_path)
+    screen_after(library.save(desk.id))
+    desk.ask()
+    [entry] = entries(screen_after(library.save(desk.id)))
+    assert desk.workspace.entry_id == entry["id"]
+    desk.read()
+    assert len(entries(screen_after(library.save(desk.id)))) == 2, "another reading is another entry"
+
+
+def test_what_is_open_already_is_only_shown(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    library = actions(desk, tmp_path)
+    [entry] = entries(screen_after(library.save(desk.id)))
+    screen_after(desk.actions.open_sample(desk.id))
+    screen = screen_after(library.open(desk.id, entry["id"]))
+    assert desk.visitor.current is desk.workspace
+    assert len(desk.visitor.documents) == 2
+    assert dict(screen["card"]["rows"])["File"] == "lamp.txt"
+
+
+def test_deleting_leaves_the_open_document_unsaved(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    library = actions(desk, tmp_path)
+    [entry] = entries(screen_after(library.save(desk.id)))
+    assert entries(library.rename(entry["id"], "My lamp"))[0]["title"] == "My lamp"
+    assert entries(library.delete(desk.id, entry["id"])) == []
+    assert desk.workspace.entry_id == ""
+    assert desk.workspace.phase is Phase.READ
+    again = library.delete(desk.id, entry["id"])
+    assert "no such document" in again["library"]["problem"]
+    assert again["toast"] == again["library"]["problem"]
+
+
+def test_a_pot_of_another_model_says_why_and_does_not_open(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    screen_after(actions(desk, tmp_path).save(desk.id))
+    desk.actions.forget(desk.id)
+    library = actions(desk, tmp_path, Engine(tiny_loaded(seed=1), CONFIG))
+    [entry] = entries(library.show())
+    assert "read with the model" in entry["reason"]
+    screen = screen_after(library.open(desk.id, entry["id"]))
+    assert "read with the model" in screen["problem"]["text"]
+    assert screen["status"]["phase"] == "empty"
+    assert entries(library.delete(desk.id, entry["id"])) == []
+
+
+def test_a_pot_that_does_not_fit_into_memory_is_refused(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    library = actions(desk, tmp_path)
+    [entry] = entries(screen_after(library.save(desk.id)))
+    desk.actions.forget(desk.id)
+    desk.free_memory = lambda device: 1000
+    screen = screen_after(library.open(desk.id, entry["id"]))
+    assert "The pot would take" in screen["problem"]["text"]
+    assert desk.visitor.current.document is None
+
+
+def test_a_full_disk_is_told_and_loses_nothing(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.read()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    screen = screen_after(actions(desk, tmp_path).save(desk.id))
+    assert "disk is nearly full" in screen["problem"]["text"]
+    assert screen["status"]["phase"] == "read"
+
+
+HOSTILE = [
+    {"role": "assistant", "content": {"path": "/etc/passwd"}},
+    {"role": "system", "content": "x"},
+    "text",
+    {"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "pending", "x": 1}},
+]
+
+
+def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Path) -> None:
+    desk.read()
+    library = actions(desk, tmp_path)
+    [entry] = entries(screen_after(library.save(desk.id)))
+    path = tmp_path / "library" / entry["id"] / "record.json"
+    record = json.loads(path.read_text())
+    record |= {"messages": HOSTILE, "fill": [[1], ["a", 2], [3, 4]], "novelty_tokens": [-5, 10**12, "x", 7]}
+    record["stage_seconds"] = {"forward": "x", "decode": 2.5, "more": 1}
+    path.write_text(json.dumps(record))
+    desk.actions.forget(desk.id)
+    screen = screen_after(library.open(desk.id, entry["id"]))
+    assert screen["chat"] == [{"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "done"}}]
+    assert desk.visitor.current.telemetry.novelty_tokens.tolist() == [7]
+    assert desk.visitor.current.telemetry.stage_seconds["decode"] == 2.5
