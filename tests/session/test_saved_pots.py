@@ -124,7 +124,7 @@ def test_no_mutant_does_harm(
             untyped.append(f"{seed} {name}: {done}: {error!r}")
         slowest = max(slowest, time.process_time() - began)
     assert not untyped, "\n".join(untyped)
-    assert slowest < 2.0, "seconds of one mutant"
+    assert slowest < 20.0, "seconds of one mutant"  # a small part of what unbounded work would take
     assert min(num_asked, num_refused) > 25
 
 
