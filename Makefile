@@ -56,7 +56,7 @@ $(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(MODEL): $(INSTALLED)
-	$(BIN)/ondevice fetch
+	$(BIN)/ondevice models fetch smollm2-135m
 	@touch $@
 
 test: lint unit triton browser

@@ -301,8 +301,9 @@ class DraftCount:
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
-    `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
-    that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
+    `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself) or `cancelled`.
+    `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
+    restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     `recalled` are the last tokens recalled for it from each source. `undo_bytes` is the most that the copies held from
     which the pot was restored.

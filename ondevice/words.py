@@ -17,7 +17,12 @@ KINDS = {
 }
 _MAX_RUNS = 12  # stretches of pages in one line
 NO_WORDS = "(The model ended its answer without a word.)"
-_REASONS = {"end": "", "length": "The answer reached its longest length. ", "cancelled": "The answer was stopped. "}
+_REASONS = {
+    "end": "",
+    "length": "The answer reached its longest length. ",
+    "cancelled": "The answer was stopped. ",
+    "loop": "The model began to repeat itself, and was stopped. ",
+}
 _FEW_PAGES = 6
 
 

@@ -15,6 +15,7 @@ from ondevice.decode.calibration import calibrated
 from ondevice.decode.combine import combine
 from ondevice.decode.drafting import DraftedStep, Drafts
 from ondevice.decode.host_recall import HostRecall
+from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
 from ondevice.decode.skipped_recall import recall_skipped
 from ondevice.decode.sources import find_sources
@@ -115,6 +116,7 @@ class _Answer:
         self._step: Step | None = None
         self._out: Pass | None = None
         self._stream, self._text, self._written = context.loaded.tokenizer.stream_decoder(), "", list[int]()
+        self._guard = LoopGuard() if generation.stops_loops else None
         self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
 
@@ -186,6 +188,9 @@ class _Answer:
             yield AnswerToken(token, piece, len(self._written) - 1, time.perf_counter() - self._began)
             if self._attention is not None and len(self._written) % _REPORT_EVERY == 0:
                 yield self._attention.account()
+            if self._guard is not None and self._guard.push(token):
+                self.stop_reason = "loop"
+                return
             if len(self._written) == self._generation.max_new_tokens:
                 return
             out = self._step.next(token)

@@ -5,6 +5,8 @@ A single caller needs no more than that; several stand in line in `Engine.lane`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ondevice.config import EngineConfig, SpecConfig
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
@@ -47,7 +49,7 @@ class Engine:
             quantization=config.quantization,
             on_progress=on_progress,
         )
-        engine = cls(loaded, config)
+        engine = cls(loaded, replace(config, model=loaded.source))
         engine.speculator(config.spec, on_progress)
         return engine
 

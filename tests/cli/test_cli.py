@@ -193,7 +193,7 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
     write_unsummed(other, saved.tensors, saved.header)
     monkeypatch.setattr("ondevice.model.loading.embedded.cached_embedded", lambda: None)
     refused = run("ask", other, "When?", "--json")
-    assert "ondevice fetch" in last_json(refused)["error"]["fix"]
+    assert "ondevice models fetch smollm2-135m" in last_json(refused)["error"]["fix"]
 
 
 def test_a_saved_pot_is_asked_as_the_options_say_now(checkpoint: Path, text: Path, tmp_path: Path) -> None:
@@ -515,11 +515,11 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monk
     done = run("doctor", "--json")
     assert done.exit_code == 0, done.output
     findings = {finding["topic"]: finding for finding in last_json(done)["findings"]}
-    assert findings["default model"]["state"] == "missing"
-    assert findings["default model"]["fix"] == "ondevice fetch"
+    assert findings["models"]["state"] == "missing"
+    assert findings["models"]["fix"] == "ondevice models fetch"
     assert findings["bitsandbytes"]["state"] == "missing"
     assert findings["gradio"]["state"] == "good"
-    assert findings["model to try"]["fix"].startswith("ondevice app")
+    assert findings["model of this machine"]["fix"].startswith("ondevice models fetch")
     assert list(tmp_path.iterdir()) == [], "the doctor changes nothing"
 
 

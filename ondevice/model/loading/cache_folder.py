@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from ondevice.errors import ModelError
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
+from ondevice.model.loading.progress import Progress
 
 _MANIFEST = "manifest.json"
 
@@ -52,6 +55,21 @@ def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
     if path.stat().st_size != entry["bytes"] or sample_sha256(path) != entry["sample_sha256"]:
         return False
     return not verify or file_sha256(path) == entry["sha256"]
+
+
+@contextmanager
+def held(lock_file: Path, waiting: str, on_progress: Progress) -> Iterator[None]:
+    """Hold a lock between processes while the block runs; `waiting` is shown where another one has it."""
+    lock = FileLock(lock_file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        on_progress(waiting, None)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
