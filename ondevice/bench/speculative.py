@@ -46,7 +46,7 @@ def run_speculative(engine: Engine, document: Document, num_prompts: int, num_ne
         _ALWAYS: replace(spec, falls_back=False),
         _WHILE_IT_PAYS: replace(spec, falls_back=True),
     }
-    generation = GenerationConfig(max_new_tokens=num_new, chat=False, num_sources=0)
+    generation = GenerationConfig(max_new_tokens=num_new, chat=False, num_sources=0, stops_loops=False)
     sessions = {}
     for name, one in contenders.items():
         session = sessions[name] = engine.session(replace(engine.config, spec=one, generation=generation))
