@@ -184,11 +184,11 @@ def _batch_rows(
     for name, tensor in state.items():
         if tensor.dim() == 4:
             state[name] = tensor.repeat_interleave(batch, dim=0 if name.startswith(("keys", "values")) else 1)
-    pot.restore(state, decoder.rotate_keys, session.context.extent)
+    pot.restore_(state, decoder.rotate_keys, session.context.extent)
     held = max(pot.num_cached)
     # Back to where the recorded tokens begin; every sequence of a batch is the same.
     length, next_position = ([n - plan.num_steps for n in ns] for ns in (pot.num_cached, pot.next_position))
-    pot.truncate(length, next_position)
+    pot.rewind_to_(length, next_position)
     total = session.context.num_read + plan.num_steps
     ids = decoder.ids(session.context.tokens.ids(session.context.num_read, total)).expand(batch, -1)
     readings = {ART: RunTimeTermination(pot, art, rules), ALL: RunTimeTermination(pot, art, None), SDPA: None}
@@ -198,7 +198,7 @@ def _batch_rows(
             for token in ids.split(1, dim=1):
                 out = decoder.forward(token, pot, reading=readings[name])
                 decoder.logits(out.hidden_states[:, -1])
-            pot.truncate(length, next_position)
+            pot.rewind_to_(length, next_position)
 
         return work
 

@@ -60,7 +60,7 @@ class HostRecall:
             PassStopped: the answer is stopped.
         """
         pot, queries, began = self._context.pot, list[Tensor](), time.perf_counter()
-        with pot.taken_back():
+        with pot.savepoint():
             out = self._context.decoder.forward(
                 ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=self._is_stopped
             )
@@ -76,7 +76,7 @@ class HostRecall:
         """
         pot, decoder = self._context.pot, self._context.decoder
         num_held, queries = len(written) - 1, list[Tensor]()
-        pot.truncate([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
+        pot.rewind_to_([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
         return decoder.forward(decoder.ids(written), pot, queries=queries, is_stopped=self._is_stopped), queries
 
     def wants_others(self, queries: Sequence[Tensor]) -> bool:

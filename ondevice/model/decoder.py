@@ -168,19 +168,19 @@ class Decoder:
 
         def stop_if_asked() -> None:
             if is_stopped is not None and is_stopped():
-                pot.discard(num_tokens)
+                pot.discard_(num_tokens)
                 raise PassStopped
 
         is_plain = input_ids.numel() == 1 and not num_observed and queries is None and offsets is None
         if self._one_token is not None and is_plain and self._takes_one_token(pot):
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, reading)
-            pot.commit(num_staying, origin, num_transient)
+            pot.commit_(num_staying, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
         for index, layer in enumerate(self.parts.layers):
             stop_if_asked()
             cos, sin = angles.at(pot.next_position[index])
             query, keys, rotated, values = project_heads(self.parts, layer, hidden, cos, sin, queries)
-            seen_keys, seen_values = pot.append(index, keys, rotated, values)
+            seen_keys, seen_values = pot.append_(index, keys, rotated, values)
             out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles, reading)
             if observed is not None:
                 mass.append(observed[..., : observed.shape[-1] - num_transient])
@@ -198,7 +198,7 @@ class Decoder:
                     hidden, out = hidden[:, survivors], out[:, :, survivors]
                     angles.keep(survivors)
             hidden = finish(layer, hidden, out)
-        pot.commit(num_staying, origin, num_transient, given or None)
+        pot.commit_(num_staying, origin, num_transient, given or None)
         return Pass(self.parts.norm(hidden), mass, given or None, early_states)
 
     def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:

@@ -100,7 +100,7 @@ class OneToken:
             self._rotate(*angles(pot.next_position[index]))
             if slots is None:
                 keys, values = self._keys_values
-                seen_keys, seen_values = pot.append(index, keys, self._rotated_keys, values)
+                seen_keys, seen_values = pot.append_(index, keys, self._rotated_keys, values)
             else:
                 keys_values, rotated, seen_keys, seen_values = slots[index]
                 keys_values.copy_(self._keys_values)

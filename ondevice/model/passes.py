@@ -19,13 +19,13 @@ class Cache(Protocol):
     max_positions: int
     victims: Victims | None
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None: ...
 
-    def discard(self, num_tokens: int) -> None: ...
+    def discard_(self, num_tokens: int) -> None: ...
 
 
 class Pruner(Protocol):

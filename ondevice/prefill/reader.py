@@ -100,7 +100,7 @@ class Reader:
         """Give every token read since the last distillation its cross-entropy, where that is known."""
         scored = self.novelty.take()
         if scored is not None:
-            self._context.pot.set_novelty(*scored)
+            self._context.pot.set_novelty_(*scored)
 
     # -- what comes next -------------------------------------------------------------------------
 

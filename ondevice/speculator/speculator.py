@@ -201,7 +201,7 @@ class Speculator:
         pot, queries = self.opened_pot(), list[Tensor]()
         if pot.num_free < ids.shape[1]:
             return np.empty(0, np.int64)
-        with pot.taken_back():
+        with pot.savepoint():
             self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
         parts, scoring = self.decoder.parts, queries[-self._num_scoring :]
         return self._memory.best(scoring, num_tokens, among, scale=parts.scale, softcap=parts.attention_softcap)
@@ -224,7 +224,7 @@ class Speculator:
         self._memory.restore(memory, num_tokens, (self._num_scoring, parts.num_kv_heads, parts.head_dim))
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
-        self.opened_pot().restore(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+        self.opened_pot().restore_(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
 
     # -- parts of a reading ----------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class Speculator:
         try:
             yield
         except BaseException:
-            pot.truncate(before, positions)
+            pot.rewind_to_(before, positions)
             self._novelty, self._words = novelty, words
             raise
 
@@ -260,7 +260,7 @@ class Speculator:
                 self._novelty.add(start, ids[:, first:last], states)
         if rarity is not None and not self._knows_loss and self.pot_config.needs_novelty:
             origin = torch.arange(self.num_seen, self.num_seen + num_tokens, dtype=torch.int32, device=device)
-            self.opened_pot().set_novelty(origin, rarity[None])
+            self.opened_pot().set_novelty_(origin, rarity[None])
         return rarity
 
     @property
@@ -272,7 +272,7 @@ class Speculator:
         scored = self._novelty.take()
         if scored is None:
             return None
-        self.opened_pot().set_novelty(*scored)
+        self.opened_pot().set_novelty_(*scored)
         return scored[1][0] if self.config.novelty == "speculator" else None
 
     def _ask(self, is_stopped: IsStopped) -> Tensor:
@@ -286,7 +286,7 @@ class Speculator:
         pot, num_prompt = self.opened_pot(), self._prompt.shape[1]
         observed = num_observed(self.pot_config.method, num_prompt, num_prompt)
         before, passes = list(pot.num_cached), list[list[Tensor]]([[]])
-        with pot.taken_back():
+        with pot.savepoint():
             out = self.decoder.forward(
                 self._prompt, pot, num_observed=observed, queries=passes[0], is_stopped=is_stopped
             )
