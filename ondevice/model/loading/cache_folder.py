@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import ModelError
+from ondevice.files import sync_file, sync_folder
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
 
 _MANIFEST = "manifest.json"
@@ -88,11 +89,5 @@ def _write_manifest(folder: Path, source: dict[str, str]) -> None:
 def _sync(folder: Path) -> None:
     """Push the files to the disk before the rename makes them count."""
     for path in folder.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(path)
+    sync_folder(folder)
