@@ -11,10 +11,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from ondevice.documents.pages import PageTable
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.tokenizer import Tokenizer
@@ -189,3 +191,9 @@ def tiny_loaded(
         max_positions=model.config.max_position_embeddings,
         notice="",
     )
+
+
+def page_table(*page_sizes: int, unit: str = "part") -> PageTable:
+    """Pages 1, 2, ... of so many tokens each."""
+    starts = np.cumsum([0, *page_sizes])
+    return PageTable(int(starts[-1]), unit, np.arange(1, len(starts), dtype=np.uint32), starts[:-1])

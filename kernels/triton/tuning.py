@@ -79,6 +79,7 @@ def _write(choices: dict[str, Choice]) -> None:
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
+        # As `ondevice.files.replacing` does, which kernels cannot import.
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{_FILE}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(choices, file, indent=1, sort_keys=True)

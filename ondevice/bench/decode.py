@@ -145,7 +145,7 @@ class _PotDecoding:
             token = decoder.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
             tokens.append(int(token))  # as an answer is told token by token
         seconds = time.perf_counter() - began
-        self._pot.truncate(*self._lengths)
+        self._pot.rewind_to_(*self._lengths)
         return seconds, tokens
 
 

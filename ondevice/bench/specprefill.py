@@ -101,7 +101,7 @@ class _Whole:
         out = self._decoder.forward(torch.cat((last, self._question), dim=1), self._pot)
         int(self._decoder.logits(out.hidden_states[:, -1]).argmax())
         layers = self._pot.shape.num_layers
-        self._pot.truncate([0] * layers, [0] * layers)
+        self._pot.rewind_to_([0] * layers, [0] * layers)
 
 
 class _Skimmed:
@@ -139,7 +139,7 @@ class _Skimmed:
             start = stop
         int(self._main.logits(out.hidden_states[:, -1]).argmax())
         for pot in (self._pot, speculator.opened_pot()):
-            pot.truncate([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
+            pot.rewind_to_([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
         speculator.num_seen = 0
 
 

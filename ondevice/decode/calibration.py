@@ -9,6 +9,7 @@ from typing import Any
 
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.errors import ModelError
+from ondevice.files import READABLE, replacing
 from ondevice.kernels.termination import Termination
 from ondevice.model.loading.cache_folder import cache_dir
 
@@ -42,9 +43,9 @@ def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termina
     """
     path = _path(fingerprint, pot)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         data = {"reading": _reading(art), "rules": [asdict(rule) for rule in rules]}
-        path.write_text(json.dumps(data), encoding="utf-8")
+        with replacing(path, mode=READABLE, is_synced=False) as temporary:
+            temporary.write_text(json.dumps(data), encoding="utf-8")
     except OSError as error:
         raise ModelError(
             f"The thresholds cannot be stored: {error.strerror}", where=str(path), fix="Make room, or allow it."

@@ -97,7 +97,7 @@ class DraftedStep:
 
     def end(self) -> None:
         """Take everything out of the speculator's pot; the undo log of the answer does so for the main one."""
-        self._speculator.opened_pot().truncate(*self._before)
+        self._speculator.opened_pot().rewind_to_(*self._before)
 
     def choose(self, logits: Tensor) -> int:
         """The next token of the answer, from logits (1, vocab_size) of the state that came last."""
@@ -176,7 +176,7 @@ class DraftedStep:
         self._forget_drafts()
         tokens = self._main.tokens
         again = tokens[self._num_exact :]
-        self._main.truncate(self._num_exact)
+        self._main.rewind_to_(self._num_exact)
         self.count.num_read_again += len(again)
         out = [self._read([token]) for token in again][-1]
         self._decoder.synchronize()
@@ -185,7 +185,7 @@ class DraftedStep:
 
     def _drop_drafts(self) -> None:
         """Take the drafts that are not accepted out of the main pot."""
-        self._main.truncate(len(self._main.tokens))
+        self._main.rewind_to_(len(self._main.tokens))
         self._forget_drafts()
 
     def _forget_drafts(self) -> None:
@@ -226,7 +226,7 @@ class DraftedStep:
         held = self._small.tokens
         common = next((i for i, (a, b) in enumerate(zip(held, answer, strict=False)) if a != b), None)
         common = min(len(held), len(answer) - 1) if common is None else min(common, len(answer) - 1)
-        self._small.truncate(common)
+        self._small.rewind_to_(common)
         drafts: list[int] = []
         chances: list[Tensor] = []
         feed = answer[common:]
@@ -252,10 +252,10 @@ class _Written:
         self._pot, self._num_cached, self._next_position = pot, list(pot.num_cached), list(pot.next_position)
         self.tokens: list[int] = []
 
-    def truncate(self, num_tokens: int) -> None:
+    def rewind_to_(self, num_tokens: int) -> None:
         """Keep the first tokens, and free the slots of all that lies behind them."""
         self.tokens = self.tokens[:num_tokens]
-        self._pot.truncate([n + num_tokens for n in self._num_cached], [n + num_tokens for n in self._next_position])
+        self._pot.rewind_to_([n + num_tokens for n in self._num_cached], [n + num_tokens for n in self._next_position])
 
 
 class Drafts:

@@ -59,25 +59,25 @@ class HostRecall:
         Raises:
             PassStopped: the answer is stopped.
         """
-        pot, queries, began = self._context.pot, list[Tensor](), time.perf_counter()
-        with pot.taken_back():
+        pot, began = self._context.pot, time.perf_counter()
+        with pot.savepoint():
             out = self._context.decoder.forward(
-                ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=self._is_stopped
+                ids, pot, num_observed=ids.shape[1], keeps_queries=True, is_stopped=self._is_stopped
             )
         self._mass = [layer[..., :used] for layer, used in zip(out.mass, pot.num_cached, strict=True)]
         self._seconds += time.perf_counter() - began
-        self.wants_others(queries)
+        self.wants_others(out.queries)
 
-    def look_back(self, written: list[int]) -> tuple[Pass, list[Tensor]]:
+    def look_back(self, written: list[int]) -> Pass:
         """Read the last tokens of an answer at once, of which the pot holds all but the last.
 
         Returns:
-            What the last token's pass would have given, and for each layer the queries of all of them before RoPE.
+            What the last token's pass would have given, with the queries of all of them.
         """
         pot, decoder = self._context.pot, self._context.decoder
-        num_held, queries = len(written) - 1, list[Tensor]()
-        pot.truncate([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
-        return decoder.forward(decoder.ids(written), pot, queries=queries, is_stopped=self._is_stopped), queries
+        num_held = len(written) - 1
+        pot.rewind_to_([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
+        return decoder.forward(decoder.ids(written), pot, keeps_queries=True, is_stopped=self._is_stopped)
 
     def wants_others(self, queries: Sequence[Tensor]) -> bool:
         """Whether other blocks should be in the pot for these queries than are; if so, `recall` brings those.

@@ -122,7 +122,7 @@ def _attention(
     size = max(_MAX_SCORES // (decoder.parts.num_heads * (max(pot.num_cached) + len(ids))), 1)
     first = len(ids) - num_observed
     cuts = [0, *range(first, len(ids), size), len(ids)] if first else [*range(0, len(ids), size), len(ids)]
-    with pot.taken_back():
+    with pot.savepoint():
         for start, stop in pairwise(cuts):
             observed = stop - start if start >= first else 0
             out = decoder.forward(decoder.ids(ids[start:stop]), pot, num_observed=observed, is_stopped=is_stopped)

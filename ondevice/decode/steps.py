@@ -76,7 +76,7 @@ class PlainStep:
             self.decoder.ids([token]),
             self.pot,
             num_observed=num_observed,
-            reading=self.attention if ends_early else None,
+            attention=self.attention if ends_early else None,
             is_stopped=self._is_stopped,
         )
         if self.attention is not None:
@@ -151,8 +151,8 @@ class SwappingStep:
         if len(self._written) % self._every or not self._can_swap():
             return self._inner.next(token)
         began = time.perf_counter()
-        out, queries = self._recall.look_back(self._written[-RECENT_TOKENS:])
-        if self._recall.wants_others(queries):
+        out = self._recall.look_back(self._written[-RECENT_TOKENS:])
+        if self._recall.wants_others(out.queries):
             self._undo.rewind()
             self.recalled = self._recall.recall(self._undo)
             out = self._read_again([*self._ids, *self._written])

@@ -101,8 +101,9 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
             f"The pot has {session.context.pot.num_free} free slots for {len(ids)} tokens", fix="Raise --reserve."
         )
     recorder = _Recorder(session.context.pot)
+    decoder = session.context.decoder
     for token in ids:
-        session.context.decoder.forward(session.context.decoder.ids([token]), session.context.pot, reading=recorder)
+        decoder.forward(decoder.ids([token]), session.context.pot, attention=recorder)
     return recorder.steps
 
 

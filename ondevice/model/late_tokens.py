@@ -60,8 +60,8 @@ def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tok
     parts, count = decoder.parts, tokens.shape[0]
     query_keys, values = heads(parts, layer, hidden)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
-    pot.insert(index, keys, values, tokens.expand(1, parts.num_kv_heads, -1))
-    pot.number_by_origin(decoder.rotate_keys, slice(index, index + 1))
+    pot.insert_(index, keys, values, tokens.expand(1, parts.num_kv_heads, -1))
+    pot.number_by_origin_(decoder.rotate_keys, slice(index, index + 1))
     used = pot.num_cached[index]
     slots = pot.positions[index, :, :, :used]
     mine = slots[..., used - count :]

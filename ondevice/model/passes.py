@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import Victims
 
 
@@ -19,13 +20,13 @@ class Cache(Protocol):
     max_positions: int
     victims: Victims | None
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None: ...
 
-    def discard(self, num_tokens: int) -> None: ...
+    def discard_(self, num_tokens: int) -> None: ...
 
 
 class Pruner(Protocol):
@@ -63,9 +64,13 @@ class Pass:
             ones are behind them.
         early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
             where nothing asks for them.
+        queries: for each layer (batch, num_heads, n, head_dim) before RoPE; empty where they are not kept.
+        dropped: what pruning dropped, step after step, its tokens offsets in the pass; empty where it is not kept.
     """
 
     hidden_states: Tensor
     mass: list[Tensor]
     offsets: list[Tensor] | None = None
     early_states: Tensor | None = None
+    queries: Sequence[Tensor] = ()
+    dropped: Sequence[DroppedStates] = ()

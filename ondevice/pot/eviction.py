@@ -118,7 +118,7 @@ class SinkRecent:
         sinks = slice(0, self._num_sinks)
         for layers in self._overwritten_layers() if self._num_sinks else ():
             pot.positions[layers, ..., sinks] += num_tokens
-            pot.rotate_slots(layers, sinks, self._rotate_keys)
+            pot.rotate_slots_(layers, sinks, self._rotate_keys)
 
     def observe(self, mass: list[Tensor]) -> None:
         pass
@@ -145,7 +145,7 @@ class SinkRecent:
         for layer, num_cached in enumerate(pot.num_cached):
             pot.positions[layer, ..., :num_cached] -= offset
             pot.next_position[layer] -= offset
-        pot.refresh_keys(slice(0, pot.shape.num_layers), self._rotate_keys)
+        pot.refresh_keys_(slice(0, pot.shape.num_layers), self._rotate_keys)
 
 
 class FixedOrder:

@@ -66,7 +66,7 @@ class UndoLog:
                 for buffer, content in zip(pot.layer_buffers(layer), contents, strict=True):
                     replace_slots_(buffer, slots, content)
         self._entries, self._has_all = [], False
-        pot.truncate(self._num_cached, self._next_position)
+        pot.rewind_to_(self._num_cached, self._next_position)
         pot.num_ranked = list(self._num_ranked)
         pot.is_uniform = self._is_uniform
 

@@ -22,7 +22,6 @@ from ondevice.model.families import ModelParts
 from ondevice.model.passes import Pass
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
-from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
@@ -100,7 +99,7 @@ class Reader:
         """Give every token read since the last distillation its cross-entropy, where that is known."""
         scored = self.novelty.take()
         if scored is not None:
-            self._context.pot.set_novelty(*scored)
+            self._context.pot.set_novelty_(*scored)
 
     # -- what comes next -------------------------------------------------------------------------
 
@@ -166,13 +165,12 @@ class Reader:
         before = list(context.pot.num_cached)
         words = self.words.copy() if prunes else self.words  # a stopped pass does not count
         rarity = words.rarity(all_ids[0]) if prunes else None
-        dropped: list[DroppedStates] = []
-        out = self._forward(part, ids, rarity, dropped, distills=distills, prunes=prunes)
+        out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
         self._add_novelty(part, all_ids, out, rarity)
         self.words = words
         context.depths.note(part.start, part.stop, out.offsets)
         if context.host is not None:
-            context.host.begin(before, [replace(states, tokens=states.tokens + part.start) for states in dropped])
+            context.host.begin(before, [replace(states, tokens=states.tokens + part.start) for states in out.dropped])
         context.decoder.synchronize()
         context.num_read += ids.shape[1]
         context.num_skipped += all_ids.shape[1] - ids.shape[1]
@@ -189,7 +187,6 @@ class Reader:
         part: Part,
         ids: Tensor,
         rarity: Tensor | None,
-        dropped: list[DroppedStates],
         *,
         distills: bool,
         prunes: bool,
@@ -213,7 +210,7 @@ class Reader:
             offsets=part.offsets,
             span=span,
             pruning=pruning,
-            dropped=dropped if context.host is not None and context.host.hidden is not None else None,
+            keeps_dropped=context.host is not None and context.host.hidden is not None,
             is_stopped=self._is_stopped,
         )
 

@@ -59,9 +59,9 @@ def _prepare(
     comparison: Comparison, subject: Workspace, question: str, keys: Sequence[str]
 ) -> Document | DocumentTokens:
     """Put new columns in place of the old ones."""
-    document, layout = subject.document, subject.layout
+    document, pages = subject.document, subject.page_table
     chosen = [one for one in map(contender, keys) if one is not None]
-    if document is None or layout is None:
+    if document is None or pages is None:
         raise ConfigError("There is no document", fix="Choose one under “Read & ask” first.")
     if not question.strip():
         raise ConfigError("The question is empty", fix="Type one.")
@@ -69,7 +69,7 @@ def _prepare(
         raise ConfigError("Nothing is chosen", fix="Tick at least one way of reading.")
     comparison.columns, comparison.problem = [Column(one) for one in chosen], ""
     comparison.document, comparison.unit = document.name, document.unit
-    comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
+    comparison.num_tokens, comparison.question = pages.num_tokens, question.strip()
     return subject.tokens or document
 
 

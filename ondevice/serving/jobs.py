@@ -137,7 +137,7 @@ class Jobs:
             PotError: there is none.
             ConfigError: the settings do not fit the model.
         """
-        num_tokens = workspace.layout.num_tokens if workspace.layout is not None else 0
+        num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
         plan = self.engine.plan(config)
         others = self.registry.others(workspace)

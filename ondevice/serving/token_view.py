@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from ondevice import words
 from ondevice.config import PotConfig
+from ondevice.documents.pages import PageTable
 from ondevice.events import Event, PotDistilled, TokensRead
-from ondevice.serving.token_map import Cells, Look, MapLayout, make_cells
+from ondevice.serving.token_map import Cells, Look, make_cells
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
 from ondevice.telemetry.retention_history import RetentionHistory
 
+_documents = count(1)  # of all views, so that no two documents of this server share a number
 _revisions = count(1)  # of all views, so that no two states of the screen share a number
 
 
@@ -28,7 +30,8 @@ class TokenView:
     """The tokens of one document under one reading.
 
     Attributes:
-        layout: pages of the document.
+        page_table: pages of the document.
+        document: its number; a view of another reading of it keeps that.
         history: the distillations of this reading; empty for a pot from disk.
         seen: the pot as of the last event; None before anything was read.
         number: of this view; a new reading gets a new one.
@@ -37,8 +40,9 @@ class TokenView:
         unread: text and spans of a page by its index, before reading has begun; None until somebody asks.
     """
 
-    def __init__(self, layout: MapLayout) -> None:
-        self.layout = layout
+    def __init__(self, page_table: PageTable, document: int | None = None) -> None:
+        self.page_table = page_table
+        self.document = next(_documents) if document is None else document
         self.history = RetentionHistory()
         self.seen: Provenance | None = None
         self.method = PotConfig().method
@@ -67,7 +71,7 @@ class TokenView:
 
     def cells(self, start: int, stop: int, size: int, look: Look) -> Cells:
         """Cells as `make_cells`; a moment that is not known becomes the present."""
-        return make_cells(self.layout, self.seen, self.history, start, stop, size, self.known(look))
+        return make_cells(self.page_table.num_tokens, self.seen, self.history, start, stop, size, self.known(look))
 
     def known(self, look: Look) -> Look:
         """The same look, within what is known of this reading."""
@@ -82,15 +86,15 @@ class TokenView:
 
     def summary(self) -> dict[str, Any]:
         """What the browser has to know before it asks for cells; under 1 kB."""
-        seen, history, layout = self.seen, self.history, self.layout
+        seen, history, pages = self.seen, self.history, self.page_table
         num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {
-            "document": layout.number,
+            "document": self.document,
             "reading": self.number,
             "revision": self.revision,
-            "num_tokens": layout.num_tokens,
-            "num_pages": layout.num_pages,
-            "unit": layout.unit,
+            "num_tokens": pages.num_tokens,
+            "num_pages": pages.num_pages,
+            "unit": pages.unit,
             "num_read": 0 if seen is None else seen.num_positions,
             "num_layers": 0 if seen is None else seen.num_layers,
             "num_heads": 0 if seen is None else seen.num_heads,

@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any
 
 from ondevice.documents import Document
+from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_box import QuestionBox
-from ondevice.serving.token_map import MapLayout
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
 from ondevice.session.engine import Session
@@ -50,7 +50,7 @@ class Workspace:
 
     Attributes:
         id: random; nobody can guess it.
-        document: the open document, with its `layout` in pages and, where it has been tokenised, its `tokens`.
+        document: the open document, with its `page_table` and, where it has been tokenised, its `tokens`.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
         session: the engine's session, with the pot; None until reading begins.
@@ -69,7 +69,7 @@ class Workspace:
     id: str
     document: Document | None = None
     tokens: DocumentTokens | None = None
-    layout: MapLayout | None = None
+    page_table: PageTable | None = None
     view: TokenView | None = None
     locked: Upload | None = None
     opening_name: str = ""
@@ -187,19 +187,19 @@ class Workspace:
         self.request_stop()
         return self.idle.wait(timeout)
 
-    def accept(self, document: Document, layout: MapLayout, tokens: DocumentTokens | None = None) -> None:
+    def accept(self, document: Document, page_table: PageTable, tokens: DocumentTokens | None = None) -> None:
         """Take a new document in place of the old one, whose pot is freed.
 
         Args:
             tokens: of the document, where it has been tokenised; None: each reading does that.
         """
         self.forget()
-        self.document, self.layout, self.view, self.tokens = document, layout, TokenView(layout), tokens
+        self.document, self.page_table, self.view, self.tokens = document, page_table, TokenView(page_table), tokens
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
-        self.view = TokenView(self.layout) if self.layout is not None else None
+        self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()
 
@@ -212,7 +212,7 @@ class Workspace:
         """Drop the document, the pot and the conversation."""
         self.drop_pot()
         self.keep_locked(None)
-        self.document = self.layout = self.view = self.tokens = self.pages = self.problem = None
+        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = None
         self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:

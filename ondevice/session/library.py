@@ -23,6 +23,7 @@ import psutil
 
 from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
+from ondevice.files import replacing, sync_folder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
@@ -158,7 +159,7 @@ class Library:
                 os.replace(partial, self.folder / entry.id)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         if old is not None:
             with suppress(LibraryError):  # the new one is there, whatever becomes of the old one
                 self.delete(old.id)
@@ -323,22 +324,5 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:
     """Write a file that only this user may read, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")

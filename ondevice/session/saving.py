@@ -128,7 +128,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor]) -> No
     if (header.capacity, header.capacities) != (shape.capacity, shape.capacities):
         raise DamagedPot("its pot has another size than its settings give it")
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
-    context.pot.restore(tensors, context.decoder.rotate_keys, context.extent)
+    context.pot.restore_(tensors, context.decoder.rotate_keys, context.extent)
 
 
 def _check_counts(context: Context) -> None:

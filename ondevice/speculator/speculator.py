@@ -198,12 +198,12 @@ class Speculator:
 
         Fewer where there are no more; none where mean keys are not kept. Raises as `read`.
         """
-        pot, queries = self.opened_pot(), list[Tensor]()
+        pot = self.opened_pot()
         if pot.num_free < ids.shape[1]:
             return np.empty(0, np.int64)
-        with pot.taken_back():
-            self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
-        parts, scoring = self.decoder.parts, queries[-self._num_scoring :]
+        with pot.savepoint():
+            out = self.decoder.forward(ids, pot, keeps_queries=True, is_stopped=is_stopped)
+        parts, scoring = self.decoder.parts, out.queries[-self._num_scoring :]
         return self._memory.best(scoring, num_tokens, among, scale=parts.scale, softcap=parts.attention_softcap)
 
     def state(self) -> dict[str, Tensor]:
@@ -224,7 +224,7 @@ class Speculator:
         self._memory.restore(memory, num_tokens, (self._num_scoring, parts.num_kv_heads, parts.head_dim))
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
-        self.opened_pot().restore(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+        self.opened_pot().restore_(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
 
     # -- parts of a reading ----------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class Speculator:
         try:
             yield
         except BaseException:
-            pot.truncate(before, positions)
+            pot.rewind_to_(before, positions)
             self._novelty, self._words = novelty, words
             raise
 
@@ -260,7 +260,7 @@ class Speculator:
                 self._novelty.add(start, ids[:, first:last], states)
         if rarity is not None and not self._knows_loss and self.pot_config.needs_novelty:
             origin = torch.arange(self.num_seen, self.num_seen + num_tokens, dtype=torch.int32, device=device)
-            self.opened_pot().set_novelty(origin, rarity[None])
+            self.opened_pot().set_novelty_(origin, rarity[None])
         return rarity
 
     @property
@@ -272,7 +272,7 @@ class Speculator:
         scored = self._novelty.take()
         if scored is None:
             return None
-        self.opened_pot().set_novelty(*scored)
+        self.opened_pot().set_novelty_(*scored)
         return scored[1][0] if self.config.novelty == "speculator" else None
 
     def _ask(self, is_stopped: IsStopped) -> Tensor:
@@ -285,19 +285,19 @@ class Speculator:
         """
         pot, num_prompt = self.opened_pot(), self._prompt.shape[1]
         observed = num_observed(self.pot_config.method, num_prompt, num_prompt)
-        before, passes = list(pot.num_cached), list[list[Tensor]]([[]])
-        with pot.taken_back():
+        before = list(pot.num_cached)
+        with pot.savepoint():
             out = self.decoder.forward(
-                self._prompt, pot, num_observed=observed, queries=passes[0], is_stopped=is_stopped
+                self._prompt, pot, num_observed=observed, keeps_queries=True, is_stopped=is_stopped
             )
             self._mass = [mass[..., :used] for mass, used in zip(out.mass, before, strict=True)] if observed else []
-            hidden = out.hidden_states
+            passes = [out.queries]
             for _ in range(self.config.num_lookahead):
-                token = int(self.decoder.logits(hidden[:, -1]).argmax())
+                token = int(self.decoder.logits(out.hidden_states[:, -1]).argmax())
                 if token in self._eos_ids:
                     break
-                passes.append([])
-                hidden = self._run(self.decoder.ids([token]), queries=passes[-1], is_stopped=is_stopped)
+                out = self.decoder.forward(self.decoder.ids([token]), pot, keeps_queries=True, is_stopped=is_stopped)
+                passes.append(out.queries)
             maxima = self._maxima(
                 [torch.cat([q[:, :, -1:] for q in layer], dim=2) for layer in zip(*passes, strict=True)]
             )

@@ -124,8 +124,8 @@ def controls(workspace: Workspace) -> Patch:
 
 def card(workspace: Workspace) -> dict[str, Any]:
     """The document: what it is, before any of it is read."""
-    document, layout = workspace.document, workspace.layout
-    if document is None or layout is None:
+    document, pages = workspace.document, workspace.page_table
+    if document is None or pages is None:
         return {"rows": [], "notes": []}
     missing = [page for page in document.pages if page.problem_code]
     empty = [page for page in missing if not page.text]
@@ -135,7 +135,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
         ["Size", words.size(document.size_bytes or 0)],
         [f"{document.unit.capitalize()}s", words.count(document.num_pages or 0)],
         ["Without text", words.count(len(empty)) if empty else "none"],
-        ["Tokens", words.count(layout.num_tokens)],
+        ["Tokens", words.count(pages.num_tokens)],
     ]
     notes = [PageNote(page.number, page.problem_code, page.problem) for page in missing]
     return {"rows": rows, "notes": words.notes(notes, document.unit, limit=_NOTES)}
@@ -144,7 +144,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
 def status(workspace: Workspace) -> dict[str, str]:
     """One sentence on where things stand. It is read out loud, so it changes seldom."""
     telemetry, phase = workspace.telemetry, workspace.phase
-    total = words.count(workspace.layout.num_tokens) if workspace.layout else "0"
+    total = words.count(workspace.page_table.num_tokens) if workspace.page_table else "0"
     match phase:
         case _ if workspace.is_waiting and workspace.activity is None:
             text = "In line: the model is still busy with another document."
@@ -159,7 +159,7 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READY:
             text = f"Ready: {total} tokens. Press Read."
         case Phase.READING:
-            tenths = 10 * telemetry.num_passed // max(workspace.layout.num_tokens, 1) if workspace.layout else 0
+            tenths = 10 * telemetry.num_passed // max(workspace.page_table.num_tokens, 1) if workspace.page_table else 0
             text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
             if workspace.asked.is_waiting:
                 text = "Your question is answered after this step of reading."

@@ -79,7 +79,7 @@ def test_every_family_decodes_the_same_logits_when_everything_is_read(family):
     reading = RunTimeTermination(pots[0], ArtConfig(block_size=16), None)
     for token in range(3):
         out, plain = (
-            decoder.forward(ids[:, token : token + 1], pot, reading=some).hidden_states
+            decoder.forward(ids[:, token : token + 1], pot, attention=some).hidden_states
             for pot, some in zip(pots, (reading, None), strict=True)
         )
         torch.testing.assert_close(out, plain, atol=1e-5, rtol=1e-5)

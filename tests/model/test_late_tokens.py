@@ -44,8 +44,7 @@ def test_what_is_read_on_is_as_if_it_had_never_been_dropped(family, key_rotation
     origin, num_layers = torch.arange(40, dtype=torch.int32), len(decoder.parts.layers)
     whole, pot = (decoder.new_pot(64, key_rotation=key_rotation) for _ in range(2))
     expected = decoder.forward(ids, whole, origin=origin).hidden_states
-    dropped: list[DroppedStates] = []
-    decoder.forward(ids, pot, origin=origin, pruning=KeepsTheFirst(28, 20), dropped=dropped)
+    dropped = decoder.forward(ids, pot, origin=origin, pruning=KeepsTheFirst(28, 20), keeps_dropped=True).dropped
     assert [(one.layer, one.tokens.tolist()) for one in dropped] == [(0, [*range(28, 40)]), (1, [*range(20, 28)])]
     read_on(decoder, dropped, pot)
     assert pot.num_cached == pot.next_position == [40] * num_layers

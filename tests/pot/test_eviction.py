@@ -190,7 +190,7 @@ def _uneven(decoder, key_rotation="stored"):
     decoder.forward(_ids(CAPACITY), pot, origin=torch.arange(CAPACITY, dtype=torch.int32))
     for layer, num_free in ((0, 6), (2, 10)):
         kept = torch.cat((torch.arange(SINKS), torch.arange(SINKS + num_free, CAPACITY)))
-        pot.keep(slice(layer, layer + 1), kept.expand(1, 1, 2, -1))
+        pot.compact_(slice(layer, layer + 1), kept.expand(1, 1, 2, -1))
     pot.is_uniform = False
     return pot
 

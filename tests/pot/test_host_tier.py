@@ -143,7 +143,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     # Every head keeps its prompt and 12 tokens of its own.
     heads = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(i))[:12] + 4 for i in range(2)])
     index = torch.cat((torch.arange(4).expand(2, -1), heads), dim=1)
-    pot.keep(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
+    pot.compact_(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
     mass = [torch.rand(1, 2, 16) for _ in range(3)]
     moved = bring_back(
         pot, tier, [4, 0, 3, 1, 2], mass,
@@ -189,7 +189,7 @@ def _one_head_without(decoder, tokens, capacity, num_held):
         tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
     first, second = torch.arange(54), torch.tensor([slot for slot in range(54) if slot - 4 not in tokens])
     num_dropped = num_held or len(tokens)
-    pot.keep(
+    pot.compact_(
         slice(0, 3), torch.stack((first[: 54 - num_dropped], second[: 54 - num_dropped]))[None, None].repeat(3, 1, 1, 1)
     )
     return pot, tier

@@ -23,7 +23,6 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
 from ondevice.serving.room import require_room
-from ondevice.serving.token_map import make_layout
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
@@ -32,6 +31,7 @@ from ondevice.ui.actions import Actions
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
+from tests.builders import page_table
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
@@ -264,7 +264,7 @@ def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
     for spare, is_told in ((1000, False), (-1000, True)):
         desk.free_memory = lambda device, spare=spare: int(free + spare)
         other = desk.visitor.new("other.txt")
-        other.accept(desk.document, make_layout([(1, len(TEXT))], "part"))
+        other.accept(desk.document, page_table(len(TEXT)))
         desk.visitor.look_at(other)
         screen = screen_after(desk.actions.read(desk.id, form))
         assert ("would take" in screen["problem"]["text"]) == is_told

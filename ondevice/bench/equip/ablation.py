@@ -56,8 +56,8 @@ class InPlaceRecomputeCache:
     def observe(self, mass: list[Tensor]) -> None:
         """What is evicted depends on age alone."""
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write in place; returns all keys after RoPE, and all values. Arguments as for `ShiftAppendCache.append`."""
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write in place; returns all keys after RoPE, and all values. Arguments as for `ShiftAppendCache.append_`."""
         start = self.num_cached[layer]
         end = start if self.victims is not None else start + keys.shape[2]
         for buffer, new in ((self._keys, keys), (self._values, values)):
@@ -66,7 +66,7 @@ class InPlaceRecomputeCache:
         cos, sin = (angle[:end] for angle in self._angles)
         return seen * cos + rotate_half(seen) * sin, self._values[layer, :, :, :end]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
         """Count the tokens just written; where they come from is not remembered."""
@@ -75,6 +75,6 @@ class InPlaceRecomputeCache:
             self.next_position = list(self.num_cached)
         self.victims = None
 
-    def discard(self, num_tokens: int) -> None:
+    def discard_(self, num_tokens: int) -> None:
         """What the pass replaced is gone."""
         raise RuntimeError("a baseline cannot be stopped in the middle of a pass")

@@ -39,7 +39,7 @@ class _Cache:
         """Everything that is cached."""
         return [*self.keys, *self.values]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
         """Count the tokens just appended; where they come from is not remembered."""
@@ -47,7 +47,7 @@ class _Cache:
         assert offsets is None, "nothing is pruned here"
         self.num_cached = [values.shape[2] for values in self.values]
 
-    def discard(self, num_tokens: int) -> None:
+    def discard_(self, num_tokens: int) -> None:
         """What the pass replaced is gone."""
         raise RuntimeError("a baseline cannot be stopped in the middle of a pass")
 
@@ -89,7 +89,7 @@ class ShiftAppendCache(_Cache):
     def observe(self, mass: list[Tensor]) -> None:
         """What is evicted depends on age alone."""
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Shift and append; returns all keys after RoPE, and all values.
 
         Args:
@@ -104,10 +104,10 @@ class ShiftAppendCache(_Cache):
         used = slice(0, all_keys.shape[2])
         return all_keys * self._cos[used] + halves * self._sin[used], self.values[layer]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
-        super().commit(num_tokens, origin, num_transient, offsets)
+        super().commit_(num_tokens, origin, num_transient, offsets)
         self._num_evicted = 0
         self.next_position = list(self.num_cached)
 
@@ -160,16 +160,16 @@ class GatherAppendCache(_Cache):
         for layer, received in enumerate(mass):
             self._scores[layer] = self._scores[layer] + received.float()
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append; returns all keys (after RoPE) and values. Arguments as for `ShiftAppendCache.append`."""
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append; returns all keys (after RoPE) and values. Arguments as for `ShiftAppendCache.append_`."""
         for cached, new in ((self.keys, rotated), (self.values, values)):
             _put(cached, layer, torch.cat((cached[layer], new), dim=2) if layer < len(cached) else new.clone())
         return self.keys[layer], self.values[layer]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
-        super().commit(num_tokens, origin, num_transient, offsets)
+        super().commit_(num_tokens, origin, num_transient, offsets)
         self.next_position = [position + num_tokens for position in self.next_position]
         for layer, keys in enumerate(self.keys):
             nothing_yet = torch.zeros(*keys.shape[:2], num_tokens, dtype=torch.float32, device=keys.device)

@@ -79,8 +79,8 @@ class Side:
             return
         for layer in range(len(source.keys)):
             new = (buffers[layer][:, :, start:num_cached] for buffers in (source.keys, source.rotated, source.values))
-            self.cache.append(layer, *(tensor.expand(batch, -1, -1, -1) for tensor in new))
-        self.cache.commit(num_cached - start, PROMPT)
+            self.cache.append_(layer, *(tensor.expand(batch, -1, -1, -1) for tensor in new))
+        self.cache.commit_(num_cached - start, PROMPT)
         if self.rule.observes:
             shape = (batch, source.shape.num_kv_heads, num_cached)
             generator = torch.Generator().manual_seed(num_cached)

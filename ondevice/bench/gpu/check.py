@@ -158,7 +158,7 @@ def logit_deviation(decoder: Decoder, *, num_cached: int, num_tokens: int, round
     ids, pot, worst = ids.to(decoder.device), decoder.new_pot(ids.shape[1]), 0.0
     decoder.forward(ids[:, :num_cached], pot)
     for part in ids[:, num_cached:].split(num_tokens, dim=1):
-        with pot.taken_back():
+        with pot.savepoint():
             together = decoder.logits(decoder.forward(part, pot).hidden_states)
         alone = [decoder.logits(decoder.forward(token, pot).hidden_states) for token in part.split(1, dim=1)]
         expected = torch.cat(alone, dim=1)

@@ -55,7 +55,7 @@ class StaticStep:
         cos, sin = decoder.parts.rotary(hidden, self._position)
         cos, sin = cos[:, None], signed_sine(sin)[:, None]
         for index, layer in enumerate(decoder.parts.layers):
-            query, keys, rotated, values = project_heads(decoder.parts, layer, hidden, cos, sin)
+            _, query, keys, rotated, values = project_heads(decoder.parts, layer, hidden, cos, sin)
             seen_keys, seen_values = pot.rotated[index], pot.values[index]
             for buffer, new in ((pot.keys[index], keys), (seen_values, values), (seen_keys, rotated)):
                 buffer.index_copy_(2, self._slot, new)

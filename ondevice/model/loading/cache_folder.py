@@ -16,6 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ondevice.errors import ModelError
+from ondevice.files import sync_file, sync_folder
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
 from ondevice.model.loading.progress import Progress
 
@@ -106,11 +107,5 @@ def _write_manifest(folder: Path, source: dict[str, str]) -> None:
 def _sync(folder: Path) -> None:
     """Push the files to the disk before the rename makes them count."""
     for path in folder.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(path)
+    sync_folder(folder)

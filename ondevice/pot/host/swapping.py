@@ -125,7 +125,7 @@ def bring_back(
         counts = [min(max(count, num_used - used), num_used - num_staying) for count in wanted]
         if num_used < used + max(counts):  # the least attended come last, where they are overwritten or left out
             scores = mass[layer].masked_fill(is_protected, torch.inf)
-            pot.keep(slice(layer, layer + 1), scores.topk(min(used, num_used), dim=-1).indices[None])
+            pot.compact_(slice(layer, layer + 1), scores.topk(min(used, num_used), dim=-1).indices[None])
         if not any(counts):
             continue
         places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
@@ -136,12 +136,12 @@ def bring_back(
             NewTokens(keys[head, at], values[head, at], tier.origin[layer, part].to(keys.device))
             for head, (at, part) in enumerate(zip(index, places, strict=True))
         ]
-        pot.insert_last(layer, num_used, new)
+        pot.insert_last_(layer, num_used, new)
         num_bytes += sum(tokens.keys.nbytes + tokens.values.nbytes for tokens in new)
         for head, count, part in zip(heads, wanted, places, strict=True):
             num_moved += min(count, part.shape[0])
             taken.append(tier.origin[layer, part[: head.wanted.shape[0]]].numpy())
-    pot.number_by_origin(rotate_keys)
+    pot.number_by_origin_(rotate_keys)
     num_slots = round(num_moved / pot.shape.num_kv_heads)
     return Moved(num_slots, num_bytes, np.unique(np.concatenate(taken)))
 
