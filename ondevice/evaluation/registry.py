@@ -16,6 +16,16 @@ _TOKENS = Option("tokens", int, "Read only its beginning.", shown="all of it")
 _BEGINNING = Option("tokens", int, "Read only the beginning of the text.", 2048)
 _SPANS = Option("spans", int, "Places that are recalled.", 12, min=1)
 _DEPTHS = Option("depths", FLOATS, "Where the key is hidden, as shares of the text.", "0.1,0.5,0.9")
+_CHOICE_OF_ROWS = (
+    Option(
+        "contenders", str, "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none.", "", shown="all"
+    ),
+    Option(
+        "budget", int, "Tokens that each contender holds, question and answer among them.", shown="--capacity", min=16
+    ),
+    Option("min_tokens", int, "Leave shorter texts out."),
+    Option("max_tokens", int, "Leave longer texts out."),
+)
 _LENGTH = Option("length", int, "Tokens of a passkey prompt.", 2048)
 
 EVALUATIONS = (
@@ -34,6 +44,31 @@ EVALUATIONS = (
                 True,
                 flag="--late-question/--known-question",
             ),
+        ),
+        resumes=True,
+    ),
+    Entry(
+        "qa",
+        "ondevice.evaluation.run_qa",
+        "Ask questions about documents, and answer them in several ways: pot, full cache, truncation, retrieval.",
+        (
+            Option("data", Path, "Rows of L-Eval or LongBench: a .jsonl file, or a folder of them.", ...),
+            Option("limit", int, "Documents, at most.", min=1, shown="all"),
+            Option("questions", int, "Questions to each document, at most.", min=1, shown="all"),
+            *_CHOICE_OF_ROWS,
+            Option("new_tokens", int, "The longest answer, in tokens.", 64, min=1),
+        ),
+        resumes=True,
+    ),
+    Entry(
+        "longbench",
+        "ondevice.evaluation.run_longbench",
+        "LongBench v1 in English, with its own prompts and metrics: pot, full cache, truncation, retrieval.",
+        (
+            Option("data", Path, "Rows of LongBench: a .jsonl file, or a folder of them.", ...),
+            Option("tasks", str, "Tasks, with commas between them.", "", shown="all"),
+            Option("limit", int, "Rows of each task, at most.", min=1, shown="all"),
+            *_CHOICE_OF_ROWS,
         ),
         resumes=True,
     ),

@@ -1,4 +1,4 @@
-"""Curves of docs/results as SVG, made from the rows of results and from nothing else: same rows, same picture."""
+"""Pictures of docs/results as SVG, made from the rows of results and from nothing else: same rows, same picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ondevice.errors import OndeviceError
 from ondevice.results.results import Result, Row
@@ -24,22 +26,38 @@ class Curve:
     label: str
     more: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        return f"{self.y} over {self.x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """What bars show: the mean of all rows of each contender, in a panel for each value of a key of the case, and one
+    for the mean over those panels."""
+
+    panel: str
+    title: str
+
 
 _STYLE = {"svg.hashsalt": "ondevice", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 # By the beginning of the command that measures them.
-CURVES: Mapping[str, Curve] = {
+CURVES: Mapping[str, Curve | Bars] = {
     "ondevice eval slim-curve": Curve("reading speed ratio", "mean loss", "schedule"),
     "ondevice eval art-curve": Curve("share of blocks not read", "mean loss", "rule"),
     "ondevice eval specprefill": Curve("keep %", "accuracy", "", more=("loss",)),
+    "ondevice eval qa": Bars("task", "scores of the contenders"),
+    "ondevice eval longbench": Bars("task", "scores of the contenders"),
 }
+_BAR_COLUMNS = 4  # panels side by side
 
 
-def curve_of(result: Result) -> Curve | None:
-    """The curve that a result is drawn as, if any."""
+def curve_of(result: Result) -> Curve | Bars | None:
+    """The picture that a result is drawn as, if any."""
     return next((curve for command, curve in CURVES.items() if result.command.startswith(command)), None)
 
 
-def draw(result: Result, curve: Curve) -> str:
+def draw(result: Result, curve: Curve | Bars) -> str:
     """The SVG of a result.
 
     Raises:
@@ -52,6 +70,8 @@ def draw(result: Result, curve: Curve) -> str:
         raise OndeviceError(
             "Curves are drawn with matplotlib, which is not installed", fix="pip install 'ondevice[dev]'."
         ) from error
+    if isinstance(curve, Bars):
+        return _draw_bars(result, curve)
     if not curve.label:
         return _draw_lines(result, curve)
     values = {metric: {_case(row): row for row in result.rows if row.metric == metric} for metric in (curve.x, curve.y)}
@@ -92,6 +112,39 @@ def _draw_lines(result: Result, curve: Curve) -> str:
             panel.grid(alpha=0.3)
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
+        return _svg(figure)
+
+
+def _draw_bars(result: Result, bars: Bars) -> str:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    scores: dict[str, dict[str, list[float]]] = {}  # by panel and contender
+    for row in result.rows:
+        scores.setdefault(str(row.case[bars.panel]), {}).setdefault(row.contender, []).append(row.p50)
+    means = {panel: {name: 100 * float(np.mean(values)) for name, values in of.items()} for panel, of in scores.items()}
+    names = list(dict.fromkeys(row.contender for row in result.rows))
+    if len(means) > 1:
+        over = {name: [of[name] for of in means.values() if name in of] for name in names}
+        means = {
+            f"mean over each {bars.panel}": {name: float(np.mean(values)) for name, values in over.items()}
+        } | means
+    columns = min(len(means), _BAR_COLUMNS)
+    lines = -(-len(means) // columns)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(3.0 * columns + 1.0, (0.25 * len(names) + 0.8) * lines), layout="constrained")
+        panels = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True).flat
+        for panel, (title, of) in zip(panels, means.items(), strict=False):
+            shown = [(at, of[name]) for at, name in enumerate(names) if name in of]
+            drawn = panel.barh(*zip(*shown, strict=True), color="#2459a9")
+            panel.bar_label(drawn, fmt="%.1f", padding=2)
+            panel.set_title(title)
+            panel.set_yticks(range(len(names)), names)
+            panel.margins(x=0.2)
+        panels = figure.axes
+        panels[0].invert_yaxis()  # the first contender on top; the others share the axis
+        for panel in panels[len(means) :]:
+            panel.set_axis_off()
         return _svg(figure)
 
 

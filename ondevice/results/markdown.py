@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
-from ondevice.results.charts import curve_of, draw
+import numpy as np
+
+from ondevice.results.charts import Bars, curve_of, draw
 from ondevice.results.results import Result, Row
 from ondevice.results.tables import HEADER, NUMERIC, SHARE, cell, cells, fold_trials, machine_text, number, value_text
 
@@ -41,6 +43,11 @@ def _topic(result: Result) -> str:
 def _overview(runs: Sequence[tuple[str, Result]]) -> str:
     """One line for each run, so that they can be compared."""
     keys = sorted({key for _, run in runs for key in run.summary})
+    if isinstance(curve_of(runs[0][1]), Bars):  # too many figures for columns
+        links = [f"[{name}](#{_anchor(name)})" for name, _ in runs]
+        return _table(
+            ("figure", *links), [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys], num_text=1
+        )
     lines = [
         (
             run.rows[0].contender if run.rows else "",
@@ -59,13 +66,35 @@ def _summary(run: Result, key: str) -> str:
 def _run(name: str, result: Result) -> str:
     used = ", ".join(f"{package} {version}" for package, version in result.versions.items())
     where = f"{machine_text(result.machine)}; {used}; {_commit(result.commit)}; {result.date[:10]}."
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in fold_trials(result.rows):
-        groups.setdefault((row.contender, row.metric), []).append(row)
-    tables = [_grid(rows) if _fits_grid(rows) else rows for rows in groups.values()]
     curve = curve_of(result)
-    picture = [f"![{curve.y} over {curve.x}]({name}.svg)"] if curve else []
-    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *picture, *_joined(tables)])
+    picture = [f"![{curve.title}]({name}.svg)"] if curve else []
+    tables = [_contenders(result.rows, curve.panel)] if isinstance(curve, Bars) else _tables(result.rows)
+    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *picture, *tables])
+
+
+def _tables(rows: Sequence[Row]) -> Iterable[str]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in fold_trials(rows):
+        groups.setdefault((row.contender, row.metric), []).append(row)
+    return _joined([_grid(group) if _fits_grid(group) else group for group in groups.values()])
+
+
+def _contenders(rows: Sequence[Row], key: str) -> str:
+    """The mean of each contender, a line for each value of a key of the case and metric, with how many it is of."""
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        values.setdefault((str(row.case[key]), row.metric), {}).setdefault(row.contender, []).append(row.p50)
+    names = list(dict.fromkeys(row.contender for row in rows))
+    unit = rows[0].unit if rows else ""
+    lines = [
+        (
+            *about,
+            str(max(map(len, of.values()))),
+            *(value_text(float(np.mean(of[name])), unit) if name in of else "" for name in names),
+        )
+        for about, of in values.items()
+    ]
+    return _table((key, "metric", "n", *names), lines, num_text=2)
 
 
 def _commit(commit: str) -> str:

@@ -1,0 +1,139 @@
+"""Who answers: the engine in several settings, and what a user would do instead of reading all of a text.
+
+All but the default settings and the full cache hold the same number of tokens, document, question and answer together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.documents import Document, Page
+from ondevice.errors import ConfigError
+from ondevice.evaluation.bm25 import BM25
+from ondevice.evaluation.minilm import load_minilm
+from ondevice.evaluation.passages import Passages
+from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.model.loading.progress import Progress
+from ondevice.model.sentence_encoder import SentenceEncoder
+from ondevice.session.engine import Engine
+
+TIER_BYTES = 1_000_000_000  # of host memory, where the settings name none
+_NOTHING = "\n"  # in place of a document
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to answer.
+
+    Attributes:
+        label: in tables and pictures.
+        config: its settings, from those given and the number of slots.
+        reads: the whole text, the passages that a retriever finds for each question, or nothing.
+        is_full: it takes a slot for every token, whatever that comes to.
+    """
+
+    label: str
+    config: Callable[[EngineConfig, int], EngineConfig]
+    reads: str = "text"
+    is_full: bool = False
+
+
+def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
+    pot = config.pot if config.pot.method.distills else replace(config.pot, policy=PotConfig().policy)
+    if budget != pot.capacity:
+        num_kept = round(pot.num_kept * budget / pot.capacity)
+        num_kept = max(min(num_kept, budget - pot.reserve - 1), pot.num_sink_tokens + 1)
+        pot = replace(pot, capacity=budget, num_kept=num_kept, adaptive_keep=None)
+    return replace(config, pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
+
+
+def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
+    """Plain attention over what is read, with nothing evicted, pruned or skipped."""
+    kept = max(min(config.pot.num_kept, budget - config.pot.reserve - 1), config.pot.num_sink_tokens + 1)
+    pot = replace(config.pot, policy=policy, capacity=budget, num_kept=kept, adaptive_keep=None)
+    tier = TierConfig(budget_bytes=0)
+    return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
+
+
+CONTENDERS: Mapping[str, Contender] = {
+    "default": Contender("settings as given", lambda config, _: config),
+    "pot": Contender("pot alone", lambda config, budget: _pot(config, budget, 0)),
+    "pot+tier": Contender(
+        "pot and host tier", lambda config, budget: _pot(config, budget, config.tier.budget_bytes or TIER_BYTES)
+    ),
+    "full": Contender("full KV", lambda config, budget: _plain(config, budget, "full"), is_full=True),
+    "truncation": Contender("truncation", lambda config, budget: _plain(config, budget, "truncate")),
+    "bm25": Contender("BM25 passages", lambda config, budget: _plain(config, budget, "full"), reads="bm25"),
+    "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
+    "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
+}
+
+
+def chosen(names: str) -> tuple[str, ...]:
+    """The contenders in a text such as `default,bm25`; all of an empty one.
+
+    Raises:
+        ConfigError: one of them is none.
+    """
+    found = tuple(name.strip() for name in names.split(",")) if names.strip() else tuple(CONTENDERS)
+    for name in found:
+        if name not in CONTENDERS:
+            raise ConfigError(f"--contenders holds {name!r}", fix=f"Choose among {', '.join(CONTENDERS)}.")
+    return tuple(dict.fromkeys(found))
+
+
+def check_budget(config: EngineConfig, budget: int) -> None:
+    """Refuse a number of slots that leaves no room to read; raises ConfigError."""
+    if budget <= config.pot.reserve + config.pot.num_sink_tokens + 1:
+        raise ConfigError(
+            f"--budget is {budget}, and {config.pot.reserve} of them are the reserve for question and answer",
+            fix="Give more, or lower --reserve.",
+        )
+
+
+def fits_whole(engine: Engine, config: EngineConfig, num_tokens: int) -> bool:
+    """Whether a full cache of that many tokens suits the model's window and the memory that is free."""
+    plan = engine.plan(config)
+    num_positions = len(plan.chat.prefix) + num_tokens + config.pot.reserve
+    free = usable_bytes(free_memory_bytes(engine.loaded.device))
+    return num_positions <= engine.loaded.max_positions and plan.pot_bytes(num_tokens) <= free
+
+
+def room_for_text(engine: Engine, config: EngineConfig) -> int:
+    """Tokens of a text that a budget leaves beside the model's prompt and the reserve."""
+    return max(config.pot.capacity - config.pot.reserve - len(engine.plan(config).chat.prefix), 1)
+
+
+class Retriever:
+    """Finds the passages of one text that fit a question.
+
+    Args:
+        kind: `bm25` or `minilm`.
+    """
+
+    def __init__(self, kind: str, passages: Passages, on_progress: Progress) -> None:
+        self._passages = passages
+        self._scores: Callable[[str], npt.NDArray[np.float64]] = (
+            BM25(passages.texts).scores if kind == "bm25" else (_closeness(passages, load_minilm(on_progress)))
+        )
+
+    def find(self, question: str, max_tokens: int) -> str:
+        """The best passages within a budget, in document order."""
+        return self._passages.best(self._scores(question), max_tokens)
+
+
+def _closeness(passages: Passages, encoder: SentenceEncoder) -> Callable[[str], npt.NDArray[np.float64]]:
+    """The cosine between a question and each passage."""
+    vectors = encoder.encode(passages.texts)
+    return lambda question: (vectors @ encoder.encode([question])[0]).astype(np.float64)
+
+
+def text_document(name: str, parts: Sequence[str]) -> Document:
+    """A text as a document of one page."""
+    text = "".join(parts) or _NOTHING
+    return Document(name, "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
