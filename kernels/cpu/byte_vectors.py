@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import llvmlite.binding as llvm
 from llvmlite import ir
+from numba.core import cgutils
 from ondevice.kernels.cpu.vectors import F32, I32, I64, call_function, kernel_part, pointer_to
 from ondevice.kernels.packed import FORMATS, HALF_ROWS, VECTOR_BYTES, Format
 
@@ -160,8 +161,7 @@ def multiply_group(
 ) -> None:
     """out[token, 0:16] += the group's weights times its part of x[token]. Strides are in bytes.
 
-    `sums` are what `round_group` leaves: the sum of the rounded activations, times what an offset or the middle of
-    the codes needs it for.
+    `sums` are what `round_group` leaves. Offsets are left to `add_offsets`, which has more registers for them.
     """
     form = FORMATS[bits, bool(has_offset)]
     group = _Packed(b, weights, form) if is_packed else _Panel(b, weights, form)
@@ -170,34 +170,73 @@ def multiply_group(
     scale_rows = [_row(b, scales, scale_stride, token) for token in tokens]
     sum_rows = [_row(b, sums, scale_stride, token) for token in tokens]
     out_rows = [_row(b, out, out_stride, token) for token in tokens]
-    for half in _HALVES:
-        totals: list[ir.Value | None] = [None] * num_tokens
-        for plane, chunks in _stretches(form):
-            words: list[ir.Value | None] = [None] * num_tokens
-            for chunk in chunks:
-                vector = group.weights(half, chunk, plane)
-                for token in tokens:
-                    four = _splat(b, _load(b, rows[token], 4 * chunk, I32))
-                    product = _byte_products(b, vector, b.bitcast(four, _BYTES))
-                    words[token] = product if words[token] is None else b.add(words[token], product)
+    pairs = [(token, half) for token in tokens for half in _HALVES]
+    totals: dict[tuple[int, int], ir.Value] = {}
+    for plane, chunks in _stretches(form):
+        words: dict[tuple[int, int], ir.Value] = {}
+        for chunk in chunks:
+            vectors = [group.weights(half, chunk, plane) for half in _HALVES]
             for token in tokens:
-                total = _word_sums(b, words[token], 16**plane)
-                totals[token] = total if totals[token] is None else b.add(totals[token], total)
-        scale = group.scale(half)
+                four = b.bitcast(_splat(b, _load(b, rows[token], 4 * chunk, I32)), _BYTES)
+                for half in _HALVES:
+                    product = _byte_products(b, vectors[half], four)
+                    words[token, half] = _sum(b, words.get((token, half)), product)
+        for pair in pairs:
+            totals[pair] = _sum(b, totals.get(pair), _word_sums(b, words[pair], 16**plane))
+    for token, half in pairs:
+        total = totals[token, half]
+        if not has_offset:
+            total = b.add(total, _splat(b, _load(b, sum_rows[token], 0, I32)))
+        factor = b.fmul(group.scale(half), _splat(b, _load(b, scale_rows[token], 0, F32)))
+        before = _load(b, out_rows[token], VECTOR_BYTES * half, _FLOATS)
+        _store(b, _fma(b, b.sitofp(total, _FLOATS), factor, before), out_rows[token], VECTOR_BYTES * half)
+
+
+@kernel_part(num_literals=3)
+def add_offsets(
+    b: ir.IRBuilder,
+    weights: ir.Value,
+    weight_stride: ir.Value,
+    num_groups: ir.Value,
+    sums: ir.Value,
+    sum_stride: ir.Value,
+    out: ir.Value,
+    out_stride: ir.Value,
+    num_tokens: int,
+    bits: int,
+    is_packed: int,
+) -> None:
+    """out[token, 0:16] += the offsets of several groups times the sums of their activations. Strides are in bytes."""
+    form = FORMATS[bits, True]
+    tokens = range(num_tokens)
+    sum_rows = [_row(b, sums, sum_stride, token) for token in tokens]
+    out_rows = [_row(b, out, out_stride, token) for token in tokens]
+    pairs = [(token, half) for token in tokens for half in _HALVES]
+    totals = {
+        (token, half): cgutils.alloca_once_value(b, _load(b, out_rows[token], VECTOR_BYTES * half, _FLOATS))
+        for token, half in pairs
+    }
+    with cgutils.for_range(b, num_groups) as loop:
+        at = b.add(weights, b.mul(weight_stride, loop.index))
+        group = _Packed(b, at, form) if is_packed else _Panel(b, at, form)
+        offsets = [group.offset(half) for half in _HALVES]
         for token in tokens:
-            total = totals[token]
-            if not has_offset:
-                total = b.add(total, _splat(b, _load(b, sum_rows[token], 0, I32)))
-            factor = b.fmul(scale, _splat(b, _load(b, scale_rows[token], 0, F32)))
-            before = _load(b, out_rows[token], VECTOR_BYTES * half, _FLOATS)
-            if has_offset:
-                before = _fma(b, group.offset(half), _splat(b, _load(b, sum_rows[token], 0, F32)), before)
-            _store(b, _fma(b, b.sitofp(total, _FLOATS), factor, before), out_rows[token], VECTOR_BYTES * half)
+            place = b.add(sum_rows[token], b.mul(loop.index, ir.Constant(I64, 4)))
+            total = _splat(b, _load(b, place, 0, F32))
+            for half in _HALVES:
+                slot = totals[token, half]
+                b.store(_fma(b, offsets[half], total, b.load(slot)), slot)
+    for token, half in pairs:
+        _store(b, b.load(totals[token, half]), out_rows[token], VECTOR_BYTES * half)
+
+
+def _sum(b: ir.IRBuilder, before: ir.Value | None, added: ir.Value) -> ir.Value:
+    return added if before is None else b.add(before, added)
 
 
 def _stretches(form: Format) -> Iterator[tuple[int, range]]:
     """Chunks whose products can be added up in 16 bits."""
-    length = _LARGEST_WORD // (2 * form.largest * _LARGEST)
+    length = min(4, _LARGEST_WORD // (2 * form.largest * _LARGEST))
     for plane in range(form.num_planes):
         for first in range(0, form.num_chunks, length):
             yield plane, range(first, min(first + length, form.num_chunks))

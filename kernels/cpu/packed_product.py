@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numba import carray, cfunc, literally, njit, types
 from ondevice.kernels.cpu import byte_vectors, counters, vectors
-from ondevice.kernels.cpu.byte_vectors import multiply_group, round_group, unpack_group
+from ondevice.kernels.cpu.byte_vectors import add_offsets, multiply_group, round_group, unpack_group
 from ondevice.kernels.cpu.counters import draw, read_integer, write_integer
 from ondevice.kernels.cpu.threads import run_in_threads
 from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedWeight
@@ -244,6 +244,8 @@ def _add_tile(
                     weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
                     out, call.out_stride, 4, bits, has_offset, is_packed,
                 )  # fmt: skip
+            if has_offset:
+                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 4, bits, is_packed)
             done += 4
         elif num_tokens - done >= 2:
             for g in range(num_here):
@@ -251,6 +253,8 @@ def _add_tile(
                     weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
                     out, call.out_stride, 2, bits, has_offset, is_packed,
                 )  # fmt: skip
+            if has_offset:
+                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 2, bits, is_packed)
             done += 2
         else:
             for g in range(num_here):
@@ -258,4 +262,6 @@ def _add_tile(
                     weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
                     out, call.out_stride, 1, bits, has_offset, is_packed,
                 )  # fmt: skip
+            if has_offset:
+                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 1, bits, is_packed)
             done += 1
