@@ -195,9 +195,7 @@ def _many(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: 
         for start in range(0, num_groups, call.panel_groups):
             num_here = min(call.panel_groups, num_groups - start)
             for group in range(num_here):
-                unpack_group(
-                    weights + (start + group) * group_bytes, panel + group * panel_bytes, bits, has_offset
-                )
+                unpack_group(weights + (start + group) * group_bytes, panel + group * panel_bytes, bits, has_offset)
             _add_tile(
                 call, panel, panel_bytes, tile, start, num_here, first, num_tokens, group_size, bits, has_offset, 0
             )
@@ -209,7 +207,9 @@ def _begin(call: Any, tile: int, first: int, num_tokens: int) -> None:
     for token in range(first, first + num_tokens):
         out = call.out + token * call.out_stride + 4 * TILE_ROWS * tile
         for row in range(TILE_ROWS):
-            write_integer(out + 4 * row, read_integer(call.bias + 4 * (TILE_ROWS * tile + row)) if call.bias != 0 else 0)
+            write_integer(
+                out + 4 * row, read_integer(call.bias + 4 * (TILE_ROWS * tile + row)) if call.bias != 0 else 0
+            )
 
 
 @_jit

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _OutOfEach = Annotated[
     Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
 ]
+_CAPACITY = 2048  # of a pot that is measured, where none is named
 _VERDICTS = {r"^right\b": "green", r"^wrong\b": "bold red"}  # how a line may begin
 
 
@@ -64,7 +65,10 @@ def _measure(
     from ondevice.results.results import write_result
 
     measurement: Measurement[Any] = importlib.import_module(entry.module).MEASUREMENT
-    engine = load_engine(measurement.config(pot.config, options), display)
+    config = measurement.config(pot.config, options)
+    if config.pot.is_auto and not entry.fits_text:
+        config = replace(config, pot=config.pot.sized(_CAPACITY))
+    engine = load_engine(config, display)
     result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
     earlier, opened = result.rows, lambda path: open_document(str(path), False, display)
 

@@ -26,15 +26,15 @@ class GenerationConfig:
                      slider=(0, 1.5, 0.1)))
     top_p: float = setting(  # used when `temperature` is above 0
         1.0, "Probability mass to sample from.", option="--top-p", api="top_p", answers=True, check=SOME_SHARE)
-    stops_loops: bool = setting(
-        True, "End an answer that repeats one sentence.", option="--stop-loops/--no-stop-loops", api="stop_loops",
-        answers=True)
     chat: bool = setting(True, "Use the model's chat template, if it has one.", option="--chat/--no-chat")
     num_sources: int = setting(
         3, "Passages of the document that are named for an answer, at most; 0 names none.", option="--sources",
         api="num_sources", answers=True, check=at_least(0), label="Sources of an answer",
         form=Control(9, "Passages named under an answer, at most. Default {default}; 0 names none and saves reading "
                         "the answer once more.", low=0))
+    stops_loops: bool = setting(
+        True, "End an answer that repeats one sentence.", option="--stop-loops/--no-stop-loops", api="stop_loops",
+        answers=True)
     # fmt: on
 
     def __post_init__(self) -> None:

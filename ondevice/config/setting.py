@@ -70,6 +70,7 @@ class Setting:
         metavar: what stands for its value in `--help`.
         unset: what the default comes to, where the value itself does not say it.
         is_size: bytes, which people write as 500MB or 2GB.
+        zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
         label: what it is called on the screen.
         form: its control there; None: there is none.
@@ -87,6 +88,7 @@ class Setting:
     metavar: str | None = None
     unset: str = ""
     is_size: bool = False
+    zero: str = ""
     api: str = ""
     label: str = ""
     form: Control | None = None
@@ -214,6 +216,8 @@ def key_table(settings: Mapping[str, Setting]) -> str:
     for one in settings.values():
         if one.api:
             doc = named(one.doc, lambda path: f"`{settings[path].key_name if path in settings else path}`")
+            if one.zero:
+                doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
             if one.is_size or one.choices:
                 doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.choices)}."
             lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
@@ -222,6 +226,8 @@ def key_table(settings: Mapping[str, Setting]) -> str:
 
 def _typed(one: Setting, value: Any) -> Any:
     kind = str if one.choices else one.kind
+    if one.zero and value == one.zero:
+        return 0
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):

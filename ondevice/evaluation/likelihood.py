@@ -37,7 +37,7 @@ def log_likelihoods(session: Session, question: str, answers: Sequence[str]) -> 
             recall.recall(undo)
         for answer, ids in zip(answers, encoded, strict=True):
             ids = ids[: pot.num_free - len(prompt)]
-            with pot.taken_back():
+            with pot.savepoint():
                 both = decoder.ids([*prompt, *ids])
                 hidden = decoder.forward(both, pot).hidden_states[:, len(prompt) - 1 : -1]
                 loss = float(decoder.token_loss(hidden, both[:, len(prompt) :]).mean())

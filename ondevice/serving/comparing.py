@@ -20,6 +20,8 @@ from ondevice.serving.jobs import Jobs, wait_for_turn
 from ondevice.serving.room import free_device_memory, require_room
 from ondevice.serving.workspace import Workspace
 
+_CAPACITY = 2048  # of the pots, where the settings name none
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnsChanged:
@@ -93,6 +95,8 @@ def _in_turn(
 def _read_and_ask(
     jobs: Jobs, comparison: Comparison, column: Column, document: Document | DocumentTokens, base: EngineConfig
 ) -> Iterator[Event]:
+    if base.pot.is_auto:  # one size for all, that is smaller than most texts
+        base = replace(base, pot=base.pot.sized(_CAPACITY))
     column.config = config = column.contender.change(base)
     column.warning = _warning(config, comparison.num_tokens, jobs.engine.loaded.max_positions)
     others = jobs.registry.others(None)

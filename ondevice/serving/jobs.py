@@ -139,7 +139,7 @@ class Jobs:
         """
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
-        plan = self.engine.plan(config)
+        plan = self.engine.plan(config).sized(num_tokens, self.free_memory(self.engine.loaded.device))
         others = self.registry.others(workspace)
         require_room(plan, num_tokens, others, going=workspace, free_memory=self.free_memory)
         workspace.drop_pot()

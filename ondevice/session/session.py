@@ -40,14 +40,9 @@ class Session:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.context = plan.new_context()
-        self._stop = stop = threading.Event()
-        # Not the session's own method: a circle would keep pots in memory for longer than needed.
-        self.reader = Reader(self.context, lambda: stop.is_set())
+        self._stop = threading.Event()
         self.drafts = Drafts()
-        if not plan.config.pot.method.keeps_all:  # there the document's length decides
-            self._allocate(None)
+        self._begin(plan)
         if plan.config.art.enabled:
             warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
 
@@ -82,6 +77,9 @@ class Session:
             )
         context, total = self.context, tokens.num_total
         self.plan.require_length(total, about.name)
+        if self.plan.config.pot.is_auto:
+            self._begin(self.plan.sized(total))
+            context = self.context
         context.spans = self.plan.spans(total)
         if not context.has_pot:
             self._allocate(total)
@@ -118,6 +116,15 @@ class Session:
     def is_stopping(self) -> bool:
         """Whether `stop` was called since the work at hand began."""
         return self._stop.is_set()
+
+    def _begin(self, plan: Plan) -> None:
+        """An empty context, with its pot where the size of that is known."""
+        self.plan, stop = plan, self._stop
+        self.context = plan.new_context()
+        # Not the session's own method: a circle would keep pots in memory for longer than needed.
+        self.reader = Reader(self.context, lambda: stop.is_set())
+        if not (plan.config.pot.method.keeps_all or plan.config.pot.is_auto):  # there the document's length decides
+            self._allocate(None)
 
     def _allocate(self, num_tokens: int | None) -> None:
         self.context.pot = self.plan.decoder.allocate(self.plan.pot_shape(num_tokens))

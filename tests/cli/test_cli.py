@@ -223,7 +223,7 @@ def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: 
     [
         (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
         (["ask", "nowhere.txt"], "config", "There is no question"),
-        (["ask", "a.txt", "When?", "--keep", "9999"], "config", "--keep 9999"),
+        (["ask", "a.txt", "When?", "--capacity", "99", "--keep", "98"], "config", "--keep 98"),
         (["ask", "a.txt", "When?", "--adaptive-keep", "5"], "config", "LOW,HIGH"),
         (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
         (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),
@@ -243,7 +243,7 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
 
 
 def test_settings_that_cannot_work_are_named_by_their_options(text: Path) -> None:
-    failed = run("ask", text, "When?", "--keep", "5000", "--json")
+    failed = run("ask", text, "When?", "--capacity", "2048", "--keep", "5000", "--json")
     assert failed.exit_code == 2
     error = last_json(failed)["error"]
     assert error["what"] == "--keep 5000 and --reserve 256 leave no room to read in --capacity 2048"

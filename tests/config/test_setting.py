@@ -148,7 +148,7 @@ NO_ROOM = (
 
 def test_each_face_names_settings_as_its_users_do() -> None:
     with pytest.raises(ConfigError) as refused:
-        PotConfig(num_kept=2000)
+        PotConfig(2048, num_kept=2000)
     error = refused.value
     shown = (error.to_dict(option_name)["fix"], on_screen(error), error.to_dict(key_name)["what"], str(error))
     assert shown == NO_ROOM
