@@ -1,4 +1,4 @@
-"""How the programming interface tells of work that takes time: one JSON object a line, and an end to it all
+"""Streams of the programming interface for work that takes time: one JSON object a line, and an end to it all
 when nobody listens any more."""
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import err, say, told
+from ondevice.cli.terminal import err, errors_shown, say
 
 
 def fetch() -> None:
     """Fetch and check the default model; later starts need no network."""
-    with told(as_json=False), ProgressDisplay(err()) as display:
+    with errors_shown(as_json=False), ProgressDisplay(err()) as display:
         from ondevice.model.loading.embedded import NAME, ensure_embedded
 
         folder = ensure_embedded(display.stage, verify=True)

@@ -16,7 +16,7 @@ NoveltyUse = Literal["nothing", "share", "everything"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a document keeps in the pot.
+    """A policy for what a document keeps in the pot.
 
     Attributes:
         name: in settings.

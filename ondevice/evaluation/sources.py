@@ -60,7 +60,7 @@ def sources_config(config: EngineConfig) -> EngineConfig:
 
 
 def run_sources(engine: Engine, text: str, num_trials: int) -> Iterator[Event | Trial]:
-    """Events of each trial, with its `Trial` behind them.
+    """Events of each trial, with its `Trial` after them.
 
     Args:
         engine: with settings from `sources_config`.

@@ -43,7 +43,7 @@ class Rotary:
 
     @property
     def device(self) -> torch.device:
-        """Where the tables lie."""
+        """The device of the tables."""
         return self._like.device
 
     @property
@@ -52,7 +52,7 @@ class Rotary:
         return self.table(1, 1)[0].shape[-1]
 
     def reach(self, max_positions: int) -> int:
-        """How many positions the frequencies of a text of `max_positions` tokens are meant for."""
+        """Positions that the frequencies of a text of `max_positions` tokens are meant for."""
         if self._kind == "longrope":
             first = self._rotary.config.rope_parameters["original_max_position_embeddings"]
             return first if max_positions <= first else sys.maxsize

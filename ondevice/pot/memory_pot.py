@@ -54,7 +54,7 @@ class MemoryPot:
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
-        workspace: one layer's keys after RoPE, written anew at every step; only with `halves`.
+        workspace: one layer's keys after RoPE, written at every step; only with `halves`.
         positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
         origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
         importance: as `positions`, float32: the slot's attention mass at the last distillation.
@@ -350,7 +350,7 @@ class MemoryPot:
         self.refresh_keys_(layers, rotate_keys)
 
     def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
-        """Compute what is kept beside the keys of some layers anew, from keys and positions."""
+        """Compute again what is kept beside the keys of some layers, from keys and positions."""
         for layer in range(layers.start, layers.stop):
             used = self.num_cached[layer]
             keys, positions = self.keys[layer][:, :, :used], self.positions[layer][:, :, :used]

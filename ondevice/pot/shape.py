@@ -1,4 +1,4 @@
-"""How large the buffers of a pot are, before there are any."""
+"""Shape of a pot's buffers, before there are any."""
 
 from __future__ import annotations
 

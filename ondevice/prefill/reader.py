@@ -30,7 +30,7 @@ from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What goes into the pot until it is full or the span of the document ends.
+    """Passes that fill the pot, or read to the end of the span of the document.
 
     Attributes:
         parts: a pass each; together they cover the document up to the end of the chunk.

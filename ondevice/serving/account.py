@@ -11,7 +11,7 @@ from ondevice.words import Holdings
 
 
 def holdings(session: Session, telemetry: Telemetry) -> Holdings:
-    """What a session holds now; `telemetry` has seen its events."""
+    """Account of a session's memory now; `telemetry` has seen its events."""
     outside, waited = session.context.host, telemetry.stage_seconds["offload"]
     copying = telemetry.offload_hidden_seconds + waited
     return Holdings(

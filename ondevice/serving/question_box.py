@@ -1,4 +1,4 @@
-"""Where a question waits while a document is read: reading takes it out between two of its steps."""
+"""Questions that wait while a document is read: reading takes one out between two of its steps."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _DECADES = 4  # that the second byte of a cell spans
 
 
 class State(IntEnum):
-    """What became of a token. The numbers are those of assets/token_source.js."""
+    """State of a token. The numbers are those of assets/token_source.js."""
 
     UNREAD = 0
     SKIPPED = 1

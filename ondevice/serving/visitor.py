@@ -1,4 +1,4 @@
-"""What one browser has on the server: its open documents, and which of them it looks at. State only.
+"""One browser's state on the server: its open documents, and which of them it shows.
 
 It lives under a random id; the browser knows nothing but that id.
 """
@@ -21,7 +21,7 @@ class Visitor:
     """The open documents of one browser.
 
     Attributes:
-        id: random; whoever knows it may use all of this.
+        id: random; who knows it may use all of this.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is looked at.
         comparison: the last comparison that was made, or the one that runs.

@@ -150,7 +150,7 @@ class Telemetry:
 
     @property
     def num_passed(self) -> int:
-        """Document tokens behind the cursor: read, or skipped by a speculator."""
+        """Document tokens before the cursor: read, or skipped by a speculator."""
         return self.num_read + self.num_skipped
 
     @property

@@ -85,7 +85,7 @@ TEMPLATES = {
         '<p class="od-explain">The passages with most of the extra attention: what the model paid them while it wrote '
         "this answer, beyond what it pays them for any text. That is no proof: check what matters. Press a passage to "
         "see it in the document.</p>"
-        '<div class="od-answers"></div><p class="od-told" role="status" aria-live="polite"></p></section>'
+        '<div class="od-answers"></div><p class="od-said" role="status" aria-live="polite"></p></section>'
     ),
     "download": "<div hidden></div>",
     "compare_head": (

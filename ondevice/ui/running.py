@@ -1,4 +1,4 @@
-"""How every action runs: a job whose events become patches, with each failure in a sentence.
+"""Runs of actions: a job whose events become patches, with each failure in a sentence.
 
 It knows nothing of what a job does, nor of Gradio's events.
 """
@@ -56,7 +56,7 @@ class Runner:
         self.jobs, self._clock = jobs, clock
 
     def visitor(self, visitor_id: object) -> Visitor:
-        """The visitor of this id; a new one, who is told so, where it has been dropped."""
+        """The visitor of this id; a new one, with a problem that says so, where it has been dropped."""
         visitor = self.jobs.registry.find(visitor_id)
         if visitor is None:
             visitor = self.jobs.registry.create()
@@ -66,7 +66,7 @@ class Runner:
     def is_shown(self, visitor: Visitor, shown: object) -> bool:
         """Whether a page that shows the document of this id means the one that is looked at.
 
-        What is looked at belongs to the browser, and a page may lag behind another one. A page that says nothing
+        What is looked at belongs to the browser, and a page may be older than another one. A page that says nothing
         means what is looked at.
         """
         return visitor.current.problem is not _EXPIRED and (not shown or visitor.current.id == shown)
@@ -78,11 +78,11 @@ class Runner:
         return self.page(visitor) | {"problem": {"text": text}, "toast": text}
 
     def expiry(self, visitor: Visitor) -> list[str]:
-        """What to tell who opens a document on a page that has lost all it had."""
+        """The problem to show when a document is opened on a page that has lost all it had."""
         return [_EXPIRED.text] if visitor.current.problem is _EXPIRED else []
 
     def failed(self, visitor: Visitor, problems: list[str]) -> Patch:
-        """What has failed, if anything has."""
+        """Patch of the last failure, if there is one."""
         if not problems:
             return {}
         text = "\n".join(problems)
@@ -90,7 +90,7 @@ class Runner:
         return self.page(visitor) | {"toast": text}
 
     def refused(self, visitor: Visitor, error: OndeviceError) -> Patch:
-        """What is wrong with what was asked for; nothing was begun."""
+        """Patch of an error in what was asked for; nothing was begun."""
         return self.failed(visitor, [on_screen(error)])
 
     def page(self, visitor: Visitor) -> Patch:
@@ -136,7 +136,7 @@ class Runner:
         return True
 
     def _patch(self, event: JobEvent, visitor: Visitor, workspace: Workspace, throttle: Throttle) -> Patch:
-        """What an event changes on the screen, as far as the browser can take it now."""
+        """Patch of an event, as far as the browser can take it now."""
         match event:
             case Waiting():
                 return render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)

@@ -1,4 +1,4 @@
-"""What a PDF page without text shows: an image, letters without meaning, a drawing, or nothing."""
+"""Marks on a PDF page without text: an image, letters without meaning, a drawing, or nothing."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ DEVICE_CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What to try.
+    """A model to try.
 
     Attributes:
         model: hub id, or the default model's name when the machine is too small for a larger one.

@@ -96,7 +96,7 @@ def _download(folder: Path, on_progress: Progress) -> None:
                 last_error = line.removeprefix("ERROR:").strip().rstrip(".")
         process.wait()
     finally:
-        process.kill()  # does nothing to one that has ended; an interrupted start leaves no pip behind
+        process.kill()  # does nothing to one that has ended; an interrupted start leaves no pip running
         process.wait()
     if process.returncode != 0:
         why = f" ({last_error})" if last_error else ""
