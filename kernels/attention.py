@@ -125,7 +125,7 @@ def attention_votes(
 ) -> Tensor:
     """Sharpness of the attention to each key: that of every head and query, squared and summed.
 
-    A head that looks at one token gives it a whole vote, one that looks at a hundred alike a hundredth in all, so
+    A head that attends to one token gives it one vote, one that attends to a hundred alike a hundredth in all, so
     that the few heads that search for something decide, and not the many that look everywhere.
 
     Args:

@@ -234,7 +234,7 @@ class BlocksRead:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage of the document that an answer looked at more than any text would. Attention is no proof.
+    """A passage of the document that an answer attended to more than any text would. Attention is no proof.
 
     `text` is verbatim: characters [`start_char`, `stop_char`) of page `page`, document tokens [`start_token`,
     `stop_token`). `share` is its part of the extra attention: what the heads of the later half of the layers paid the

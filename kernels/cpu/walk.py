@@ -26,7 +26,7 @@ from ondevice.kernels.cpu.vectors import LANES, TILE_ROWS
 NUM_LIMITS = 5  # float64, of one head: see merge_and_watch
 LIMITS_BYTES = 8 * NUM_LIMITS
 LINE_BYTES = 64  # bytes: counters of different use have a line of memory each
-_OVER = 1 << 40  # merged blocks of a head that nobody needs to read any more
+_OVER = 1 << 40  # merged blocks of a head that need not be read any more
 # Arguments of the kernel: addresses and strides in bytes, and counts; then numbers.
 _INTEGERS = [
     *("query", "keys", "values", "out", "blocks_read", "memory"),

@@ -92,7 +92,7 @@ def attend(
             query,
             keys,
             values,
-            # A pointer that is not looked at still needs a type.
+            # A pointer that is not read still needs a type.
             counts if order is None else order,
             counts if positions is None else positions,
             counts if query_positions is None else query_positions,

@@ -197,7 +197,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                 # Asked for before the block is read and needed after it, so that nothing waits for the answer.
                 num_others = tl.load(flag_ptr, volatile=True) - is_raised
                 their_mass = tl.load(theirs, mask=is_theirs, other=float("-inf"), volatile=True)
-                # Minus infinity is what nobody has written to yet.
+                # Minus infinity: not written to yet.
                 their_norm = tl.maximum(tl.load(theirs + 1, mask=is_theirs, other=0.0, volatile=True), 0.0)
             block = num_steps - 1 - step
             if HAS_ORDER:

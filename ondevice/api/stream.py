@@ -1,5 +1,5 @@
 """Streams of the programming interface for work that takes time: one JSON object a line, and an end to it all
-when nobody listens any more."""
+when no client listens any more."""
 
 from __future__ import annotations
 

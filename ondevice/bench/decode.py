@@ -38,7 +38,7 @@ class Decoding:
     """Figures at one cache length; values of one round have the same index, speeds in tokens per second.
 
     `llama_speeds` are those of llama.cpp, measured after the others: its threads would take part of their time.
-    `bandwidths` are bytes per second, `same_tokens` tells whether both contenders wrote the same text.
+    `bandwidths` are bytes per second, `same_tokens` says whether both contenders wrote the same text.
     """
 
     num_cached: int

@@ -1,4 +1,4 @@
-"""Speculative decoding (arXiv 2211.17192): the speculator drafts some tokens, the main model looks at all in one pass.
+"""Speculative decoding (arXiv 2211.17192): the speculator drafts some tokens, the main model checks all in one pass.
 
 A draft goes into free slots of both pots, and what is not accepted leaves them as it came, in place. The answer does
 not know of drafts: it asks for the state after each token, and some states are there already.

@@ -1,7 +1,7 @@
 """Sources of an answer: the attention of the queries that chose its words, traced to passages of the document.
 
 When the answer is written the pot is taken back, and question and answer are read once more in a pass that observes
-attention; decoding itself is not touched. Attention is no proof: it says what the model looked at, not why.
+attention; decoding itself is not touched. Attention is no proof: it says what the model attended to, not why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Look:
     Attributes:
         answer: of the queries that chose the tokens of the answer.
         neutral: of a text that has nothing to do with the question.
-        num_tokens: tokens of the answer that were looked at.
+        num_tokens: tokens of the answer whose attention is counted.
     """
 
     answer: list[Tensor]
@@ -56,7 +56,7 @@ class Look:
 def find_sources(
     context: Context, ids: list[int], written: list[int], number: int, is_stopped: Callable[[], bool]
 ) -> Sources:
-    """The passages that an answer looked at, the one it looked at most first; the pot is as it was afterwards.
+    """The passages that an answer attended to, the one it attended to most first; the pot is as it was afterwards.
 
     Args:
         context: its pot holds the document, and what was brought back for this answer.

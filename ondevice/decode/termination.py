@@ -21,7 +21,7 @@ from ondevice.kernels.termination import Termination
 from ondevice.model.families import ModelParts
 from ondevice.pot.memory_pot import MemoryPot
 
-# Careful: heads that search for one token lose it early, and without a calibration nobody knows which those are.
+# Careful: heads that search for one token lose it early, and without a calibration it is not known which those are.
 DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
 PAPER = Termination()
 

@@ -126,7 +126,7 @@ class DocumentTokens:
 
     def page_spans(self, index: int) -> Int32Array:
         """Character spans (n, 2) in `texts[index]` of the tokens of the page at `index`; needs `keeps_text`."""
-        known = self._unpacked  # looked at once: other threads ask, too
+        known = self._unpacked  # taken once: other threads ask, too
         if known[0] != index:
             known = self._unpacked = (index, _unpacked(self._steps[index]))
         return known[1]

@@ -55,7 +55,7 @@ class Find:
 
 
 def wanted_passkeys(engine: Engine, cases: Sequence[Case]) -> list[Wanted]:
-    """The sentences that tell the key."""
+    """The sentences that give the key."""
     encode, wanted = engine.loaded.tokenizer.encode, []
     for case in cases:
         passkey = make_passkey(case, engine.config.seed, lambda text: len(encode(text)[0]))

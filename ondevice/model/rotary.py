@@ -96,5 +96,5 @@ class Rotary:
         fixed = copy.deepcopy(self._rotary)
         for last in (0, max_positions - 1):  # a dynamic one forgets longer texts at a short one
             fixed(self._like, torch.tensor([[last]], device=self._like.device))
-        fixed.rope_type = "default"  # the frequencies that it has by now are not looked at again
+        fixed.rope_type = "default"  # the frequencies that it has by now are not computed again
         return fixed

@@ -122,7 +122,7 @@ class Random(RetentionPolicy):
 
 
 def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
-    """Last queries of a pass whose attention a policy looks at, of `num_queries`, with the catalyst at their end."""
+    """Last queries of a pass whose attention a policy uses, of `num_queries`, with the catalyst at their end."""
     observed = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
     return min(observed[policy.observes], num_queries)
 

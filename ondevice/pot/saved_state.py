@@ -90,7 +90,7 @@ def take_counts(state: Mapping[str, Tensor], name: str, size: int, highest: int)
 
 
 def check_names(state: Mapping[str, Tensor], names: set[str]) -> None:
-    """Refuse tensors that nobody asks for; raises DamagedPot."""
+    """Refuse tensors of other names; raises DamagedPot."""
     if unknown := state.keys() - names:
         raise DamagedPot(f"it holds {min(unknown)!r:.40}, which is not known")
 

@@ -22,7 +22,7 @@ class QuestionBox:
     """Takes one question at a time, and only while it is open.
 
     Attributes:
-        is_open: whether somebody will take out what is put in.
+        is_open: whether a reading will take out what is put in.
     """
 
     is_open: bool = False

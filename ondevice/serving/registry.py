@@ -1,6 +1,6 @@
 """All visitors of this server: few, because each may hold pots, and none for ever.
 
-Gradio's own session state is evicted without telling us, which would leave pots in memory; hence this one.
+Gradio's own session state is evicted without notice, which would leave pots in memory; hence this one.
 """
 
 from __future__ import annotations

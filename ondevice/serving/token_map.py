@@ -38,7 +38,7 @@ _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Which moment and which part of the model is looked at; None: now, all layers, all heads.
+    """The moment and the part of the model that are shown; None: now, all layers, all heads.
 
     A moment in the past is known for all layers and heads together only.
     """

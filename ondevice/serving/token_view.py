@@ -37,7 +37,7 @@ class TokenView:
         number: of this view; a new reading gets a new one.
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
-        unread: text and spans of a page by its index, before reading has begun; None until somebody asks.
+        unread: text and spans of a page by its index, before reading has begun; None until it is asked for.
     """
 
     def __init__(self, page_table: PageTable, document: int | None = None) -> None:

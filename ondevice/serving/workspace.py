@@ -61,7 +61,7 @@ class Workspace:
         entry_id: where in the library this pot has been saved; "" where it has not.
         problem: the last failure, until something succeeds.
         activity: what is running; None at rest.
-        is_waiting: an action is in line after that of somebody else.
+        is_waiting: an action is in line after another one.
         stop: set to end the activity at the next event.
         idle: set while no activity runs, and none is in line.
     """

@@ -2,7 +2,7 @@
 
 A folder for each, under a random name: the pot with the document's text (`session_file`), what the list shows
 (`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Nothing is
-written here unless somebody asks for it, and nobody but this user may look into it.
+written here unless it is asked for, and only this user may read it.
 """
 
 from __future__ import annotations

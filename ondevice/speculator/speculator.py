@@ -6,7 +6,7 @@ bounded, too. After every stretch it is asked the catalyst prompt; the attention
 a few tokens that it decodes from there, is what a token is scored by. Prompt and look-ahead then leave its pot.
 
 Its pot is distilled by what it observes after a stretch, which is that prompt: for policies that look at the last
-tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model looks at the last document tokens.
+tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model observes the last document tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Stretch:
     Attributes:
         maxima: (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from
             there, pays to every token of the stretch, the maximum over layers and heads.
-        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where nobody asks for it.
+        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where it is not asked for.
     """
 
     maxima: Tensor

@@ -82,7 +82,7 @@ class Provenance:
     def held(
         self, start: int, stop: int, layer: int | None = None, head: int | None = None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The tokens of [start, stop) that are held, rising, and the share of the heads looked at that hold each.
+        """The tokens of [start, stop) that are held, rising, and the share of the chosen heads that hold each.
 
         Args:
             layer: look at this layer alone.
@@ -104,7 +104,7 @@ class Provenance:
         return tokens, np.concatenate((shares[first:last], got[got > 0]))
 
     def novel_tokens(self, layer: int | None = None, head: int | None = None) -> npt.NDArray[np.int32]:
-        """Settled tokens that novelty chose in the heads looked at, as in `held`; rising."""
+        """Settled tokens that novelty chose in the chosen heads, as in `held`; rising."""
         if layer is None and head is None:
             return self.novel
         layers = slice(None) if layer is None else slice(layer, layer + 1)

@@ -226,7 +226,7 @@ class Actions:
 
 
 def _without_toast(patches: Generator[Patch, None, bool]) -> Generator[Patch, None, bool]:
-    """The same, with what failed left to tell once, for all files; returns what `patches` does."""
+    """The same, with failures collected, to be shown once for all files; returns what `patches` does."""
     while True:
         try:
             patch = next(patches)

@@ -211,7 +211,7 @@ def _free_port(host: str) -> int:
 
 @contextmanager
 def _sweeping(sweep: Callable[[], None]) -> Iterator[None]:
-    """Drop old workspaces while the app runs, also when nobody uses it."""
+    """Drop old workspaces while the app runs, also when no page uses it."""
     ended = threading.Event()
 
     def run() -> None:

@@ -117,7 +117,7 @@ def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
     """One of `TEMPLATES`, drawn by the function of the same name in assets/.
 
     Args:
-        events: what its script may tell, each with data: it is given a function for each.
+        events: those that its script may send, each with data: it is given a function for each.
     """
     senders = ", ".join(f"{event}: (data) => trigger('{event}', data)" for event in events)
     return gr.HTML(

@@ -64,10 +64,10 @@ class Runner:
         return visitor
 
     def is_shown(self, visitor: Visitor, shown: object) -> bool:
-        """Whether a page that shows the document of this id means the one that is looked at.
+        """Whether a page that shows the document of this id means the one that is shown.
 
-        What is looked at belongs to the browser, and a page may be older than another one. A page that says nothing
-        means what is looked at.
+        What is shown belongs to the browser, and a page may be older than another one. A page that says nothing
+        means what is shown.
         """
         return visitor.current.problem is not _EXPIRED and (not shown or visitor.current.id == shown)
 
@@ -95,7 +95,7 @@ class Runner:
 
     def page(self, visitor: Visitor) -> Patch:
         """All there is to show, for a page that was just loaded and for the end of an action."""
-        # Asked before the rest is looked at: work that ends meanwhile is shown by one more tick of the timer.
+        # Asked before the rest is rendered: work that ends meanwhile is shown by one more tick of the timer.
         is_active = not visitor.is_idle
         return {
             **render.everything(visitor.current),
@@ -118,7 +118,7 @@ class Runner:
     def run(self, visitor: Visitor, workspace: Workspace, job: Job) -> Generator[Patch, None, bool]:
         """Go through a job, and show where everything stands as it goes on and at its end.
 
-        What belongs to a document that is not looked at now is left out. A second action on the same document,
+        What belongs to a document that is not shown now is left out. A second action on the same document,
         begun by a double click or on another page, is left out as a whole, and so is one on a closed document;
         returns False then.
         """

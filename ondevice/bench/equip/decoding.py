@@ -1,6 +1,6 @@
 """Decoding with EQUIP beside StreamingLLM and H2O by copies: latency once the cache is full, and whole sequences.
 
-A step of a model that does not fit into caches takes a second, so nobody waits for 4,096 of them: the time of a
+A step of a model that does not fit into caches takes a second, and 4,096 of them take too long: the time of a
 sequence is a sum of sampled steps. Steps are timed at some lengths of the growing cache and, many more, with the full
 one; between the lengths a straight line is assumed, and every step with the full cache counts as the sampled ones.
 `run_validation` runs one small sequence whole beside that sum. The prompt is one token: all of the sequence is

@@ -1,4 +1,4 @@
-"""`python -m ondevice.bench.gpu.check`: what only a machine with an NVIDIA GPU can tell, in a few minutes.
+"""`python -m ondevice.bench.gpu.check`: checks that need an NVIDIA GPU, in a few minutes.
 
 Every Triton kernel is compiled and held against its reference; then attention, decoding as a CUDA graph, how much
 several tokens at once round otherwise than one by one, and the time to the first token of a long prompt are measured,

@@ -26,7 +26,7 @@ class StaticStep:
 
     Args:
         decoder: of a model without softcaps and sliding windows.
-        pot: batch 1, with stored rotated keys; its slots are filled with noise, and its counts are not looked at.
+        pot: batch 1, with stored rotated keys; its slots are filled with noise, and its counts are not used.
     """
 
     def __init__(self, decoder: Decoder, pot: MemoryPot) -> None:
