@@ -117,7 +117,7 @@ class Context:
 
     @property
     def extent(self) -> Extent:
-        """What the pot and the tiers of this document can hold."""
+        """Bounds of the numbers in the pot and the tiers of this document."""
         num_tokens, num_layers, known = self.tokens.num_tokens, self.depths.num_layers, self.depths.state
         start, stop = self.left_out
         depths: Tensor | None = None
@@ -159,7 +159,7 @@ class Context:
 
     @property
     def retention(self) -> npt.NDArray[np.uint16]:
-        """How many (layer, head) pairs hold each document token up to the cursor: (num_tokens,), uint16."""
+        """Number of (layer, head) pairs that hold each document token up to the cursor: (num_tokens,), uint16."""
         return count_heads(self.pot.origin, self.num_positions)
 
     @property
@@ -174,7 +174,7 @@ class Context:
 
     @property
     def ledger(self) -> Ledger:
-        """Where every token of the document is now."""
+        """The ledger: every token of the document is in one of its counts."""
         if not self.is_open or not self.has_pot:
             return Ledger()
         tokens, pot = self.tokens, self.pot

@@ -1,4 +1,4 @@
-"""How much memory is free, and what fits into it: the one place that is asked before anything large is taken."""
+"""Free memory and what fits into it: the one place that is asked before anything large is taken."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
 
 
 def usable_bytes(free_bytes: int) -> int:
-    """What a pot, a host tier or a cache may take of the free memory."""
+    """Bytes of the free memory that a pot, a host tier or a cache may take."""
     return int(_SHARE * max(free_bytes, 0))

@@ -82,7 +82,7 @@ def share(part: float, whole: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What an answer was written from, and what of it takes memory.
+    """Holdings of a session: what an answer is written from, and what of it takes memory.
 
     Attributes:
         unit: what the pages of the document are called.
@@ -125,7 +125,7 @@ def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) ->
 
 
 def ledger_line(ledger: Ledger, held: Holdings) -> str:
-    """Where every token of the document is, and the memory that this takes."""
+    """The line for the ledger, and the memory that it takes."""
     tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
     # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
     tokens.append(f"kept {count(ledger.tokens_kept)} (in at least one head)")
@@ -149,7 +149,7 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:
-    """What came back for one answer, or was read for it after all."""
+    """The lines for what came back for one answer, or was read for it after all."""
     kinds = (
         ("Brought back", answer.num_recalled("host"), "token", answer.pages_recalled("host")),
         ("Read", answer.num_recalled("skipped"), "skipped token", answer.pages_recalled("skipped")),
@@ -158,7 +158,7 @@ def recalled(answer: AnswerFinished, unit: str) -> list[str]:
 
 
 def drafted(answer: AnswerFinished) -> list[str]:
-    """How many of the drafted tokens stand in the answer, where there were any."""
+    """The lines for the drafted tokens that stand in the answer, where there were any."""
     if not answer.drafts.num_drafted:
         return []
     ended = ", then none: they did not pay" if answer.drafts.fell_back else ""
@@ -177,7 +177,7 @@ def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:
 
 
 def looked_at(answer: AnswerFinished) -> str:
-    """How much of an answer its sources are from; empty for all of it."""
+    """The part of an answer that its sources are from; empty for all of it."""
     if not answer.sources.passages or answer.sources.num_tokens == answer.num_tokens:
         return ""
     return f"of its first {count(answer.sources.num_tokens)} of {plural(answer.num_tokens, 'token')}"
@@ -218,7 +218,7 @@ def _on_pages(pages: Sequence[int], unit: str) -> str:
 
 
 def _remembered(answer: AnswerFinished) -> list[str]:
-    """What of the conversation stood before the question, and what did not fit."""
+    """The parts of the line about the conversation before the question, and what of it did not fit."""
     parts = []
     if answer.history.num_remembered:
         parts.append(f"{plural(answer.history.num_remembered, 'earlier question')} remembered")

@@ -138,7 +138,7 @@ def byte_tokenizer(*, chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:
 
 
 def byte_backend(*, chat_template: str | None = CHAT_TEMPLATE) -> Any:
-    """The transformers tokenizer behind `byte_tokenizer`."""
+    """The transformers tokenizer of `byte_tokenizer`."""
     backend = Backend(models.BPE(vocab={byte_letter(byte): byte for byte in range(256)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

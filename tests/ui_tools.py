@@ -1,4 +1,4 @@
-"""What the tests of the screen share: a tiny engine, a document in a workspace, patches folded into a screen."""
+"""Tools of the screen's tests: a tiny engine, a document in a workspace, patches folded into a screen."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Desk:
 
 
 def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What the screen shows after all patches."""
+    """The screen after all patches."""
     screen: dict[str, Any] = {}
     for patch in patches:
         screen |= patch

@@ -1,4 +1,4 @@
-"""`decode_attention` on a CPU: what the compiled walk over the blocks is told, and the threads that it runs in."""
+"""`decode_attention` on a CPU: the arguments of the compiled walk over the blocks, and the threads that it runs in."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def attend(
 
 
 class _Detector(NamedTuple):
-    """What the kernel's detector goes by: addresses, and the memory behind them."""
+    """Inputs of the kernel's detector: addresses, and the tensors that own the memory there."""
 
     probes: int
     limits: int

@@ -1,4 +1,4 @@
-"""What a Triton kernel is launched with, found by trying: once per kind of call and GPU, kept in the cache folder.
+"""Launch choices of Triton kernels, found by timing: once per kind of call and GPU, kept in the cache folder.
 
 ONDEVICE_TUNING=off takes the first candidate instead; so does a call that a CUDA graph records, where nothing can be
 timed. A file that cannot be read or written is no reason to fail.

@@ -53,7 +53,7 @@ class Api:
         self._opened = Documents(jobs)
 
     def routes(self) -> list[Route]:
-        """All routes, each behind the header and the password."""
+        """All routes; each needs the header and the password."""
         document, entry = "/documents/{id}", "/library/{id}"
         table: list[tuple[str, str, Endpoint]] = [
             ("GET", "/health", self._health),
@@ -229,7 +229,7 @@ class Api:
 
 
 def _card(workspace: Workspace) -> dict[str, Any]:
-    """What is known of an open document."""
+    """Facts of an open document, as JSON."""
     document, pages, session = workspace.document, workspace.page_table, workspace.session
     card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": workspace.phase.value}
     if document is None or pages is None:

@@ -52,7 +52,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured; `batches` on the first cache."""
+    """Sizes of one run; `batches` on the first cache."""
 
     caches: tuple[Cache, ...]
     num_tokens: int
@@ -103,7 +103,7 @@ def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) ->
 
 
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:
-    """What ART saves in each cache, what its detector costs, how far its outputs are off, what decoding reaches."""
+    """Savings of ART in each cache, cost of its detector, error of its outputs, and speed of decoding."""
     overheads = [r.p50 for r in rows if r.metric == "detector overhead"]
     summary = {"detector_overhead_percent": float(np.median(overheads))} if overheads else {}
     for r in rows:
@@ -147,7 +147,7 @@ def _kernel_rows(
         return work
 
     def detecting() -> float:
-        """What the detector adds: the two kernels take turns call by call, for a percent is less than a drift."""
+        """Cost of the detector: the two kernels take turns call by call, for a percent is less than a drift."""
         seconds = {None: 0.0, never: 0.0}
         for i, (step, keys, values) in enumerate(inputs):
             for some in (None, never) if i % 2 else (never, None):

@@ -144,7 +144,7 @@ class _Skimmed:
 
 
 def _prompt(decoder: Decoder, num_tokens: int) -> tuple[Tensor, Tensor]:
-    """Ids of a prompt and of the question behind it."""
+    """Ids of a prompt and of the question after it."""
     generator = torch.Generator().manual_seed(num_tokens)
     ids = torch.randint(0, 256, (1, num_tokens + _QUESTION_TOKENS), generator=generator).to(decoder.device)
     return ids[:, :num_tokens], ids[:, num_tokens:]

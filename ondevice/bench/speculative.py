@@ -26,7 +26,7 @@ _PLAIN, _ALWAYS, _WHILE_IT_PAYS = "plain decoding", "drafts always", "drafts whi
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One prompt answered in one way: its tokens, seconds per token behind the first one, and the account."""
+    """One prompt answered in one way: its tokens, seconds per token after the first one, and the account."""
 
     contender: str
     tokens: tuple[int, ...]
@@ -103,7 +103,7 @@ def rows_of(rounds: Sequence[Sequence[Answer]], num_new: int) -> list[Row]:
         same = [a.tokens == b.tokens for a, b in zip(plain, answers, strict=True)]
         finished = [one.finished for one in answers]
         accepted, drafted = sum(f.drafts.num_accepted for f in finished), sum(f.drafts.num_drafted for f in finished)
-        # Behind an answer that gave drafts up some go without any.
+        # After an answer that gave drafts up some go without any.
         has_none = [f.drafts.fell_back or f.drafts.num_drafted == 0 for f in finished]
         again = sum(f.drafts.num_read_again for f in finished) / sum(f.num_tokens for f in finished)
         rows += [

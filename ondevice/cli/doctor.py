@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ondevice.cli.terminal import out, print_json, told
+from ondevice.cli.terminal import errors_shown, out, print_json
 
 State = Literal["good", "missing", "advice"]
 _STYLES: dict[State, str] = {"good": "green", "missing": "yellow", "advice": "cyan"}
@@ -31,7 +31,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON in the last line.")] = False,
 ) -> None:
     """Look at this machine: device, memory, packages, models, and the model that suits it."""
-    with told(as_json):
+    with errors_shown(as_json):
         findings = tuple(examine())
         table = Table(show_header=False, box=None, padding=(0, 1))
         for finding in findings:

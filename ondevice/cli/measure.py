@@ -17,7 +17,7 @@ from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
-from ondevice.cli.terminal import err, out, say, told
+from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
 from ondevice.events import Event
 
@@ -33,10 +33,10 @@ _VERDICTS = {r"^right\b": "green", r"^wrong\b": "bold red"}  # how a line may be
 
 
 def command(entry: Entry) -> Callable[..., Any]:
-    """What typer makes a command of."""
+    """The function that typer makes a command of."""
 
     def run(pot: PotOptions, out_file: Path | None, as_json: bool, **values: Any) -> None:
-        with told(as_json), ProgressDisplay(err()) as display:
+        with errors_shown(as_json), ProgressDisplay(err()) as display:
             for option in entry.options:
                 if option.kind in (INTS, FLOATS):
                     values[option.name] = _numbers(option, values[option.name])

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ondevice.cli.options import AsJson
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import err, out, print_json, say, told
+from ondevice.cli.terminal import err, out, print_json, say, errors_shown
 from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ BEST = "auto"
 
 def list_models(as_json: AsJson = False) -> None:
     """The models that we have tried, and which of them are on this machine."""
-    with told(as_json):
+    with errors_shown(as_json):
         from ondevice import words
         from ondevice.model.loading.catalogue import CATALOGUE
         from ondevice.model.loading.stored import stored
@@ -58,7 +58,7 @@ def fetch(
     as_json: AsJson = False,
 ) -> None:
     """Bring a model to this machine and check every byte of it; later starts need no network."""
-    with told(as_json), ProgressDisplay(err()) as display:
+    with errors_shown(as_json), ProgressDisplay(err()) as display:
         from ondevice.model.loading import stored
 
         row = _row(name)
@@ -74,7 +74,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete a model from this machine; it can be fetched again."""
-    with told(as_json):
+    with errors_shown(as_json):
         from ondevice import words
         from ondevice.model.loading import stored
 

@@ -66,7 +66,7 @@ class Options:
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """What Typer makes options of."""
+        """The parameters that Typer makes options of."""
         return [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_typed(one), annotation=_option(one))
             for name, one in cls.settings.items()
@@ -85,7 +85,7 @@ class PotOptions(Options, of=READING):
 
 
 class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}):
-    """How answers are sampled."""
+    """Options of answers: sampling, and earlier questions."""
 
     def config(self) -> GenerationConfig:
         values = self.values()

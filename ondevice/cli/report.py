@@ -1,4 +1,4 @@
-"""What `ondevice ask --json` prints: answers, and the account behind them, as one document."""
+"""The report of `ondevice ask --json`: answers and their account, as one document."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _timings(
 
 
 def _speed(answers: Sequence[AnswerFinished]) -> float | None:
-    """Tokens per second behind the first token of each answer; None where there is none."""
+    """Tokens per second after the first token of each answer; None where there is none."""
     num_tokens = sum(max(answer.num_tokens - 1, 0) for answer in answers)
     seconds = sum(answer.decode_seconds for answer in answers if answer.num_tokens > 1)
     return num_tokens / seconds if num_tokens and seconds else None

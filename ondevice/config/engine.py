@@ -75,17 +75,17 @@ def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
 
 
 def option_name(path: str) -> str:
-    """What the command line calls a setting."""
+    """Name of a setting on the command line."""
     return SETTINGS[path].option_name if path in SETTINGS else path
 
 
 def key_name(path: str) -> str:
-    """What requests of the programming interface call it."""
+    """Name of a setting in requests of the programming interface."""
     return SETTINGS[path].key_name if path in SETTINGS else path
 
 
 def label_name(path: str) -> str:
-    """What the screen calls it."""
+    """Name of a setting on the screen."""
     return SETTINGS[path].label_name if path in SETTINGS else path
 
 

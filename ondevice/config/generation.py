@@ -1,4 +1,4 @@
-"""How answers are sampled, and what a question knows of those before it."""
+"""Settings of answers: sampling, and what a question knows of those before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ondevice.config.setting import SOME_SHARE, Control, at_least, check_each, s
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """How an answer is sampled."""
+    """Settings of sampling."""
 
     panel: ClassVar = "Answers"
 
@@ -43,7 +43,7 @@ class GenerationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConversationConfig:
-    """What a question knows of those before it; settled question by question, and no part of an engine's settings."""
+    """Earlier questions that one may know of; chosen for each question, and no part of an engine's settings."""
 
     panel: ClassVar = "Answers"
 

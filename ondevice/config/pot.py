@@ -142,12 +142,12 @@ class PotConfig:
 
     @property
     def method(self) -> Policy:
-        """What the policy needs and does."""
+        """The row of the policy."""
         return POLICIES[self.policy]
 
     @property
     def decode_method(self) -> DecodePolicy:
-        """What the policy for long answers needs and does."""
+        """The row of the policy for long answers."""
         return DECODE_POLICIES[self.decode_policy]
 
     @property

@@ -23,7 +23,7 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value must fulfil, and what to do where it does not; None always may."""
+    """A rule for values, and what to do about one that breaks it; None never does."""
 
     holds: Callable[[Any], bool]
     fix: str
@@ -41,7 +41,7 @@ SOME_SHARE = Check(lambda value: 0.0 < value <= 1.0, "Give a share above 0, at m
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How the form on the screen shows a setting; the type of the field says the rest.
+    """Control of a setting in the form on the screen; the type of the field says the rest.
 
     Attributes:
         place: where it stands among the others, the lowest first.
@@ -62,7 +62,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting.
+    """One setting with its names and its check.
 
     Attributes:
         doc: one or two lines in plain English, for `--help` and the documentation; other settings by path, in braces.
@@ -109,17 +109,17 @@ class Setting:
 
     @property
     def option_name(self) -> str:
-        """What the command line calls it; the path, where it has no option."""
+        """Name on the command line; the path, where it has no option."""
         return self.option.partition("/")[0] or self.path
 
     @property
     def key_name(self) -> str:
-        """What requests call it; otherwise what the command that started the app does."""
+        """Name in requests; where there is none, the name on the command line that started the app."""
         return self.api or self.option_name
 
     @property
     def label_name(self) -> str:
-        """What the screen calls it, in a sentence; otherwise what the command that started the app does."""
+        """Name on the screen, in a sentence; where there is none, the name on the command line that started the app."""
         return f"“{self.label}”" if self.form is not None else self.label or self.option_name
 
     def require(self, value: Any) -> None:

@@ -71,7 +71,7 @@ def answer(
 
 
 def new_attention(context: Context) -> RunTimeTermination | None:
-    """How the tokens of one answer read the pot, where that may end early."""
+    """Decode attention of one answer's tokens, where it may end early."""
     art = context.config.art
     if not combine(context.config, context.decoder.parts).ends_early:
         return None

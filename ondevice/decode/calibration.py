@@ -29,7 +29,7 @@ def calibrated(fingerprint: str, art: ArtConfig, pot: PotConfig) -> tuple[Termin
 
 
 def thresholds(fingerprint: str, art: ArtConfig, pot: PotConfig) -> str:
-    """Where the thresholds of an answer come from: `named` by the settings, `calibrated` for the model, or `usual`."""
+    """Origin of an answer's thresholds: `named` by the settings, `calibrated` for the model, or `usual`."""
     if art.tau is not None:
         return "named"
     return "calibrated" if art.is_relative and calibrated(fingerprint, art, pot) is not None else "usual"
@@ -54,7 +54,7 @@ def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termina
 
 
 def _reading(art: ArtConfig) -> dict[str, Any]:
-    """What thresholds hold for: with other blocks in another order an output moves otherwise."""
+    """Conditions of thresholds: with other blocks in another order an output moves otherwise."""
     return {"block_size": art.block_size, "traversal": art.traversal}
 
 

@@ -10,7 +10,7 @@ from ondevice.model.families import ModelParts
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What takes part in an answer.
+    """Features that take part in an answer.
 
     Attributes:
         ends_early: decode attention may end early (ART).
@@ -30,7 +30,7 @@ class Combination:
 
 
 def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False) -> Combination:
-    """What takes part under these settings, with this model, for a file or for a stream whose text is not kept."""
+    """Combine the features under these settings, with this model, for a file or for a stream whose text is not kept."""
     wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
     wants_host, wants_skipped = config.tier.budget_bytes > 0, config.spec.num_restored > 0
     evicts = config.pot.method.distills

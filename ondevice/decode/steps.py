@@ -1,4 +1,4 @@
-"""How an answer goes on: each step object has one `next(token)`, the state after one more token of the answer.
+"""Steps of an answer: each object has one `next(token)`, the state after one more token of the answer.
 
 `PlainStep` runs the model. `OverwritingStep` makes room for its token first, `SwappingStep` looks now and then whether
 other blocks should be in the pot, and `DraftedStep` (in `drafting`) lets the speculator run ahead; each of them goes

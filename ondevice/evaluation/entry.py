@@ -1,4 +1,4 @@
-"""What the command line shows of a measurement before it runs: known without loading torch."""
+"""Description of a measurement for the command line, known without loading torch."""
 
 from __future__ import annotations
 

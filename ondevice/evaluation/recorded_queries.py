@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What rules made of some steps.
+    """Outcome of rules on some steps.
 
     Attributes:
         errors: (steps, num_heads) distance of the output from plain attention over its norm.
@@ -108,7 +108,7 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
 
 
 def keys_values(pot: MemoryPot, step: Step) -> tuple[Tensor, Tensor]:
-    """What a step attends to, keys after RoPE and values, (batch, num_kv_heads, num_slots, head_dim) each."""
+    """Keys after RoPE and values of a step, (batch, num_kv_heads, num_slots, head_dim) each."""
     return pot.rotated[step.layer][:, :, : step.num_slots], pot.values[step.layer][:, :, : step.num_slots]
 
 

@@ -1,4 +1,4 @@
-"""What SpecPrefill loses: passkey and recall at several shares of the prompt, in the paper's three variants.
+"""Loss by SpecPrefill: passkey and recall at several shares of the prompt, in the paper's three variants.
 
 As in the paper the prompt is read whole, with a full cache of what is chosen, and its end is the question: the key's,
 or the cue of a span. Every prompt is scored once; what is chosen from the scores then goes through the engine as

@@ -35,7 +35,7 @@ from ondevice.pot.shape import PROMPT, PotShape
 
 
 class AttentionOptions(TypedDict):
-    """What all functions of `kernels.attention` take."""
+    """Keyword arguments of all functions of `kernels.attention`."""
 
     mask: Tensor | None
     scale: float
@@ -61,7 +61,7 @@ class Decoder:
         self._one_token = self._fast_step() if has_fast_step else None
 
     def first_layers(self, num_layers: int) -> Decoder:
-        """The same model cut off behind some layers, over the same weights: no weight is copied."""
+        """The same model cut off after some layers, over the same weights: no weight is copied."""
         other = copy.copy(self)
         other.parts = replace(self.parts, layers=self.parts.layers[:num_layers])
         other._one_token = other._fast_step() if self._one_token is not None else None
@@ -146,7 +146,7 @@ class Decoder:
             num_observed: last queries whose attention is summed into `Pass.mass`.
             offsets: (n - num_transient,) int64, rising: the tokens that stay stand at these places of a stretch of
                 `span` tokens, whose others are skipped; positions count those, too. None: nothing is skipped.
-            pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
+            pruning: lets fewer tokens go on after some layers (batch 1); None: all go through all layers.
             keeps_queries: fill `Pass.queries`.
             keeps_dropped: fill `Pass.dropped` with what `pruning` drops.
             attention: of one token that sees all slots; None: plain attention. It is not used where a mask is
@@ -233,7 +233,7 @@ class Decoder:
         return rotate(keys, rows_of(cos, positions), rows_of(sin, positions))
 
     def reach(self, pot: MemoryPot) -> int:
-        """How many positions the RoPE of this pot is meant for; they may run on beyond, at a loss."""
+        """Positions that the RoPE of this pot is meant for; they may run on beyond, at a loss."""
         return self._rotary.reach(pot.max_positions)
 
     def _attend(

@@ -17,7 +17,7 @@ from ondevice.pot.memory_pot import MemoryPot
 
 @torch.inference_mode()
 def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) -> None:
-    """Run tokens through the layers behind the ones that dropped them, and store their keys and values there.
+    """Run tokens through the layers after the ones that dropped them, and store their keys and values there.
 
     They attend to each other and to what the pot holds before them in document order. In those layers positions are
     ranks in document order afterwards.

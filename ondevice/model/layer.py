@@ -43,7 +43,7 @@ def project_heads(parts: ModelParts, layer: LayerParts, hidden: Tensor, cos: Ten
 
 
 def finish(layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
-    """What comes behind the attention of a layer, (batch, n, hidden_size)."""
+    """Finish a layer after its attention: (batch, n, hidden_size)."""
     return feed_forward(layer, after_attention(layer, hidden, out))
 
 

@@ -1,7 +1,7 @@
 """One token through the layers on a CPU in float32: the decoder's own arithmetic in as few operations as can be.
 
 Decoding is bound by reading the weights; on a small model the calls around that cost as much again. Here every layer
-works in buffers laid out once, the norms' factors are applied behind the products, and little is allocated but what
+works in buffers laid out once, the norms' factors are applied after the products, and little is allocated but what
 the products and torch's attention return.
 """
 
@@ -20,7 +20,7 @@ from ondevice.pot.memory_pot import MemoryPot
 
 
 class DecodeAttention(Protocol):
-    """How one token attends to all that a layer holds; `RunTimeTermination` is one."""
+    """Attention of one token to all that a layer holds; `RunTimeTermination` is one."""
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor: ...
 

@@ -1,4 +1,4 @@
-"""What a forward pass needs of a cache, and what it gives back; the passes themselves are those of `decoder`."""
+"""Inputs and results of forward passes; the passes themselves are those of `decoder`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ondevice.pot.memory_pot import Victims
 
 
 class Cache(Protocol):
-    """What a forward pass needs of a key-value cache; `MemoryPot` is one, and says what each part means."""
+    """The key-value cache of a forward pass; `MemoryPot` is one, and says what each part means."""
 
     num_cached: list[int]
     next_position: list[int]
@@ -53,7 +53,7 @@ class PassStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one forward pass gives back.
+    """The results of one forward pass.
 
     Attributes:
         hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
@@ -61,7 +61,7 @@ class Pass:
             paid to each slot that stays; empty when nothing was observed.
         offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
             some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
-            ones are behind them.
+            ones follow.
         early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
             where nothing asks for them.
         queries: for each layer (batch, num_heads, n, head_dim) before RoPE; empty where they are not kept.

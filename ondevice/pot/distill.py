@@ -1,6 +1,6 @@
 """Continual context distillation: from a full pot to its `num_kept` best slots per head, in place.
 
-Section 3.2 and 3.5 of InfiniPot (arXiv 2410.01518). Survivors are laid out most important first behind the sinks;
+Section 3.2 and 3.5 of InfiniPot (arXiv 2410.01518). Survivors are laid out most important first after the sinks;
 their order in the document lives on in their positions alone.
 """
 

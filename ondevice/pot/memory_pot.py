@@ -54,7 +54,7 @@ class MemoryPot:
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
-        workspace: one layer's keys after RoPE, written anew at every step; only with `halves`.
+        workspace: one layer's keys after RoPE, written at every step; only with `halves`.
         positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
         origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
         importance: as `positions`, float32: the slot's attention mass at the last distillation.
@@ -120,11 +120,11 @@ class MemoryPot:
         return [self.positions, self.origin, self.importance, self.novelty]
 
     def expect(self, num_positions: int) -> None:
-        """Say, before the first token comes, that positions will run on beyond the slots.
+        """Announce, before the first token comes, that positions will run on beyond the slots.
 
-        The RoPE of some models turns by other frequencies then, and all keys of a pot have to be turned by the same.
+        The RoPE of some models has other frequencies then, and all keys of a pot have to be rotated by the same.
         """
-        assert not any(self.num_cached), "keys are turned already"
+        assert not any(self.num_cached), "keys are rotated already"
         self.max_positions = max(self.max_positions, num_positions)
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,7 +188,7 @@ class MemoryPot:
         Args:
             num_tokens: tokens that stay.
             origin: (num_tokens,) int32 document tokens, or one of the constants for all.
-            num_transient: appended tokens that were only looked at (the catalyst).
+            num_transient: appended tokens that do not stay (the catalyst).
             offsets: for each layer which of the `num_tokens` it was given, (n,) int64, rising; None: all of them.
                 Positions count the others too, so that distances stay what they are in the document.
         """
@@ -350,7 +350,7 @@ class MemoryPot:
         self.refresh_keys_(layers, rotate_keys)
 
     def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
-        """Compute what is kept beside the keys of some layers anew, from keys and positions."""
+        """Compute again what is kept beside the keys of some layers, from keys and positions."""
         for layer in range(layers.start, layers.stop):
             used = self.num_cached[layer]
             keys, positions = self.keys[layer][:, :, :used], self.positions[layer][:, :, :used]

@@ -46,7 +46,7 @@ def write_pot(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any])
     try:
         with replacing(path) as temporary:
             save_file(whole, temporary, {_KEY: text, _SUM: _sha256(text)})
-    except (OSError, safetensors.SafetensorError) as error:  # safetensors tells of a full disk in its own way
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors reports a full disk in its own way
         reason = getattr(error, "strerror", None) or error
         raise PotError(f"The pot cannot be saved: {reason}", where=str(path), fix="Choose another place.") from error
 

@@ -1,4 +1,4 @@
-"""What a question and its answer change in the pot, and how all of it is taken back, bit for bit."""
+"""The undo log of a question and its answer: it takes back all that they change in the pot, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ondevice.pot.memory_pot import MemoryPot, Victims
 
 
 class _Saved(NamedTuple):
-    """What `slots` (batch, num_kv_heads, n) int64 of a layer held, buffer by buffer."""
+    """Former contents of `slots` (batch, num_kv_heads, n) int64 of a layer, buffer by buffer."""
 
     layer: int
     slots: Tensor

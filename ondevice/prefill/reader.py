@@ -30,7 +30,7 @@ from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What goes into the pot until it is full or the span of the document ends.
+    """Passes that fill the pot, or read to the end of the span of the document.
 
     Attributes:
         parts: a pass each; together they cover the document up to the end of the chunk.
@@ -232,7 +232,7 @@ class Reader:
 
     def _account(self, part: Part, num_tokens: int, seconds: float) -> TokensRead:
         context = self._context
-        left_out = context.left_out  # counted as skipped from the beginning on, and by nobody's choice
+        left_out = context.left_out  # counted as skipped from the beginning on, and chosen by no speculator
         return TokensRead(
             num_read=context.num_read,
             num_total=context.tokens.num_total,
@@ -287,7 +287,7 @@ def reads_whole_prompt(config: EngineConfig, model: ModelParts, slim_steps: Sequ
 
 
 def catalyst_ids(config: EngineConfig, slim_steps: Sequence[SlimLayer], encode: Encode) -> list[int]:
-    """Ids of the catalyst prompt; none where neither the policy nor pruning looks at one.
+    """Ids of the catalyst prompt; none where neither the policy nor pruning uses one.
 
     Raises:
         ConfigError: it does not fit into the reserve.

@@ -37,7 +37,7 @@ class Part:
 
 
 class Selection:
-    """What is chosen of one document and not yet read.
+    """Tokens chosen of one document and not yet read.
 
     Attributes:
         speculator: reads ahead.

@@ -95,7 +95,7 @@ def new_result(command: str, config: EngineConfig, device: torch.device) -> Resu
     """A result without rows, stamped with everything that it depends on."""
     settings = config.to_dict()
     for part in (settings, settings["spec"]):
-        if Path(part["model"]).is_absolute():  # where a model lies is nobody's business, and no part of the result
+        if Path(part["model"]).is_absolute():  # where a model lies is private, and no part of the result
             part["model"] = Path(part["model"]).name
     return Result(
         command=command,

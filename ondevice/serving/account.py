@@ -11,7 +11,7 @@ from ondevice.words import Holdings
 
 
 def holdings(session: Session, telemetry: Telemetry) -> Holdings:
-    """What a session holds now; `telemetry` has seen its events."""
+    """Account of a session's memory now; `telemetry` has seen its events."""
     outside, waited = session.context.host, telemetry.stage_seconds["offload"]
     copying = telemetry.offload_hidden_seconds + waited
     return Holdings(
@@ -25,7 +25,7 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
 
 
 def answer_record(answer: AnswerFinished, held: Holdings, session: Session, tokens_per_second: float) -> dict[str, Any]:
-    """All that an answer tells of itself but for its text and its sources, and what it was written from; JSON."""
+    """The account of an answer without its text and its sources, and what it was written from; JSON."""
     fields = answer.to_dict() | {"ledger": answer.ledger.to_dict()}
     rounded = {name: round(value, 4) if name.endswith("_seconds") else value for name, value in fields.items()}
     return rounded | {

@@ -1,4 +1,4 @@
-"""What can be done with a document, as jobs: in line for the model, stopped at any time, each failure in a sentence.
+"""Jobs on a document: in line for the model, stopped at any time, each failure in a sentence.
 
 A job is a generator of events, the engine's own and those of `job_events`. It begins with a claimed workspace, keeps
 everything that belongs to the workspace up to date, and releases it at its end; closing the generator ends the job.

@@ -1,4 +1,4 @@
-"""What the library keeps of a workspace beside its pot: the conversation, and the numbers of the reading.
+"""Records of workspaces in the library, beside the pots: the conversation, and the numbers of the reading.
 
 It comes back from a file, so that everything is checked before it gets onto the screen.
 """

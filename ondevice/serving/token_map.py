@@ -20,7 +20,7 @@ _DECADES = 4  # that the second byte of a cell spans
 
 
 class State(IntEnum):
-    """What became of a token. The numbers are those of assets/token_source.js."""
+    """State of a token. The numbers are those of assets/token_source.js."""
 
     UNREAD = 0
     SKIPPED = 1
@@ -38,7 +38,7 @@ _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Which moment and which part of the model is looked at; None: now, all layers, all heads.
+    """The moment and the part of the model that are shown; None: now, all layers, all heads.
 
     A moment in the past is known for all layers and heads together only.
     """

@@ -1,7 +1,7 @@
-"""What the screen knows of the tokens of one document: the pot as it is, and as it was after every distillation.
+"""Tokens of one document for the screen: the pot as it is, and as it was after every distillation.
 
 The thread that drives the engine writes it between two events; requests of the browser read it at any time, from other
-threads. What is written replaces what was there as a whole, so a reader may be one event behind and never sees half.
+threads. What is written replaces what was there as a whole, so a reader may be one event late and never sees half.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TokenView:
         number: of this view; a new reading gets a new one.
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
-        unread: text and spans of a page by its index, before reading has begun; None until somebody asks.
+        unread: text and spans of a page by its index, before reading has begun; None until it is asked for.
     """
 
     def __init__(self, page_table: PageTable, document: int | None = None) -> None:
@@ -57,13 +57,13 @@ class TokenView:
             self._show(take_provenance(session.context), session)
         elif isinstance(event, TokensRead) and session.context.is_open:
             if session.context.last_distilled is not None and session.context.last_distilled.num_read == event.num_read:
-                return  # the distillation that this step led to is told next
+                return  # the distillation that this step led to comes next
             self._show(
                 take_provenance(session.context) if self.seen is None else self.seen.moved_to(session.context), session
             )
 
     def settle(self, session: Session) -> None:
-        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        """Reading has ended, or a pot came from disk. A stopped reading may have missed its last distillation."""
         last = session.context.last_distilled
         if last is not None and last.cycle > self.history.last_cycle:
             self.history.apply(last)
@@ -85,7 +85,7 @@ class TokenView:
         return Look(layer=layer, head=head)
 
     def summary(self) -> dict[str, Any]:
-        """What the browser has to know before it asks for cells; under 1 kB."""
+        """Facts that the browser needs before it asks for cells; under 1 kB."""
         seen, history, pages = self.seen, self.history, self.page_table
         num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {

@@ -24,7 +24,7 @@ _HISTORY = 240  # points of the fill curve that are kept for the chart
 
 
 class Phase(StrEnum):
-    """What the screen is about."""
+    """Phases of a workspace."""
 
     EMPTY = "empty"
     OPENING = "opening"
@@ -61,7 +61,7 @@ class Workspace:
         entry_id: where in the library this pot has been saved; "" where it has not.
         problem: the last failure, until something succeeds.
         activity: what is running; None at rest.
-        is_waiting: an action is in line behind that of somebody else.
+        is_waiting: an action is in line after another one.
         stop: set to end the activity at the next event.
         idle: set while no activity runs, and none is in line.
     """
@@ -94,7 +94,7 @@ class Workspace:
 
     @property
     def phase(self) -> Phase:
-        """What is running, or else how far this workspace has come."""
+        """The running activity, or else how far this workspace has come."""
         if self.activity is not None:
             return self.activity
         if self.document is None:
@@ -105,7 +105,7 @@ class Workspace:
 
     @property
     def name(self) -> str:
-        """What the document is called; that of the file while it is not open yet."""
+        """Name of the document; that of the file while it is not open yet."""
         return self.document.name if self.document is not None else self.opening_name
 
     @property
@@ -130,7 +130,7 @@ class Workspace:
 
     @property
     def untouched_bytes(self) -> int:
-        """What the pots have been promised and not used yet: a system may count that as free until it is written to."""
+        """Bytes promised to the pots and not used yet: a system may count them as free until they are written to."""
         if self.session is None:
             return 0
         context = self.session.context
@@ -147,7 +147,7 @@ class Workspace:
     def claim(self) -> bool:
         """Put an action in line; False where another is running or in line, or nothing may begin here any more.
 
-        Whoever has claimed releases, once.
+        The one that has claimed it releases it, once.
         """
         with self._claiming:
             if self._is_closed or not self.idle.is_set():
@@ -232,7 +232,7 @@ class Workspace:
                 self._add_fill(event.num_read, event.num_kept)
 
     def note_rest(self) -> None:
-        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        """Reading has ended, or a pot came from disk. A stopped reading may have missed its last distillation."""
         if self.session is None or not self.session.context.has_pot:
             return
         if self.fill:

@@ -2,7 +2,7 @@
 
 A folder for each, under a random name: the pot with the document's text (`session_file`), what the list shows
 (`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Nothing is
-written here unless somebody asks for it, and nobody but this user may look into it.
+written here unless it is asked for, and only this user may read it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHER_VERSION = "It was saved by another version of this program"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the list shows of one saved document.
+    """One saved document, as the list shows it.
 
     Attributes:
         id: name of its folder.
@@ -242,7 +242,7 @@ class Library:
             )
 
     def _remove_unfinished(self) -> None:
-        """What a killed process has left half written or half deleted."""
+        """Remove what a killed process has left half written or half deleted."""
         for path in self._folders():
             match = _UNFINISHED.fullmatch(path.name)
             if match is not None and match[1] != _process(int(match[1].partition("-")[0])):

@@ -1,4 +1,4 @@
-"""What settings come to with a model and a document: checked, and in bytes, before anything is allocated."""
+"""Plan of settings with a model and a document: checked, and in bytes, before anything is allocated."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 The speculator is any model with the main model's vocabulary, or the main model's own first layers over the same
 weights. It reads the stream into a pot of its own, of the same size and by the same rules, so that its memory is
-bounded, too. Behind every stretch it is asked the catalyst prompt; the attention of the prompt's last token, and of
+bounded, too. After every stretch it is asked the catalyst prompt; the attention of the prompt's last token, and of
 a few tokens that it decodes from there, is what a token is scored by. Prompt and look-ahead then leave its pot.
 
-Its pot is distilled by what it observes behind a stretch, which is that prompt: for policies that look at the last
-tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model looks at the last document tokens.
+Its pot is distilled by what it observes after a stretch, which is that prompt: for policies that look at the last
+tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model observes the last document tokens.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ IsStopped = Callable[[], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What the speculator makes of the tokens that it has just read.
+    """Scores of the tokens that the speculator has just read.
 
     Attributes:
         maxima: (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from
             there, pays to every token of the stretch, the maximum over layers and heads.
-        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where nobody asks for it.
+        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where it is not asked for.
     """
 
     maxima: Tensor
@@ -58,7 +58,7 @@ class Speculator:
         decoder: of the speculator.
         pot_config: of the main model's pot; this one is as large.
         config: which tokens count, and how many it adds.
-        prompt: ids (1, n) of what it is asked behind every stretch.
+        prompt: ids (1, n) of what it is asked after every stretch.
         prefix: ids of what stands in front of the document.
         eos_ids: end the look-ahead.
         seed: of the policy `random`.
@@ -146,7 +146,7 @@ class Speculator:
         return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
 
     def go_on_at(self, start: int) -> None:
-        """Move the cursor to document token `start` where it lies behind it: policy `truncate` leaves out a middle."""
+        """Move the cursor on to document token `start` where it is before it: policy `truncate` leaves out a middle."""
         self.num_seen = max(self.num_seen, start)
 
     def follow(self, ids: Tensor, start: int, is_stopped: IsStopped = None) -> None:
@@ -207,7 +207,7 @@ class Speculator:
         return self._memory.best(scoring, num_tokens, among, scale=parts.scale, softcap=parts.attention_softcap)
 
     def state(self) -> dict[str, Tensor]:
-        """What it has read, by name; with `restore` another one answers as this one."""
+        """State of its reading, by name; with `restore` another one answers as this one."""
         return self.opened_pot().state() | self._memory.state() | {"num_seen": torch.tensor(self.num_seen)}
 
     def restore(self, state: dict[str, Tensor], num_tokens: int) -> None:
@@ -230,7 +230,7 @@ class Speculator:
 
     @contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """What is read within counts as never read if it does not end well."""
+        """Undo what is read within if that fails."""
         pot = self.opened_pot()
         before, positions = list(pot.num_cached), list(pot.next_position)
         novelty, words = self._novelty.copy(), self._words.copy()
@@ -265,7 +265,7 @@ class Speculator:
 
     @property
     def _knows_loss(self) -> bool:
-        """Whether its own loss is taken: cut off behind some layers a model predicts badly, and so only if asked."""
+        """Whether its own loss is taken: cut off after some layers a model predicts badly, and so only if asked."""
         return self.config.novelty == "speculator" or (bool(self.config.model) and self.pot_config.needs_novelty)
 
     def _score_novelty(self) -> Tensor | None:
@@ -276,7 +276,7 @@ class Speculator:
         return scored[1][0] if self.config.novelty == "speculator" else None
 
     def _ask(self, is_stopped: IsStopped) -> Tensor:
-        """Put the prompt behind what was read, look ahead, take all of it back (algorithm 1).
+        """Put the prompt after what was read, look ahead, take all of it back (algorithm 1).
 
         Returns:
             (1 + look-ahead, num_slots) float32: for the last token of the prompt and each token decoded from there

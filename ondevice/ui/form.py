@@ -87,7 +87,7 @@ class Form:
         return with_choices(base, values)
 
     def generation(self, base: GenerationConfig) -> GenerationConfig:
-        """How the next answer is sampled; may change between two questions."""
+        """Sampling of the next answer; may change between two questions."""
         values = {path: _taken(CONTROLS[path], value) for path, value in self.values.items() if path in ANSWERING}
         return with_values(base, values)
 
@@ -136,7 +136,7 @@ def control(one: Setting, value: Any, *, slot_size: str = "", **more: Any) -> An
 
 
 def choices_of(one: Setting, value: Any) -> list[tuple[str, str]]:
-    """What can be chosen, if it is a choice; a value of the command line among them."""
+    """Choices of a setting, if it has any; a value of the command line among them."""
     choices = list(one.form.choices) if one.form is not None else []
     return [*choices, (value, value)] if choices and value not in dict(choices).values() else choices
 
@@ -179,7 +179,7 @@ def preset_named(name: str) -> Preset | None:
 
 
 def _label(path: str, value: str) -> str:
-    """What the form calls a choice."""
+    """Label of a choice."""
     return next(label for label, name in choices_of(SETTINGS[path], value) if name == value)
 
 

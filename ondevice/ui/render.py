@@ -51,7 +51,7 @@ def following(is_active: bool) -> Any:
 
 
 def reading(workspace: Workspace) -> Patch:
-    """What changes while a document is read."""
+    """Patch of what changes while a document is read."""
     return {
         "progress": progress(workspace),
         "status": status(workspace),
@@ -62,7 +62,7 @@ def reading(workspace: Workspace) -> Patch:
 
 
 def times(workspace: Workspace) -> Patch:
-    """Where the time goes, and what was read and copied for it."""
+    """Times by stage, and what was read and copied in them."""
     telemetry, has_tier = (
         workspace.telemetry,
         workspace.session is not None and workspace.session.context.host is not None,
@@ -75,7 +75,7 @@ def times(workspace: Workspace) -> Patch:
 
 
 def answering(workspace: Workspace) -> Patch:
-    """What changes while an answer is written."""
+    """Patch of what changes while an answer is written."""
     return {"chat": list(workspace.messages), "status": status(workspace), **times(workspace)}
 
 
@@ -182,7 +182,7 @@ def status(workspace: Workspace) -> dict[str, str]:
 
 
 def token_map(workspace: Workspace) -> dict[str, Any] | None:
-    """What the map and the reading view need to know before they ask for what they show."""
+    """Facts that the map and the reading view need before they ask for what they show."""
     view = workspace.view
     if view is None:
         return None
@@ -190,7 +190,7 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:
-    """How full the pot is, layer by layer and over the document, against its ceiling."""
+    """Fill of the pot, layer by layer and over the document, against its ceiling."""
     telemetry, session = workspace.telemetry, workspace.session
     if session is None or not session.context.has_pot or not telemetry.num_cached:
         return None

@@ -279,7 +279,7 @@ def ids(batch: int, num_tokens: int) -> Tensor:
 BUILDERS = {
     "copies": shift_append,
     "RoPE caching": shift_append_halves,
-    "in place, RoPE anew": in_place_recompute,
+    "in place, RoPE again": in_place_recompute,
     "stored": in_place("stored"),
     "half-cache": in_place("half-cache"),
     "on-read": in_place("on-read"),

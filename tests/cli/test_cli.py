@@ -356,7 +356,7 @@ def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Whoever was started in the background ignores the signal, and so does what it starts.
+        # A process started in the background ignores the signal, and so does what it starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdin is not None

@@ -179,7 +179,7 @@ def test_a_long_answer_without_any_sink_leaves_no_trace(key_rotation):
     assert session.context.num_protected == 0
     before = session.context.pot.state()
     events = list(session.ask("Why?"))
-    assert events[-1].num_overwritten > 500, "positions were counted anew, too"
+    assert events[-1].num_overwritten > 500, "positions were numbered again, too"
     for name, tensor in session.context.pot.state().items():
         assert torch.equal(tensor, before[name]), name
 

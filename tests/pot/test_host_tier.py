@@ -75,7 +75,7 @@ def test_a_tier_may_lie_in_a_file(tmp_path):
     for first, tier in ((0, in_memory), (0, in_file), (50, other)):
         tier.offload(1, *_tokens(first, 9))
     assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9))), "each has a file of its own"
-    assert not list(tmp_path.iterdir()), "a file without a name is left behind by nobody"
+    assert not list(tmp_path.iterdir()), "a file without a name leaves nothing"
     with pytest.raises(PotError, match="cannot be kept in a file"):
         HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path / "nowhere")
     with pytest.raises(PotError, match="memory are free"):

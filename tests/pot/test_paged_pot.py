@@ -94,7 +94,7 @@ class Contiguous:
 @pytest.mark.parametrize(("dtype", "limit"), LIMITS)
 @pytest.mark.parametrize("policy_name", ["ring", "heavy-hitters"])
 def test_decoding_equals_contiguous_replacement(policy_name, dtype, limit):
-    """40 tokens behind prompts of different lengths: rows grow first, each for itself, then replace in place."""
+    """40 tokens after prompts of different lengths: rows grow first, each for itself, then replace in place."""
     pot = new_pot(dtype=dtype)
     policy = (
         SinkRecentRing(pot, window_size=BUDGET - SINKS)
@@ -187,7 +187,7 @@ def test_heavy_hitters_evict_several_of_the_lightest_per_head():
 
 
 def test_turned_sinks_equal_positions_within_the_cache():
-    """StreamingLLM numbers its cache 0..n-1 and rotates every key anew; here only the sinks turn."""
+    """StreamingLLM numbers its cache 0..n-1 and rotates every key again; here only the sinks turn."""
     pot, size = new_pot(batch=1, dtype=torch.float64), BUDGET
     ring = SinkRecentRing(pot, window_size=size - SINKS)
     keys, values = (random_tokens(1, 60, seed=1, dtype=torch.float64)[i] for i in range(2))

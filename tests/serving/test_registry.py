@@ -101,7 +101,7 @@ def test_who_has_nothing_gives_way_to_who_has_documents() -> None:
     for _ in range(3):
         clock.now += 1
         last = registry.create()
-        assert registry.find(last.id) is last, "whoever comes may stay"
+        assert registry.find(last.id) is last, "who comes may stay"
     assert registry.find(owner.id) is owner
     assert len(registry) == 2
 

@@ -54,7 +54,7 @@ def test_the_picture_is_the_pot_at_every_event(name: str) -> None:
     for event in session.read(document()):
         if not session.context.is_open:
             continue
-        # A pass that led to a distillation is told after it: the cursor alone has moved when it is.
+        # A pass that led to a distillation is reported after it: the cursor alone has moved when it is.
         if isinstance(event, TokensRead) and seen is not None and session.context.num_cycles > seen.num_cycles:
             continue
         seen = follow(session, event, seen)

@@ -1,4 +1,4 @@
-"""What the buttons do, driven without a browser: reading, stopping, asking, and every way it can go wrong."""
+"""Actions of the buttons, without a browser: reading, stopping, asking, and every way it can go wrong."""
 
 from __future__ import annotations
 
@@ -223,14 +223,14 @@ def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "shown"),
     [
         ({"tier.budget_bytes": 0.0001}, "does not hold one token"),
         ({"pot.catalyst": "text", "pot.catalyst_text": "why " * 100}, "catalyst prompt has"),
     ],
 )
 def test_settings_that_only_the_engine_can_refuse_cost_nothing(
-    read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], told: str
+    read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], shown: str
 ) -> None:
     session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
     made, new_pot = [], ENGINE.decoder.new_pot
@@ -238,7 +238,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
         ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
     )
     screen = screen_after(read_desk.actions.read(read_desk.id, read_desk.form | changes))
-    assert told in screen["problem"]["text"]
+    assert shown in screen["problem"]["text"]
     assert screen["status"]["phase"] == "read"
     assert read_desk.workspace.session is session
     assert len(read_desk.workspace.messages) == answers
@@ -246,7 +246,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
 
 
 def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
-    """Where memory is taken when it is written to, an old pot frees what it has used; a host tier takes room, too."""
+    """An old pot frees what it has used, where memory is taken when it is written to; a host tier takes room, too."""
     form = desk.form | {"pot.capacity": 2048, "tier.budget_bytes": 2}
     assert screen_after(desk.actions.read(desk.id, form))["status"]["phase"] == "read"
     pot, tier = desk.workspace.pot_bytes, desk.workspace.tier_bytes
@@ -539,7 +539,7 @@ def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
         screen = screen_after(steps)
         assert screen["session_id"] not in (unknown, desk.id)
         assert "idle for too long" in screen["problem"]["text"]
-    assert dict(screen["card"]["rows"])["File"] == "lighthouse.md", "told, and done"
+    assert dict(screen["card"]["rows"])["File"] == "lighthouse.md", "shown, and done"
     assert not desk.actions.follow(unknown)["follow"]["active"], "nobody asks for it every second for ever"
 
 

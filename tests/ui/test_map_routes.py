@@ -1,4 +1,4 @@
-"""What the page asks for while it is looked at: small answers, true ones, and none for strangers."""
+"""Requests of the page while it is shown: small answers, true ones, and none for strangers."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def test_a_token_is_told_with_its_text_place_reason_and_holders(client: TestClie
     assert view is not None
     assert view.seen is not None
     kept = int(view.seen.tokens[-1])
-    told = get(client, desk, "token", start=kept, stop=kept + 1).json()
-    assert told["title"].startswith(f"Token {kept + 1:,} · part ")
-    assert told["before"] + told["text"] + told["after"] in TEXT
-    assert TEXT[kept] == told["text"]
+    shown = get(client, desk, "token", start=kept, stop=kept + 1).json()
+    assert shown["title"].startswith(f"Token {kept + 1:,} · part ")
+    assert shown["before"] + shown["text"] + shown["after"] in TEXT
+    assert TEXT[kept] == shown["text"]
     held = (session.context.pot.origin[:, 0] == kept).any(dim=-1)  # type: ignore[union-attr]
-    assert [[bool(head) for head in row] for row in told["holders"]] == held.tolist()
-    assert f"Held by {int(held.sum())} of 6 heads" in told["lines"][1]
-    assert told["lines"][2].startswith("Score ")
+    assert [[bool(head) for head in row] for row in shown["holders"]] == held.tolist()
+    assert f"Held by {int(held.sum())} of 6 heads" in shown["lines"][1]
+    assert shown["lines"][2].startswith("Score ")
     cell = get(client, desk, "token", start=0, stop=len(TEXT)).json()
     assert cell["holders"] == []
     assert f"Tokens 1–{len(TEXT)}" in cell["title"]  # noqa: RUF001
@@ -138,11 +138,11 @@ def test_pieces_put_together_are_the_document(client: TestClient, desk: Desk) ->
     for index in range(2):
         first, last = desk.workspace.page_table.page_span(index)
         for part in range(num_pieces(last - first)):
-            told = get(client, desk, "text", index=index, part=part).json()
-            assert told["start"] == position
-            assert sum(run[0] for run in told["runs"]) == told["stop"] - told["start"]
-            position = told["stop"]
-            text += "".join(run[1] for run in told["runs"])
+            shown = get(client, desk, "text", index=index, part=part).json()
+            assert shown["start"] == position
+            assert sum(run[0] for run in shown["runs"]) == shown["stop"] - shown["start"]
+            position = shown["stop"]
+            text += "".join(run[1] for run in shown["runs"])
     assert position == len(TEXT)
     assert text == TEXT
 
@@ -213,8 +213,8 @@ def test_every_answer_stays_below_64_kB(desk: Desk) -> None:
     import json
 
     for part in range(num_pieces(view.page_table.num_tokens)):
-        told = piece(view, source, 0, part, Look())
-        assert len(json.dumps(told, ensure_ascii=False).encode()) < 64_000
+        shown = piece(view, source, 0, part, Look())
+        assert len(json.dumps(shown, ensure_ascii=False).encode()) < 64_000
 
 
 def test_a_single_endless_word_is_cut_and_says_so() -> None:
@@ -222,8 +222,8 @@ def test_a_single_endless_word_is_cut_and_says_so() -> None:
         return np.zeros(1, np.int32), np.array([[0, len(text)]], np.int32)
 
     document = Document("w", "txt", "part", (Page(1, "w" * 100_000),), 1, 100_000)
-    told = piece(TokenView(page_table(1)), page_source(document, None, encode), 0, 0, Look())
-    assert "88,000 characters are not shown" in told["runs"][0][1]
+    shown = piece(TokenView(page_table(1)), page_source(document, None, encode), 0, 0, Look())
+    assert "88,000 characters are not shown" in shown["runs"][0][1]
 
 
 def test_a_page_without_text_is_a_piece_without_runs() -> None:

@@ -13,7 +13,7 @@ from ondevice.pot.memory_pot import Victims
 
 
 class InPlaceRecomputeCache:
-    """StreamingLLM whose keys (before RoPE) and values are overwritten in place, and RoPE computed for all keys anew.
+    """StreamingLLM whose keys (before RoPE) and values are overwritten in place, and RoPE computed for all keys again.
 
     Cached tokens have positions 0..n-1 by age, in the order of the slots a permutation: angles are looked up by it.
 
@@ -44,7 +44,7 @@ class InPlaceRecomputeCache:
         return self._keys.nbytes + self._values.nbytes
 
     def make_room(self, num_tokens: int = 1) -> None:
-        """Let the next token overwrite the oldest one behind the sinks."""
+        """Let the next token overwrite the oldest one after the sinks."""
         assert num_tokens == 1, "one token at a time is what is compared"
         self.victims = slice(self._oldest, self._oldest + 1)
         self._positions[self._num_sinks :] -= 1
@@ -54,7 +54,7 @@ class InPlaceRecomputeCache:
         self._oldest = max((self._oldest + 1) % self._capacity, self._num_sinks)
 
     def observe(self, mass: list[Tensor]) -> None:
-        """What is evicted depends on age alone."""
+        """Nothing: age alone decides what is evicted."""
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write in place; returns all keys after RoPE, and all values. Arguments as for `ShiftAppendCache.append_`."""
@@ -76,5 +76,5 @@ class InPlaceRecomputeCache:
         self.victims = None
 
     def discard_(self, num_tokens: int) -> None:
-        """What the pass replaced is gone."""
+        """Refuse: what the pass replaced is gone."""
         raise RuntimeError("a baseline cannot be stopped in the middle of a pass")

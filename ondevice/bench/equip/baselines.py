@@ -1,4 +1,4 @@
-"""What EQUIP replaces: StreamingLLM and H2O with the copies that their usual implementations make.
+"""Baselines of EQUIP: StreamingLLM and H2O with the copies that their usual implementations make.
 
 Each class stands in for a `MemoryPot` in `Decoder.forward` and is its own eviction rule: `make_room` before a pass
 that would not fit, `observe` after it. They are here to be measured against and are used for nothing else.
@@ -48,7 +48,7 @@ class _Cache:
         self.num_cached = [values.shape[2] for values in self.values]
 
     def discard_(self, num_tokens: int) -> None:
-        """What the pass replaced is gone."""
+        """Refuse: what the pass replaced is gone."""
         raise RuntimeError("a baseline cannot be stopped in the middle of a pass")
 
 
@@ -64,7 +64,7 @@ class ShiftAppendCache(_Cache):
         capacity: tokens cached at most, with the sinks.
         num_sinks: first tokens, which stay.
         cos, sin: (capacity, head_dim), of positions 0..capacity-1, the sine without a sign.
-        caches_halves: shift and append `rotate_half(keys)` too, instead of computing it anew.
+        caches_halves: shift and append `rotate_half(keys)` too, instead of computing it again.
     """
 
     observes = False
@@ -82,12 +82,12 @@ class ShiftAppendCache(_Cache):
         return [*super().tensors(), *self._halves]
 
     def make_room(self, num_tokens: int = 1) -> None:
-        """Let the next pass evict the oldest tokens behind the sinks; the new ones then have the last positions."""
+        """Let the next pass evict the oldest tokens after the sinks; the new ones then have the last positions."""
         self._num_evicted = max(self.num_cached[0] + num_tokens - self.capacity, 0)
         self.next_position = [cached - self._num_evicted for cached in self.num_cached]
 
     def observe(self, mass: list[Tensor]) -> None:
-        """What is evicted depends on age alone."""
+        """Nothing: age alone decides what is evicted."""
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Shift and append; returns all keys after RoPE, and all values.

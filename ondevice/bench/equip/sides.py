@@ -131,7 +131,7 @@ def gather_append(decoder: Decoder, capacity: int, batch: int) -> Side:
 def in_place_heavy(decoder: Decoder, capacity: int, batch: int) -> Side:
     """H2O in a memory pot."""
     pot = decoder.new_pot(capacity, batch)
-    # Positions are never counted anew, as in the other contender.
+    # Positions are never numbered again, as in the other contender.
     rule = HeavyHitter(pot, 0, capacity // 2, decoder.rotate_keys, max_positions=1 << 30)
     return Side(EQUIP + H2O, decoder, pot, rule, capacity)
 

@@ -58,7 +58,7 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """How the caller wants the model: the arguments of `load_model`, the device chosen."""
+    """A request for a model: the arguments of `load_model`, the device chosen."""
 
     device: torch.device
     dtype: DtypeName
@@ -149,7 +149,7 @@ def require_local(name: str) -> None:
     """Refuse a model that would have to be fetched.
 
     A file may name the model that it was made with, but only the user sends for one. A folder that lies here may be
-    read whoever named it: no code of it runs.
+    read, no matter who named it: no code of it runs.
 
     Raises:
         ModelError: it is not on this machine.

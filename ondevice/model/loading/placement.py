@@ -1,4 +1,4 @@
-"""Where a model goes and in which type: device, dtype, and whether the weights fit."""
+"""Placement of a model: device, dtype, and whether the weights fit."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def require_memory(weight_bytes: int, device: torch.device, quantization: Quanti
 
 
 def recommendations_for(device: torch.device) -> Iterator[Recommendation]:
-    """What `recommend` says about this machine."""
+    """The advice of `recommend` for this machine."""
     has_cuda = device.type == "cuda"
     cuda_bytes = torch.cuda.get_device_properties(device).total_memory if has_cuda else 0
     return recommend(psutil.virtual_memory().total, usable_cores(), has_cuda, cuda_bytes)

@@ -22,7 +22,7 @@ _DTYPE = (
 
 @dataclass(frozen=True, slots=True)
 class DroppedStates:
-    """Tokens that one slim layer dropped, behind its attention and before its feed-forward network.
+    """Tokens that one slim layer dropped, after its attention and before its feed-forward network.
 
     `layer` counts from 0; `tokens` (n,) are offsets in a pass, or document tokens; `states` (n, hidden_size).
     """
@@ -92,7 +92,7 @@ class HiddenTier:
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is."""
+        """Contents by name, the oldest first; with `restore` another tier goes on where this one is."""
         used, oldest = self._num_written, 0
         if used > self.capacity:
             used, oldest = self.capacity, self._num_written % self.capacity

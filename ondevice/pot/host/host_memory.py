@@ -56,7 +56,7 @@ class HostMemory:
 
     @staticmethod
     def budgets(shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> tuple[int, int]:
-        """What keys with values, and hidden states, may take of the budget, in bytes; arguments are those of the class.
+        """Shares of the budget in bytes: for keys with values, and for hidden states; arguments are those of the class.
 
         Raises:
             PotError: it does not hold one token.
@@ -110,7 +110,7 @@ class HostMemory:
         return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name; with `restore` it makes another one equal to this one."""
+        """Contents by name; `restore` makes another one equal to this one by them."""
         hidden = {} if self.hidden is None else self.hidden.state()
         return self.tier.state() | {_HIDDEN + name: tensor for name, tensor in hidden.items()}
 

@@ -122,7 +122,7 @@ class HostTier:
         return self._read(layer, 1, at)
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name; with `restore` it makes another tier equal to this one."""
+        """Contents by name; `restore` makes another tier equal to this one by them."""
         used = max(self.num_held(layer) for layer in range(len(self._num_written)))
         state = {"numbers": self._storage[:, :, :, :used], "origin": self.origin[:, :used]}
         if self._scales is not None:
@@ -150,7 +150,7 @@ class HostTier:
             )
         numbers = take(state, "numbers", saved, (num_layers, 2, num_heads, used, head_dim))
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
-        # A ring of the same size goes on where the other was; in a larger one there is room behind.
+        # A ring of the same size goes on where the other was; in a larger one there is room after it.
         num_held = [min(count, used) for count in num_written]
         check_ring(origin, num_held, extent)
         if self._scales is None:
@@ -206,7 +206,7 @@ def to_host(tensor: Tensor) -> Tensor:
 
 
 def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
-    """(part of the new tokens, first place it goes to): one part, or two where the ring begins anew."""
+    """(part of the new tokens, first place it goes to): one part, or two where the ring begins again."""
     before_end = min(count, capacity - start)
     parts = [(slice(0, before_end), start)]
     if before_end < count:

@@ -29,7 +29,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What came into the pot: wanted tokens of an average head, summed over the layers, all bytes, and the wanted
+    """Tokens that came into the pot: wanted ones of an average head, summed over the layers, all bytes, and the wanted
     document tokens that any head took (n,) int32, rising."""
 
     num_slots: int
@@ -104,7 +104,7 @@ def bring_back(
     are the ranks in document order.
 
     Args:
-        pot: changed in place; whoever calls has saved what it holds.
+        pot: changed in place; the caller has saved what it holds.
         blocks: of the document, the most wanted first.
         mass: attention of the question, for each layer (1, num_kv_heads, num_cached).
         max_tokens: for each head of each layer.

@@ -99,7 +99,7 @@ class PagedPot:
     def append_(
         self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor, *, rows: Sequence[int] | None = None
     ) -> None:
-        """Write n new tokens of each sequence behind its used slots; blocks are allocated as needed.
+        """Write n new tokens of each sequence after its used slots; blocks are allocated as needed.
 
         Arguments have shape (rows, num_kv_heads, n, head_dim): keys before RoPE, keys after RoPE, values.
 
@@ -121,7 +121,7 @@ class PagedPot:
         """Overwrite evicted slots of each sequence with n new tokens: EQUIP's in-place replacement.
 
         Args:
-            slots: distinct used slots behind the sinks, int64: (rows, n), the same for all layers and heads, or
+            slots: distinct used slots after the sinks, int64: (rows, n), the same for all layers and heads, or
                 (rows, num_layers, num_kv_heads, n).
             rotated: (rows, num_kv_heads, n, head_dim), keys after RoPE.
             values: as `rotated`.
@@ -156,7 +156,7 @@ class PagedPot:
         *,
         rows: Sequence[int] | None = None,
     ) -> None:
-        """Rotate the sinks anew, from their keys before RoPE, to the given logical positions.
+        """Rotate the sinks again, from their keys before RoPE, to the given logical positions.
 
         RoPE sees distances only: moving the few sinks along with the text equals StreamingLLM's positions within
         the cache (arXiv 2309.17453), where every other key would have to turn at every step.
@@ -175,7 +175,7 @@ class PagedPot:
         self._record(self.positions, slots, positions, rows)
 
     def rewind_to_(self, row: int, num_cached: int, next_position: int) -> None:
-        """Free the slots of a sequence behind the first `num_cached`, uncommitted ones too, and their blocks."""
+        """Free the slots of a sequence after the first `num_cached`, uncommitted ones too, and their blocks."""
         self._clear(self.tables.release(row, num_cached), 0)
         if num_cached % self.shape.block_size:
             self._clear(self.tables.owned[row][-1:], num_cached % self.shape.block_size)
@@ -190,7 +190,7 @@ class PagedPot:
     def logical(self, provenance: Tensor) -> Tensor:
         """Copy `positions` or `origin` into logical order: (batch, num_layers, num_kv_heads, max_slots).
 
-        What lies behind `lengths` is undefined.
+        What lies after `lengths` is undefined.
         """
         heads = gather_blocks(provenance.flatten(2), self.block_tables)
         return heads.unflatten(1, (self.shape.num_layers, self.shape.num_kv_heads))
@@ -223,7 +223,7 @@ class PagedPot:
         return self.block_tables if rows == list(range(self.shape.batch)) else self.block_tables[rows]
 
     def _free_slots(self, rows: list[int], num_tokens: int) -> Tensor:
-        """(rows, n) int64: the next n slots behind the used ones."""
+        """(rows, n) int64: the next n slots after the used ones."""
         return self.lengths[rows, None] + torch.arange(num_tokens, device=self.lengths.device)
 
     def _write(self, layer: int, slots: Tensor, rotated: Tensor, values: Tensor, rows: list[int]) -> None:

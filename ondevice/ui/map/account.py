@@ -1,4 +1,4 @@
-"""What is said about a token, or about a cell of several: where it is, what became of it, why, and who holds it."""
+"""Account of a token, or of a cell of several: its place, its state with the reason, and the heads that hold it."""
 
 from __future__ import annotations
 

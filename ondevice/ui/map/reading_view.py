@@ -99,7 +99,7 @@ def excerpt(view: TokenView, source: PageSource, start: int, stop: int) -> Excer
 
 
 def _cut(text: str, spans: npt.NDArray[np.int32], at: int) -> int:
-    """Where a piece that would end before token `at` ends: behind a line or a word, if one ends shortly before."""
+    """End of a piece that would end before token `at`: after a line or a word, if one ends shortly before."""
     if at <= 0:
         return 0
     if at >= len(spans):
@@ -118,5 +118,5 @@ def _text_of(text: str, spans: npt.NDArray[np.int32], begin: int, end: int) -> s
 
 
 def _char_of(text: str, spans: npt.NDArray[np.int32], token: int) -> int:
-    """Where a token's text begins; that of the last one ends with the page."""
+    """Start of a token's text; that of the last one ends with the page."""
     return int(spans[token][0]) if token < len(spans) else len(text)

@@ -1,6 +1,6 @@
 """The requests by which the page fills its token map and its reading view: a few kilobytes each, when they are needed.
 
-They are for this program's own page and no public interface. Whoever asks names the workspace in a header; its id
+They are for this program's own page and no public interface. A request names the workspace in a header; its id
 cannot be guessed, and in a header it ends up in no log. A page of another origin cannot send that header: the browser
 asks this server first, and is refused.
 """
@@ -27,11 +27,11 @@ PREFIX = "/ondevice"
 HEADER = "x-ondevice-workspace"
 _MAX_PAGES = 4096  # of one answer: 32 kB
 _NO_STORE = {"Cache-Control": "no-store"}
-_MISSING = 204  # a document may be closed while the page asks for it: that is no failure to be told in its console
+_MISSING = 204  # a document may be closed while the page asks for it: that is no failure for its console
 
 
 class _NotThere(Exception):
-    """What is asked for is not in this document."""
+    """This document has no such token, page or part."""
 
 
 _Answer = Callable[[TokenView, PageSource, Request], Response]
