@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from ondevice.documents.pages import PageTable
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
+from ondevice.model.sentence_encoder import SentenceEncoder
 from ondevice.model.tokenizer import Tokenizer
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
@@ -197,3 +199,40 @@ def page_table(*page_sizes: int, unit: str = "part") -> PageTable:
     """Pages 1, 2, ... of so many tokens each."""
     starts = np.cumsum([0, *page_sizes])
     return PageTable(int(starts[-1]), unit, np.arange(1, len(starts), dtype=np.uint32), starts[:-1])
+
+
+_ENCODER_SIZES = {
+    "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+}  # fmt: skip
+
+
+def tiny_encoder_files() -> dict[str, bytes]:
+    """The files of a sentence encoder with random weights, by name; it knows letters and a few words."""
+    model = transformers.BertModel(transformers.BertConfig(**_ENCODER_SIZES), add_pooling_layer=False)
+    generator = torch.Generator().manual_seed(0)
+    state = model.state_dict()
+    weights = {name: torch.randn(tensor.shape, generator=generator) for name, tensor in state.items()
+               if tensor.is_floating_point()}  # fmt: skip
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "the",
+        "lamp",
+        "keeper",
+        "lit",
+        "at",
+        "dusk",
+        "sea",
+        "word",
+        "text",
+        *map(str, range(40)),
+    ]
+    backend = Backend(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return {"model.safetensors": save(weights), "tokenizer.json": backend.to_str().encode()}
+
+
+def tiny_encoder() -> SentenceEncoder:
+    """The sentence encoder of `tiny_encoder_files`."""
+    files = tiny_encoder_files()
+    return SentenceEncoder(load(files["model.safetensors"]), files["tokenizer.json"].decode(), **_ENCODER_SIZES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from ondevice.decode.host_recall import HostRecall
 from ondevice.errors import PotError
 from ondevice.pot.undo import UndoLog
@@ -35,13 +37,14 @@ def log_likelihoods(session: Session, question: str, answers: Sequence[str]) -> 
             recall = HostRecall(context, max(context.config.pot.reserve, len(prompt) + most))
             recall.begin(decoder.ids(prompt))
             recall.recall(undo)
-        for answer, ids in zip(answers, encoded, strict=True):
-            ids = ids[: pot.num_free - len(prompt)]
-            with pot.savepoint():
-                both = decoder.ids([*prompt, *ids])
-                hidden = decoder.forward(both, pot).hidden_states[:, len(prompt) - 1 : -1]
-                loss = float(decoder.token_loss(hidden, both[:, len(prompt) :]).mean())
-            likelihoods.append(-loss * len(ids) / max(len(answer), 1) if ids else float("-inf"))
+        with pot.savepoint():
+            last = decoder.forward(decoder.ids(prompt), pot).hidden_states[:, -1:]
+            for answer, ids in zip(answers, encoded, strict=True):
+                targets = decoder.ids(ids[: pot.num_free])
+                with pot.savepoint():
+                    states = decoder.forward(targets, pot).hidden_states[:, :-1]
+                    loss = decoder.token_loss(torch.cat((last, states), dim=1), targets)
+                likelihoods.append(-float(loss.sum()) / max(len(answer), 1))
     finally:
         undo.rewind()
     return likelihoods

@@ -141,9 +141,8 @@ def _draw_bars(result: Result, bars: Bars) -> str:
             panel.set_title(title)
             panel.set_yticks(range(len(names)), names)
             panel.margins(x=0.2)
-        panels = figure.axes
-        panels[0].invert_yaxis()  # the first contender on top; the others share the axis
-        for panel in panels[len(means) :]:
+        figure.axes[0].invert_yaxis()  # the first contender on top; the others share the axis
+        for panel in figure.axes[len(means) :]:
             panel.set_axis_off()
         return _svg(figure)
 
