@@ -134,8 +134,10 @@ class Context:
 
     @property
     def has_evicted_outside(self) -> bool:
-        """Whether host memory holds tokens that the pot has evicted."""
-        return self.host is not None and self.num_cycles > 0
+        """Whether host memory holds tokens that the pot has evicted, or that pruning kept from deeper layers."""
+        if self.host is None or not self.host.tier.num_held(0):
+            return False
+        return self.num_cycles > 0 or (self.host.hidden is not None and self.host.hidden.num_held > 0)
 
     @property
     def restores_skipped(self) -> bool:
@@ -164,7 +166,7 @@ class Context:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of the host tier; 0 without one."""
+        """Memory that the host tier takes now; 0 without one."""
         return 0 if self.host is None else self.host.nbytes
 
     @property

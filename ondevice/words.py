@@ -88,9 +88,10 @@ class Holdings:
         unit: what the pages of the document are called.
         pot_bytes: the pot's.
         speculator_bytes: those of the small model's pot; 0 without one.
-        tier_bytes: the host tier's; 0 without one.
+        tier_bytes: what the host tier takes now; 0 without one.
         tier_tokens: evicted tokens that are in it.
         share_hidden: of the time for copying into it, what reading did not wait for; None where nothing was copied.
+        tier_most_bytes: what the host tier may come to take with this document; 0 without one.
     """
 
     unit: str
@@ -99,6 +100,7 @@ class Holdings:
     tier_bytes: int = 0
     tier_tokens: int = 0
     share_hidden: float | None = None
+    tier_most_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -142,9 +144,12 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
     ]
     if held.speculator_bytes:
         parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
-    if held.tier_bytes:
+    if held.tier_bytes or held.tier_most_bytes:
         hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
-        parts.append(f"host tier: {plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)}{hidden}")
+        parts.append(
+            f"host tier: {plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)} "
+            f"of at most {size(max(held.tier_most_bytes, held.tier_bytes))}{hidden}"
+        )
     return " · ".join(parts)
 
 

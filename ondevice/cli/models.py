@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ondevice.cli.options import AsJson
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import err, out, print_json, say, errors_shown
+from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:

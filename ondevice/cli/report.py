@@ -74,6 +74,7 @@ def _memory(session: Session, answers: Sequence[AnswerFinished]) -> dict[str, in
         "pot_bytes": session.context.pot.nbytes if session.context.has_pot else 0,
         "speculator_bytes": session.context.speculator_bytes,
         "host_tier_bytes": session.context.host_bytes,
+        "host_tier_most_bytes": 0 if session.context.host is None else session.context.host.most_bytes,
         "undo_bytes": max((answer.undo_bytes for answer in answers), default=0),  # gone again after each answer
         "peak_rss_bytes": peak_rss_bytes(),
     }

@@ -152,19 +152,22 @@ class _Answer:
         if may_overflow:
             eviction = _eviction(context, num_document, self._out.mass, self._undo)
             step = self._overwriting = OverwritingStep(plain, eviction)
-        if self._host is not None:
+        observes = self._overwriting is not None and self._overwriting.eviction.observes
+        if self._features.drafts and not observes:
+            self._drafted = self._drafts.begin(context, plain, step, ids, self._is_stopped)
+        if self._drafted is not None:
+            step = self._drafted
+        elif self._host is not None:
             step = self._swapping = SwappingStep(
                 self._host,
                 step,
+                plain,
                 self._undo,
                 self._prompt.ids,
                 every=context.config.tier.every,
-                can_swap=lambda: self._num_overwritten == 0,
+                is_overwriting=lambda: self._overwriting is not None and self._overwriting.is_overwriting,
                 read_again=self._read_again,
             )
-        elif self._features.drafts and not (self._overwriting is not None and self._overwriting.eviction.observes):
-            self._drafted = self._drafts.begin(context, plain, step, ids, self._is_stopped)
-            step = self._drafted or step
         self._step = step
         return QuestionRead(question, num_ids, time.perf_counter() - began)
 
@@ -269,7 +272,7 @@ class _Answer:
         num_document = list(self._context.pot.num_cached)
         out = self._read_ids(ids, self._overwriting is not None)
         if self._overwriting is not None:
-            self._overwriting.eviction = _eviction(self._context, num_document, out.mass, self._undo)
+            self._overwriting.begin(_eviction(self._context, num_document, out.mass, self._undo))
         return out
 
 

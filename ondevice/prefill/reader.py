@@ -87,7 +87,7 @@ class Reader:
         for number, part in enumerate(chunk.parts, 1):
             if self.selection is not None:
                 keep_positions_low(context, part.stop - part.start + context.config.pot.reserve)
-            yield from self._read_pass(part, chunk.distills and number == len(chunk.parts), chunk.prunes)
+            yield from self._read_pass(part, chunk, distills=chunk.distills and number == len(chunk.parts))
             if self._is_stopped():
                 return
         if self._is_span_done():
@@ -156,13 +156,13 @@ class Reader:
 
     # -- one pass --------------------------------------------------------------------------------
 
-    def _read_pass(self, part: Part, distills: bool, prunes: bool) -> Iterator[Event]:
+    def _read_pass(self, part: Part, chunk: Chunk, *, distills: bool) -> Iterator[Event]:
+        prunes = chunk.prunes
         context, began = self._context, time.perf_counter()
         all_ids = context.decoder.ids(context.tokens.ids(part.start, part.stop))
         ids = all_ids if part.offsets is None else all_ids[:, part.offsets]
         if context.speculator is not None and self.selection is None:
             context.speculator.follow(ids, part.start, self._is_stopped)
-        before = list(context.pot.num_cached)
         words = self.words.copy() if prunes else self.words  # a stopped pass does not count
         rarity = words.rarity(all_ids[0]) if prunes else None
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
@@ -170,7 +170,8 @@ class Reader:
         self.words = words
         context.depths.note(part.start, part.stop, out.offsets)
         if context.host is not None:
-            context.host.begin(before, [replace(states, tokens=states.tokens + part.start) for states in out.dropped])
+            gone = [replace(states, tokens=states.tokens + part.start) for states in out.dropped]
+            context.host.begin(gone, copies=chunk.distills or prunes)
         context.decoder.synchronize()
         context.num_read += ids.shape[1]
         context.num_skipped += all_ids.shape[1] - ids.shape[1]
@@ -249,6 +250,8 @@ class Reader:
         assert self._policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
         novelty_seconds = time.perf_counter() - began
+        if context.host is not None:
+            context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle()  # slots move now
         began = time.perf_counter()
         result = distill(
@@ -260,6 +263,8 @@ class Reader:
             rotate_keys=context.decoder.rotate_keys,
         )
         context.num_cycles += 1
+        if context.host is not None:
+            context.host.distilled()
         context.decoder.synchronize()
         distilled = PotDistilled(
             cycle=context.num_cycles,

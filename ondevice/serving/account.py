@@ -19,6 +19,7 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
         pot_bytes=session.context.pot.nbytes,
         speculator_bytes=session.context.speculator_bytes,
         tier_bytes=0 if outside is None else outside.nbytes,
+        tier_most_bytes=0 if outside is None else outside.most_bytes,
         tier_tokens=0 if outside is None else outside.tier.num_held(0),
         share_hidden=telemetry.offload_hidden_seconds / copying if copying else None,
     )
@@ -34,5 +35,6 @@ def answer_record(answer: AnswerFinished, held: Holdings, session: Session, toke
         "pot_bytes": held.pot_bytes,
         "speculator_bytes": held.speculator_bytes,
         "tier_bytes": held.tier_bytes,
+        "tier_most_bytes": held.tier_most_bytes,
         "tier_tokens": held.tier_tokens,
     }

@@ -116,17 +116,17 @@ class Workspace:
 
     @property
     def tier_bytes(self) -> int:
-        """Memory of the host tier; 0 where there is none, or where it lies in a file."""
+        """The most memory that the host tier comes to take; 0 where there is none, or where it lies in files."""
         session = self.session
         if session is None or session.context.host is None or session.context.config.tier.folder:
             return 0
-        return session.context.host.nbytes
+        return session.context.host.most_bytes
 
     @property
     def untouched_tier_bytes(self) -> int:
-        """As `untouched_bytes`, of the host tier."""
+        """What the host tier was promised and does not take yet."""
         host = self.session.context.host if self.session is not None else None
-        return host.untouched_bytes if self.tier_bytes and host is not None else 0
+        return host.most_bytes - host.nbytes if self.tier_bytes and host is not None else 0
 
     @property
     def untouched_bytes(self) -> int:

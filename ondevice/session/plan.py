@@ -144,11 +144,13 @@ class Plan:
             capacity = len(self.chat.prefix) + num_tokens + pot.reserve
         return self.speculator.pot_shape(capacity, key_rotation=pot.key_rotation).nbytes(self.speculator.dtype)
 
-    @property
-    def tier_bytes(self) -> int:
-        """Host memory for evicted tokens; 0 where there is none, or it lies in a file."""
-        tier = self.config.tier
-        return 0 if tier.folder or self.config.pot.method.keeps_all else tier.budget_bytes
+    def tier_bytes(self, num_tokens: int | None = None) -> int:
+        """The most that host memory takes for evicted and pruned tokens; 0 without any, or where it lies in files."""
+        if not self._has_host or self.config.tier.folder:
+            return 0
+        return HostMemory.most_bytes_of(
+            self.pot_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
+        )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
         """The stretches [start, stop) of the document that are read; `UNTIL_END` for a stream."""
@@ -158,12 +160,8 @@ class Plan:
         return [(0, start), (stop, num_tokens)] if start < stop else [(0, num_tokens)]
 
     def new_host(self, context: Context) -> HostMemory | None:
-        """Host memory beside the pot of a context; None where the settings ask for none.
-
-        Raises:
-            PotError: there is no room for it.
-        """
-        if not self.config.tier.budget_bytes or self.config.pot.method.keeps_all:
+        """Host memory beside the pot of a context; None where the settings ask for none, or nothing could come back."""
+        if not self._has_host:
             return None
         return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self._hidden_size)
 
@@ -180,6 +178,13 @@ class Plan:
                 where=where,
                 fix="Save the stream to a file first, or use another policy.",
             )
+
+    @property
+    def _has_host(self) -> bool:
+        """Whether anything may wait in host memory: what the pot evicts, and what pruning drops and is read on."""
+        if not self.config.tier.budget_bytes:
+            return False
+        return self.config.pot.method.distills or self._hidden_size is not None
 
     @property
     def _hidden_size(self) -> int | None:
@@ -205,7 +210,7 @@ class Plan:
 
         Raises:
             ConfigError: prompt, sinks, catalyst or look-ahead take more slots than there are for them.
-            PotError: the host tier does not hold one token.
+            PotError: the host tier does not hold the fewest tokens that there are.
         """
         if self.config.pot.is_auto:
             return self.sized(None).check()
@@ -217,8 +222,9 @@ class Plan:
             )
         self._new_speculator()
         catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
-        if config.tier.budget_bytes and not config.pot.method.keeps_all:
-            HostMemory.budgets(self.pot_shape(), config.tier, self.decoder.dtype, self._hidden_size)
+        if self._has_host:
+            shape = self.decoder.pot_shape(config.pot.capacity)  # the number of slots plays no part
+            HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)
 
 
 def make_plan(

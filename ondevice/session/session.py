@@ -28,7 +28,7 @@ class Session:
     """One document in one pot.
 
     Args:
-        plan: settings that suit the model. A pot of fixed size, and host memory, are allocated at once.
+        plan: settings that suit the model. A pot of fixed size is allocated at once.
 
     Attributes:
         context: the document, its pot and all that is counted of them.
@@ -36,7 +36,7 @@ class Session:
         drafts: which answers are drafted.
 
     Raises:
-        PotError: there is no room for the pot or the host memory.
+        PotError: there is no room for the pot.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -53,7 +53,8 @@ class Session:
 
         Raises:
             EmptyDocument: there is not one token in it.
-            PotError: this session has a document already, or the policy cannot read a stream.
+            PotError: this session has a document already, the policy cannot read a stream, or there is no room for the
+                host tier.
         """
         yield from self.open(document)
         yield from self.resume()
@@ -87,6 +88,8 @@ class Session:
         if len(context.spans) > 1:
             context.num_skipped = context.spans[1][0] - context.spans[0][1]
         self.reader.begin(total)
+        if context.host is not None:
+            context.host.expect(total)
         context.tokens = tokens
 
     def resume(self) -> Iterator[Event]:

@@ -126,8 +126,9 @@ class Provenance:
         return is_skipped
 
     def host_span_at(self, cursor: int) -> Span:
-        """Tokens that host memory held when the cursor was there: the last ones read before it."""
-        if not self.host_capacity:
+        """What host memory held when the cursor was there: the last tokens read before it."""
+        cursor = min(cursor, self.in_host[1])  # the last tokens may stay in the pot, and need no copy
+        if not self.host_capacity or cursor <= 0:
             return NOWHERE
         if not self.skims:
             return max(cursor - self.host_capacity, 0), cursor
@@ -231,9 +232,8 @@ def _novel_slots(context: Context, novelty: npt.NDArray[np.float32], num_ranked:
 
 
 def _host_span(context: Context) -> Span:
-    """The tokens in the host tier: the ring of the first layer has had all that were read, and holds the last."""
+    """The tokens in the host tier: the ring of the first layer has had all that were copied, and holds the last."""
     if context.host is None:
         return NOWHERE
-    origin = context.host.tier.origin[0].numpy()
-    held = origin[origin >= 0]
-    return (int(held.min()), context.num_positions) if held.size else NOWHERE
+    held = context.host.tier.origin(0).numpy()
+    return (int(held.min()), int(held.max()) + 1) if held.size else NOWHERE

@@ -206,7 +206,7 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
         "memory": words.size(session.context.pot.nbytes)
-        + f"{_tier_size(session)}, allocated once{_small_size(session)}",
+        + f", allocated once{_tier_size(session)}{_small_size(session)}",
         "cycles": f"{words.plural(session.context.num_cycles, 'time')} full and thinned out",
     }
 
@@ -219,7 +219,8 @@ def download(name: str, kind: str, text: str) -> Patch:
 
 
 def _tier_size(session: Session) -> str:
-    return "" if session.context.host is None else f" + {words.size(session.context.host.nbytes)} host tier"
+    host = session.context.host
+    return "" if host is None else f"; host tier {words.size(host.nbytes)} of at most {words.size(host.most_bytes)}"
 
 
 def _small_size(session: Session) -> str:

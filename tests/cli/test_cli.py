@@ -397,7 +397,7 @@ def flags(*path: str) -> set[str]:
     [
         *[("app",), ("ask",), ("calibrate",)],
         *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve", "specprefill", "speculator")],
-        *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "art", "specprefill")],
+        *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "tier", "art", "specprefill")],
     ],
 )
 def test_every_command_has_the_same_pot_options(path: tuple[str, ...]) -> None:

@@ -131,7 +131,7 @@ def test_host_memory_holds_what_was_read_last() -> None:
     session = tiny_engine(CONFIGS["host tier"]).session()
     list(session.read(document()))
     assert session.context.host is not None
-    origin = session.context.host.tier.origin[0]
+    origin = session.context.host.tier.origin(0)
     start, stop = take_provenance(session.context).in_host
     assert sorted(origin[origin >= 0].tolist()) == list(range(start, stop))
     assert start > 0

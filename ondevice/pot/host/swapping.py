@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import attention_votes
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot, NewTokens, RotateKeys
 
@@ -51,39 +50,6 @@ def plan_swap(candidate: frozenset[int], active: frozenset[int], in_memory: froz
     return Swap(candidate, (active - candidate) - in_memory, candidate - active)
 
 
-def rank_blocks(
-    tier: HostTier,
-    queries: Sequence[Tensor],
-    *,
-    scale: float,
-    softcap: float | None,
-    block_size: int,
-    first: int,
-    coverage: float,
-) -> list[int]:
-    """Blocks of the document that some queries look for in the tier, best first.
-
-    Every head of these layers votes for the tokens in the tier, by the square of its attention (`attention_votes`),
-    and a block has the votes of its tokens. Keys are compared before RoPE: where a block stood says nothing about
-    what it holds.
-
-    Args:
-        queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers vote.
-        first: document tokens below this are left out.
-        coverage: share of all votes; blocks beyond those that have so many are left out.
-    """
-    num_blocks = int(tier.origin.max()) // block_size + 1
-    votes = torch.zeros(num_blocks)
-    for layer, query in enumerate(queries):
-        held = slice(0, tier.num_held(layer))
-        keys, origin = tier.keys(layer, held)[None], tier.origin[layer, held].long()
-        given = attention_votes(query.to(keys.device), keys, scale=scale, softcap=softcap)[0]
-        votes.index_add_(0, origin // block_size, given.masked_fill_(origin < first, 0.0))
-    ranked = votes.argsort(descending=True)
-    before = votes[ranked].cumsum(0) - votes[ranked]
-    return ranked[(votes[ranked] > 0) & (before < coverage * votes.sum())].tolist()
-
-
 def bring_back(
     pot: MemoryPot,
     tier: HostTier,
@@ -113,12 +79,14 @@ def bring_back(
         num_more: for each layer slots that are left free beside those, for what else comes.
     """
     num_moved, num_bytes, taken = 0, 0, [np.empty(0, np.int32)]
-    order = _order_of_blocks(blocks, max(int(tier.origin.max()) // block_size, *blocks) + 1)
-    for layer in range(pot.shape.num_layers):
+    origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
+    last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
+    order = _order_of_blocks(blocks, max(last // block_size, *blocks) + 1)
+    for layer, origin in enumerate(origins):
         used, limit = pot.num_cached[layer], pot.keys[layer].shape[2] - num_free - num_more[layer]
         is_protected = pot.positions[layer, :, :, :used] < num_protected
         num_staying = int(is_protected.sum(dim=-1).max())
-        heads = _lacking(pot, tier, layer, order, block_size, len(blocks))
+        heads = _lacking(pot, origin, layer, order, block_size, len(blocks))
         wanted = [max(min(head.wanted.shape[0], max_tokens, limit - num_staying), 0) for head in heads]
         grown = min(max(wanted), *(head.count for head in heads))
         num_used = max(min(used + grown, limit), num_staying)
@@ -130,17 +98,17 @@ def bring_back(
             continue
         places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
         distinct = torch.cat(places).unique()
-        keys, values = (read(layer, distinct).to(pot.positions.device) for read in (tier.keys, tier.values))
+        keys, values = tier.keys_values(layer, distinct, pot.positions.device)
         index = [torch.searchsorted(distinct, part).to(keys.device) for part in places]
         new = [
-            NewTokens(keys[head, at], values[head, at], tier.origin[layer, part].to(keys.device))
+            NewTokens(keys[head, at], values[head, at], origin[part].int().to(keys.device))
             for head, (at, part) in enumerate(zip(index, places, strict=True))
         ]
         pot.insert_last_(layer, num_used, new)
         num_bytes += sum(tokens.keys.nbytes + tokens.values.nbytes for tokens in new)
         for head, count, part in zip(heads, wanted, places, strict=True):
             num_moved += min(count, part.shape[0])
-            taken.append(tier.origin[layer, part[: head.wanted.shape[0]]].numpy())
+            taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
     pot.number_by_origin_(rotate_keys)
     num_slots = round(num_moved / pot.shape.num_kv_heads)
     return Moved(num_slots, num_bytes, np.unique(np.concatenate(taken)))
@@ -178,10 +146,9 @@ class _Lacking:
 
 
 def _lacking(
-    pot: MemoryPot, tier: HostTier, layer: int, order: Tensor, block_size: int, num_wanted: int
+    pot: MemoryPot, origin: Tensor, layer: int, order: Tensor, block_size: int, num_wanted: int
 ) -> list[_Lacking]:
-    """For each KV head what the tier has and the head has not."""
-    origin = tier.origin[layer, : tier.num_held(layer)].long()
+    """For each KV head what the tier, whose tokens (n,) int64 are `origin`, has and the head has not."""
     ranks = order[origin // block_size]
     heads = []
     for held in pot.origin[layer, 0, :, : pot.num_cached[layer]].cpu().long():
