@@ -9,6 +9,7 @@ the lower. So a product reads a tile once, from front to end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,30 +86,68 @@ FORMATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class PackedWeight:
-    """A weight (out_features, in_features) in packed form.
+class PackedRows:
+    """Rows of a weight in one format.
 
     Attributes:
-        data: (num_tiles, num_groups, group_bytes) uint8; rows beyond `out_features` fill up the last tile.
+        data: (num_tiles, num_groups, group_bytes) uint8; rows beyond `num_rows` fill up the last tile.
     """
 
     data: Tensor
     form: Format
-    out_features: int
+    num_rows: int
+
+    def between(self, start: int, stop: int) -> PackedRows:
+        """Rows [start, stop) over the same memory; `start` is the first of a tile."""
+        assert start % TILE_ROWS == 0
+        return PackedRows(self.data[start // TILE_ROWS : -(-stop // TILE_ROWS)], self.form, stop - start)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight (out_features, in_features) in packed form: rows below rows, which may differ in their format.
+
+    Attributes:
+        parts: all but the last end with a whole tile.
+    """
+
+    parts: tuple[PackedRows, ...]
 
     @property
-    def in_features(self) -> int:
-        return self.data.shape[1] * self.form.group_size
+    def shape(self) -> tuple[int, int]:
+        """(out_features, in_features)."""
+        first = self.parts[0]
+        return sum(part.num_rows for part in self.parts), first.data.shape[1] * first.form.group_size
 
     @property
     def nbytes(self) -> int:
-        return self.data.nbytes
+        return sum(part.data.nbytes for part in self.parts)
 
     def rows(self, start: int, stop: int) -> PackedWeight:
-        """Rows [start, stop) over the same memory; `start` is the first of a tile."""
-        assert start % TILE_ROWS == 0
-        stop = min(stop, self.out_features)
-        return PackedWeight(self.data[start // TILE_ROWS : -(-stop // TILE_ROWS)], self.form, stop - start)
+        """Rows [start, stop) over the same memory; `start` is the first of a tile, `stop` may lie beyond the last."""
+        chosen, first = [], 0
+        for part in self.parts:
+            low, high = max(start - first, 0), min(stop - first, part.num_rows)
+            if low < high:
+                chosen.append(part.between(low, high))
+            first += part.num_rows
+        return PackedWeight(tuple(chosen))
+
+
+def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
+    """Weights one below the other, in new memory where neighbours have the same format.
+
+    Args:
+        weights: all but the last with whole tiles.
+    """
+    assert all(weight.shape[0] % TILE_ROWS == 0 for weight in weights[:-1])
+    parts: list[PackedRows] = []
+    for part in (part for weight in weights for part in weight.parts):
+        if parts and parts[-1].form == part.form:
+            above = parts.pop()
+            part = PackedRows(torch.cat((above.data, part.data)), part.form, above.num_rows + part.num_rows)
+        parts.append(part)
+    return PackedWeight(tuple(parts))
 
 
 def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> PackedWeight:
@@ -146,12 +185,16 @@ def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> Pa
         for chunk in range(form.num_chunks):
             high |= (chunks[..., chunk, :] >> 4) << form.num_high_bits * chunk
         data[:, :, at:] = high.flatten(2)
-    return PackedWeight(data, form, num_rows)
+    return PackedWeight((PackedRows(data, form, num_rows),))
 
 
 def unpack(weight: PackedWeight) -> Tensor:
     """The weight in float32, (out_features, in_features)."""
-    form, data = weight.form, weight.data
+    return torch.cat([_unpack_rows(part) for part in weight.parts])
+
+
+def _unpack_rows(rows: PackedRows) -> Tensor:
+    form, data = rows.form, rows.data
     num_tiles, num_groups, _ = data.shape
     factors = data[:, :, : form.header_bytes].contiguous().view(torch.float16).float()
     factors = factors.view(num_tiles, num_groups, -1, TILE_ROWS).permute(2, 0, 3, 1)  # (1 or 2, tiles, rows, groups)
@@ -171,7 +214,7 @@ def unpack(weight: PackedWeight) -> Tensor:
     values = codes.reshape(num_tiles, TILE_ROWS, num_groups, form.group_size).float()
     scales = factors[0].unsqueeze(-1)
     values = values * scales + factors[1].unsqueeze(-1) if form.has_offset else (values - form.middle) * scales
-    return values.reshape(num_tiles * TILE_ROWS, -1)[: weight.out_features]
+    return values.reshape(num_tiles * TILE_ROWS, -1)[: rows.num_rows]
 
 
 def _with_rows(tensor: Tensor, missing: int) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from ondevice.kernels.cpu import byte_vectors, counters, vectors
 from ondevice.kernels.cpu.byte_vectors import add_offsets, multiply_group, round_group, unpack_group
 from ondevice.kernels.cpu.counters import draw, read_integer, write_integer
 from ondevice.kernels.cpu.threads import run_in_threads
-from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedWeight
+from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
 from torch import Tensor
 
 FEW_TOKENS = 8  # up to so many a panel does not pay
 _TOKENS_PER_BLOCK = 256  # whose activations stay in the second cache
 _PANEL_BYTES = 20_000  # of the first cache
+_COUNTER_BYTES = 128
 _SMALL = 32 * 1024  # activations that one thread rounds faster than several begin
 
 _INTEGERS = (
@@ -49,36 +51,45 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
     Returns:
         (num_tokens, out_features) float32.
     """
-    form = weight.form
-    num_tokens, num_tiles, num_groups = x.shape[0], weight.data.shape[0], weight.data.shape[1]
-    assert x.shape[1] == weight.in_features
+    num_rows, num_columns = weight.shape
+    num_tokens, num_threads = x.shape[0], torch.get_num_threads()
+    assert x.shape[1] == num_columns
     assert x.is_contiguous()
     assert x.dtype == torch.float32
-    num_threads = torch.get_num_threads()
-    if bias is not None and bias.shape[0] != num_tiles * TILE_ROWS:
-        bias = torch.cat((bias, bias.new_zeros(num_tiles * TILE_ROWS - bias.shape[0])))
-    out = torch.empty(num_tokens, num_tiles * TILE_ROWS)
+    num_padded = -(-num_rows // TILE_ROWS) * TILE_ROWS
+    if bias is not None and bias.shape[0] != num_padded:
+        bias = torch.cat((bias, bias.new_zeros(num_padded - num_rows)))
+    out = torch.empty(num_tokens, num_padded)
+    first = 0
+    for part in weight.parts:
+        _multiply_part(x, part, bias, out, first, num_threads)
+        first += part.num_rows
+    return out if num_padded == num_rows else out[:, :num_rows].contiguous()
+
+
+def _multiply_part(
+    x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int
+) -> None:
+    """Fill the columns of `out` from `first` on."""
+    form, num_tokens = rows.form, x.shape[0]
+    num_tiles, num_groups, _ = rows.data.shape
     is_few = num_tokens <= FEW_TOKENS
     panel_groups = 0 if is_few else min(num_groups, _PANEL_BYTES // form.panel_bytes)
     panel_bytes = panel_groups * form.panel_bytes
-    sizes = (128, num_tokens * x.shape[1], 4 * num_tokens * num_groups, 4 * num_tokens * num_groups)
-    memory = torch.empty(sum(_in_lines(size) for size in (*sizes, num_threads * panel_bytes)), dtype=torch.uint8)
-    memory[:128] = 0
-    counters_at = memory.data_ptr()
-    rounded = counters_at + 128
-    scales = rounded + _in_lines(sizes[1])
-    sums = scales + _in_lines(sizes[2])
-    panels = sums + _in_lines(sizes[3])
+    # One piece of memory: two counters, rounded activations, their scales and sums, a panel for each thread.
+    factor_bytes = _in_lines(4 * num_tokens * num_groups)
+    ends = list(accumulate((_COUNTER_BYTES, _in_lines(x.numel()), factor_bytes, factor_bytes, num_threads * panel_bytes)))
+    memory = torch.empty(ends[-1], dtype=torch.uint8)
+    memory[:_COUNTER_BYTES] = 0
+    address = memory.data_ptr()
     call = _PACKED_CALL.pack(
         x.data_ptr(),
-        rounded,
-        scales,
-        sums,
-        weight.data.data_ptr(),
-        0 if bias is None else bias.data_ptr(),
-        out.data_ptr(),
-        counters_at,
-        panels,
+        *(address + end for end in ends[:3]),
+        rows.data.data_ptr(),
+        0 if bias is None else bias.data_ptr() + 4 * first,
+        out.data_ptr() + 4 * first,
+        address,
+        address + ends[3],
         num_tokens,
         num_groups,
         num_tiles,
@@ -90,7 +101,6 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
     )
     run_in_threads(_kernel(_ROUND, form), call, 1 if x.numel() <= _SMALL else num_threads)
     run_in_threads(_kernel(_FEW if is_few else _MANY, form), call, num_threads)
-    return out if out.shape[1] == weight.out_features else out[:, : weight.out_features]
 
 
 def _in_lines(num_bytes: int) -> int:
