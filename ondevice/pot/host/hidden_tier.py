@@ -1,6 +1,6 @@
 """Hidden states of tokens that pruning dropped, kept outside the pot so that a question can have them read to the end.
 
-It owns host memory of a fixed size, as a ring beside the one of `host_tier`: once it is full the oldest go.
+It owns host memory of a fixed size, as a ring beside the one of `kv_tier`: once it is full the oldest go.
 """
 
 from __future__ import annotations
