@@ -1,6 +1,6 @@
 """The library: read documents kept on disk with their pots, to be asked again without reading, also after a restart.
 
-A folder for each, under a random name: the pot with the document's text (`session_file`), what the list shows
+A folder for each, under a random name: the pot with the document's text (`saving`), what the list shows
 (`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Nothing is
 written here unless it is asked for, and only this user may read it.
 """
