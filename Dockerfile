@@ -3,6 +3,7 @@
 #   CPU          docker build -t ondevice .
 #   desktop GPU  docker build -t ondevice --build-arg BASE=pytorch/pytorch:2.10.0-cuda12.8-cudnn9-runtime .
 #   Jetson       docker build -t ondevice --build-arg BASE=dustynv/pytorch:2.7-r36.4.0 .      (match your JetPack)
+# Another model of `ondevice models list`: --build-arg MODEL=qwen2.5-coder-1.5b
 # A base that brings torch keeps its own; on the CPU base the pinned torch is installed with PIP_ARGS, with which you
 # can name the index of PyTorch's CPU builds.
 #
@@ -34,9 +35,11 @@ RUN if python3 -c "import torch" 2>/dev/null; then sed -i '/^torch==/d' constrai
     && python3 -m pip install -c constraints.txt ".${extra}" \
     && rm -rf build
 
-# The default model goes into the image, so that a container never needs the network.
+# The model goes into the image, so that a container never needs the network.
+ARG MODEL=qwen2.5-coder-0.5b
+ENV ONDEVICE_MODEL=${MODEL}
 RUN useradd --create-home --uid 10001 ondevice \
-    && ondevice fetch \
+    && ondevice models fetch ${MODEL} \
     && chmod -R a+rX cache
 USER ondevice
 WORKDIR /home/ondevice

@@ -24,11 +24,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit browser bench gpu-check screenshots screenshots-update clean
+.PHONY: help app setup test lint unit triton browser bench gpu-check screenshots screenshots-update clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
-	@echo 'make test         lint, types, unit tests, browser tests'
+	@echo 'make test         lint, types, unit tests, Triton kernels, browser tests'
 	@echo 'make lint         formatting, lint and types only'
 	@echo 'make bench        measure every speed, and write files and tables into $(BENCH)'
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
@@ -56,10 +56,10 @@ $(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(MODEL): $(INSTALLED)
-	$(BIN)/ondevice fetch
+	$(BIN)/ondevice models fetch smollm2-135m
 	@touch $@
 
-test: lint unit browser
+test: lint unit triton browser
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -68,7 +68,11 @@ lint: $(INSTALLED)
 
 # One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --ignore=tests/browser --ignore=tests/triton
+
+# Every kernel in Triton's interpreter, and compiled for the GPUs that we name: minutes of work, so apart.
+triton: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 2 tests/triton
 
 # Without Chromium these tests skip, and say so.
 browser: setup
@@ -83,6 +87,7 @@ bench: setup
 	$(BIN)/ondevice bench decode $(if $(GGUF),--llama-cpp $(GGUF)) --out $(BENCH)/decode.json
 	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out $(BENCH)/equip_$$part.json; done
 	$(BIN)/ondevice bench slim --out $(BENCH)/slim.json
+	$(BIN)/ondevice bench tier --out $(BENCH)/tier.json
 	$(BIN)/ondevice bench slim --tokens 12288 --slim 6:50%,12:25% --out $(BENCH)/slim_early.json
 	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --capacity 4096 --keep 2048 --out $(BENCH)/calibrate.json)
 	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --policy full --tokens 16000 --out $(BENCH)/calibrate_full.json)

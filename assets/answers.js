@@ -6,19 +6,19 @@
 
   od.sources = (element, props, watch) => {
     const section = element.querySelector(".od-sources"), list = element.querySelector(".od-answers");
-    const told = element.querySelector(".od-told");
+    const said = element.querySelector(".od-said");
     let shown = "";
     od.follow(props, watch, (value) => {
       const answers = value?.answers ?? [], now = JSON.stringify(answers);
       if (now === shown) return; // what somebody has unfolded or focused stays
       shown = now;
       section.hidden = !answers.length;
-      told.textContent = "";
-      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, told)));
+      said.textContent = "";
+      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, said)));
     });
   };
 
-  const entry = (answer, isLatest, told) => {
+  const entry = (answer, isLatest, said) => {
     const details = document.createElement("details");
     details.open = isLatest;
     details.append(od.textElement("summary", answer.question, "od-asked"));
@@ -28,7 +28,7 @@
     details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
     const copy = button("Copy answer with its account", "od-copy");
     copy.addEventListener("click", async () => {
-      told.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
+      said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
     });
     details.append(copy);
     return details;

@@ -1,4 +1,4 @@
-// What screen readers are told by Gradio's own parts, where it is wrong or missing; found by axe-core, held by a test.
+// Roles of Gradio's own parts for screen readers, where they are wrong or missing; found by axe-core, held by a test.
 (() => {
   "use strict";
   const mends = [

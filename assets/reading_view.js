@@ -124,7 +124,7 @@
       }
       tellSettled();
     };
-    /** Tells whoever waits for it that all that is in view is here and up to date. */
+    /** Resolves for all that wait for it once all that is in view is here and up to date. */
     const tellSettled = () => {
       box.dataset.settled = [...shown].every(([number, piece]) => tokens.summary && piece.stamp === stampNow(number));
     };

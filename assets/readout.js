@@ -7,7 +7,7 @@
    * Lets one of the things drawn on a canvas be chosen, and says in words what it is.
    *
    * `count()` things; `at(x, y)` is the one at a place, -1 for none; `describe(i)` is its text, of -1 the general one.
-   * `paint` draws anew. Gives back an object whose `index` is the chosen one, and `refresh` for new numbers.
+   * `paint` draws again. Gives back an object whose `index` is the chosen one, and `refresh` for new numbers.
    */
   od.readout = (canvas, output, { count, at, describe, paint }) => {
     const chosen = { index: -1, refresh: () => choose(Math.min(chosen.index, count() - 1), true) };

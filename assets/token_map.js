@@ -1,6 +1,6 @@
 // The token map: the document as lines of cells, from all of it at once down to one cell for every token.
 // Bands of lines are painted once and then only moved, so that it pans at the speed of the screen however long the
-// document is. Zooming changes how many tokens a cell stands for; the lines are laid out anew around one of them.
+// document is. Zooming changes how many tokens a cell stands for; the lines are laid out again around one of them.
 (() => {
   "use strict";
   const od = window.ondevice;
@@ -42,7 +42,7 @@
     // -- painting ---------------------------------------------------------------------------------
 
     const paint = () => {
-      if (!canvas.clientWidth) return; // behind another tab
+      if (!canvas.clientWidth) return; // hidden by another tab
       const scale = window.devicePixelRatio || 1, context = canvas.getContext("2d");
       if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
         canvas.width = Math.round(width * scale);
@@ -156,7 +156,7 @@
       }
     };
 
-    /** What the map shows, in words and for whoever tests it. */
+    /** What the map shows, in words and for tests. */
     const tell = () => {
       const { size, pitch } = zoom(), { summary, pages } = tokens, perRow = columns() * size;
       const first = Math.floor(scroll / pitch) * perRow;
@@ -312,7 +312,7 @@
     // -- what changes -----------------------------------------------------------------------------
 
     const layOut = (isNew) => {
-      if (!isNew && !canvas.clientWidth) return; // behind another tab: it comes back as it was
+      if (!isNew && !canvas.clientWidth) return; // hidden by another tab: it comes back as it was
       const token = isNew || !isReady() ? 0 : Math.floor(scroll / zoom().pitch) * columns() * zoom().size;
       const wanted = isNew ? 0 : level;
       width = Math.floor(canvas.clientWidth);

@@ -78,7 +78,7 @@
     }
     tile.isAsked = false;
     tile.failures = response ? 0 : tile.failures + 1;
-    if (start < total) tell("tile"); // whoever still needs a tile that failed asks for it again
+    if (start < total) tell("tile"); // a view that still needs a tile that failed asks for it again
   };
 
   const loadPages = async (failures = 0) => {

@@ -123,9 +123,9 @@ def attention_mass_ref(
 def attention_votes(
     query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
 ) -> Tensor:
-    """How sharply any head of any query looks at each key: its attention, squared and summed.
+    """Sharpness of the attention to each key: that of every head and query, squared and summed.
 
-    A head that looks at one token gives it a whole vote, one that looks at a hundred alike a hundredth in all, so
+    A head that attends to one token gives it one vote, one that attends to a hundred alike a hundredth in all, so
     that the few heads that search for something decide, and not the many that look everywhere.
 
     Args:

@@ -1,4 +1,4 @@
-"""How much each block of new tokens matters to the last queries: the importance that SlimInfer prunes by."""
+"""Block scores of SlimInfer: how much each block of new tokens matters to the last queries."""
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ def block_scores(query: Tensor, keys: Tensor, *, block_size: int, unit_size: int
     """
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads = keys.shape[1]
-    # Heads that share a key add up before the product, as they would behind it.
+    # Heads that share a key add up before the product, as they would after it.
     local = query.float().mean(dim=2).view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim).sum(dim=2)
     tokens = torch.einsum("bhd,bhnd->bn", local, keys.float()) / num_heads
     return best_unit(tokens, block_size=block_size, unit_size=unit_size)

@@ -1,6 +1,6 @@
 """Decode attention that stops once its output has converged: ART (arXiv 2606.00024).
 
-The slots of a pot are read block by block with an online softmax. After each block a detector looks at the normalised
+The slots of a pot are read block by block with an online softmax. After each block a detector compares the normalised
 partial output; when that has stood still for some blocks in a row, the rest is not read. Query heads that share a KV
 head are read for together, and end together.
 """

@@ -90,5 +90,5 @@ def _gathered(
 
 
 def _tables_in_use(block_tables: Tensor, lengths: Tensor, block_size: int) -> Tensor:
-    """The entries up to the longest sequence: what lies behind need not be copied."""
+    """The entries up to the longest sequence: those after it need not be copied."""
     return block_tables[:, : max(1, -(-int(lengths.max()) // block_size))]

@@ -37,7 +37,7 @@ def rotate_ref(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotate_half(x: Tensor, rotary_dim: int) -> Tensor:
-    """The part of RoPE that no position changes: halves of the first `rotary_dim` dimensions swapped, 0 behind them.
+    """The part of RoPE that no position changes: halves of the first `rotary_dim` dimensions swapped, 0 after them.
 
     Without the usual sign, which `signed_sine` carries. EQUIP caches it, so that keys whose positions change every
     step need not be turned over every step.

@@ -1,4 +1,4 @@
-"""How much a few last queries look at every slot, in whichever head does so most: SpecPrefill (arXiv 2502.02789)."""
+"""Token importance of SpecPrefill (arXiv 2502.02789): the most that any head of some queries attends to a slot."""
 
 import torch
 from ondevice.kernels.attention import _fold, _fold_mask, _probabilities, causal_mask

@@ -1,12 +1,21 @@
 """Cross-entropy of tokens under the model's own logits, in slices that never hold the whole logits matrix."""
 
+from __future__ import annotations
+
 import torch
+from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 from torch import Tensor
 
 
 def token_loss(
-    hidden_states: Tensor, targets: Tensor, weight: Tensor, *, softcap: float | None = None, slice_size: int = 4096
+    hidden_states: Tensor,
+    targets: Tensor,
+    weight: Tensor | PackedWeight,
+    *,
+    softcap: float | None = None,
+    slice_size: int = 4096,
+
 ) -> Tensor:
     """Negative log-likelihood of each target token: eq. 3 of InfiniPot (arXiv 2410.01518).
 
@@ -16,7 +25,7 @@ def token_loss(
     Args:
         hidden_states: (batch, n, hidden_size), after the final norm; position i predicts target i.
         targets: (batch, n), int64.
-        weight: (vocab_size, hidden_size) of the language-model head.
+        weight: (vocab_size, hidden_size) of the language-model head; packed or not.
         softcap: logits become softcap * tanh(logits / softcap) (Gemma-2).
         slice_size: words of the vocabulary at a time.
 
@@ -24,6 +33,8 @@ def token_loss(
         (batch, n), float32, in nats.
     """
     states = hidden_states.flatten(0, 1)
+    if isinstance(weight, PackedWeight):
+        return _packed_loss(states, targets.flatten(), weight, softcap, slice_size).view(targets.shape)
     chosen = (states * weight[targets.flatten()]).sum(dim=-1, dtype=torch.float32)
     total = torch.full_like(chosen, -torch.inf)
     for start in range(0, weight.shape[0], slice_size):
@@ -36,6 +47,20 @@ def token_loss_ref(hidden_states: Tensor, targets: Tensor, weight: Tensor, *, so
     """Reference for `token_loss`: all logits at once in float32, torch's own cross-entropy."""
     logits = _cap(hidden_states.float() @ weight.float().T, softcap)
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+
+
+def _packed_loss(
+    states: Tensor, targets: Tensor, weight: PackedWeight, softcap: float | None, slice_size: int
+) -> Tensor:
+    """(n,): the logits of the targets are those that are summed up, since both are rounded."""
+    chosen = torch.zeros(states.shape[0])
+    total = torch.full_like(chosen, -torch.inf)
+    for start in range(0, weight.shape[0], slice_size):
+        logits = _cap(project(states, weight.rows(start, start + slice_size)), softcap)
+        total = torch.logaddexp(total, logits.logsumexp(dim=-1))
+        here = ((targets >= start) & (targets < start + slice_size)).nonzero().squeeze(1)
+        chosen[here] = logits[here, targets[here] - start]
+    return total - chosen
 
 
 def _cap(logits: Tensor, softcap: float | None) -> Tensor:

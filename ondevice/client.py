@@ -130,7 +130,7 @@ class Client:
         return self._json("POST", f"/documents/{document_id}/stop")
 
     def ledger(self, document_id: str) -> dict[str, Any]:
-        """Where every token of the document is."""
+        """The ledger: every token of the document is in one of its counts."""
         return self._json("GET", f"/documents/{document_id}/ledger")
 
     # -- the library -----------------------------------------------------------------------------

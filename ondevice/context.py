@@ -117,7 +117,7 @@ class Context:
 
     @property
     def extent(self) -> Extent:
-        """What the pot and the tiers of this document can hold."""
+        """Bounds of the numbers in the pot and the tiers of this document."""
         num_tokens, num_layers, known = self.tokens.num_tokens, self.depths.num_layers, self.depths.state
         start, stop = self.left_out
         depths: Tensor | None = None
@@ -134,8 +134,10 @@ class Context:
 
     @property
     def has_evicted_outside(self) -> bool:
-        """Whether host memory holds tokens that the pot has evicted."""
-        return self.host is not None and self.num_cycles > 0
+        """Whether host memory holds tokens that the pot has evicted, or that pruning kept from deeper layers."""
+        if self.host is None or not self.host.tier.num_held(0):
+            return False
+        return self.num_cycles > 0 or (self.host.hidden is not None and self.host.hidden.num_held > 0)
 
     @property
     def restores_skipped(self) -> bool:
@@ -159,12 +161,12 @@ class Context:
 
     @property
     def retention(self) -> npt.NDArray[np.uint16]:
-        """How many (layer, head) pairs hold each document token up to the cursor: (num_tokens,), uint16."""
+        """Number of (layer, head) pairs that hold each document token up to the cursor: (num_tokens,), uint16."""
         return count_heads(self.pot.origin, self.num_positions)
 
     @property
     def host_bytes(self) -> int:
-        """Memory of the host tier; 0 without one."""
+        """Memory that the host tier takes now; 0 without one."""
         return 0 if self.host is None else self.host.nbytes
 
     @property
@@ -174,7 +176,7 @@ class Context:
 
     @property
     def ledger(self) -> Ledger:
-        """Where every token of the document is now."""
+        """The ledger: every token of the document is in one of its counts."""
         if not self.is_open or not self.has_pot:
             return Ledger()
         tokens, pot = self.tokens, self.pot

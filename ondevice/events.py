@@ -27,7 +27,7 @@ class PageNote:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Where every token of the document is now. A token counts as kept while any head of any layer holds it.
+    """Every token of the document in one of its counts. A token is kept while any head of any layer holds it.
 
     `tokens_total = tokens_kept + tokens_evicted + tokens_pruned + tokens_skipped + tokens_unread` and
     `tokens_read = tokens_kept + tokens_evicted + tokens_pruned`. `tokens_total` is what is known so far
@@ -149,10 +149,10 @@ class PotDistilled:
 
 @dataclass(frozen=True, slots=True)
 class TokensOffloaded:
-    """What was read since the last of these events is in the host tier.
+    """Tokens read since the last of these events are in the host tier.
 
     `num_tokens` of the document, `num_bytes` over all layers. The copies took `seconds`, of which reading waited
-    `waited_seconds`; the rest was hidden behind the forward passes.
+    `waited_seconds`; the rest was hidden by the forward passes.
     """
 
     num_tokens: int
@@ -215,7 +215,7 @@ class AnswerToken:
 
 @dataclass(frozen=True, slots=True)
 class BlocksRead:
-    """How much of the pot the answer's tokens have read so far, where decode attention may end early.
+    """Share of the pot that the answer's tokens have read so far, where decode attention may end early.
 
     `num_tokens` were decoded one by one: the first comes with the question. `read` (num_layers, num_kv_heads) and
     `held` (num_layers,) int64 count blocks, summed over them; each head would have read `held` of its layer.
@@ -234,7 +234,7 @@ class BlocksRead:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage of the document that an answer looked at more than any text would. Attention is no proof.
+    """A passage of the document that an answer attended to more than any text would. Attention is no proof.
 
     `text` is verbatim: characters [`start_char`, `stop_char`) of page `page`, document tokens [`start_token`,
     `stop_token`). `share` is its part of the extra attention: what the heads of the later half of the layers paid the
@@ -254,7 +254,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where an answer looked: `passages`, the one it attended to most first.
+    """Sources of an answer: `passages`, the one it attended to most first.
 
     They are from its first `num_tokens` tokens: all of them, or those that fit into the reserve once more. Finding
     them took `seconds`.
@@ -301,8 +301,9 @@ class DraftCount:
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
-    `stop_reason` is `end` (the model ended it), `length` or `cancelled`. `num_overwritten` counts the tokens
-    that had to replace an evicted slot because the reserve was used up (all restored by the rewind).
+    `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself) or `cancelled`.
+    `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
+    restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     `recalled` are the last tokens recalled for it from each source. `undo_bytes` is the most that the copies held from
     which the pot was restored.

@@ -1,30 +1,91 @@
-"""How much memory is free, and what fits into it: the one place that is asked before anything large is taken."""
+"""Free memory and what fits into it: the one place that is asked before anything large is taken."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
+_NO_LIMIT = 1 << 60
 _SHARE = 0.9  # of the free memory; the rest is for forward passes, and for what other programs take meanwhile
 
 
 def free_memory_bytes(device: torch.device | None = None) -> int:
-    """Memory that could be taken on `device` now; None: in the main memory."""
+    """Memory that could be taken on `device` now; None: in the main memory, or in what a container may have of it."""
     import psutil  # here, because the parser of documents loads nothing that it does not need
 
     available = int(psutil.virtual_memory().available)
+    limited = _cgroup_free_bytes()
+    if limited is not None:
+        available = min(available, limited)
     if device is None or device.type == "cpu":
         return available
     import torch
 
     free, _ = torch.cuda.mem_get_info(device)
     # Boards that share memory between CPU and GPU report file caches as used; the system would give them up.
-    shares = getattr(torch.cuda.get_device_properties(device), "is_integrated", False)
-    return max(int(free), available) if shares else int(free)
+    return max(int(free), available) if shares_memory(device) else int(free)
+
+
+def shares_memory(device: torch.device) -> bool:
+    """Whether what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
+    if device.type == "cpu":
+        return True
+    import torch
+
+    try:
+        return bool(getattr(torch.cuda.get_device_properties(device), "is_integrated", False))
+    except (AssertionError, RuntimeError):  # this machine has no such device
+        return False
+
+
+def _cgroup_free_bytes(root: Path = Path("/")) -> int | None:
+    """What the control groups of this process leave it, which `psutil` does not see; None: they set no limit.
+
+    Every group up to the first counts, since each may have a limit of its own. File caches that a group would give up
+    are free.
+
+    Args:
+        root: where `proc` and `sys` are.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    free = []
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers == "":
+            folder, files = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            folder = root / "sys/fs/cgroup/memory"
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        # Inside a container the name may be that of the host, and the files lie at the top.
+        groups = [folder, *(folder.joinpath(*parts) for parts in _beginnings(name))]
+        free += [left for group in groups if (left := _group_free_bytes(group, *files)) is not None]
+    return min(free, default=None)
+
+
+def _beginnings(name: str) -> list[tuple[str, ...]]:
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    return [] if ".." in parts else [parts[: i + 1] for i in range(len(parts))]
+
+
+def _group_free_bytes(group: Path, limit_file: str, usage_file: str, cache_key: str) -> int | None:
+    """What one group leaves; None where it sets no limit, or is not there."""
+    try:
+        limit, usage = (int((group / name).read_text()) for name in (limit_file, usage_file))
+        counts = dict(line.split(maxsplit=1) for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # "max" is no number, and no limit
+        return None
+    # Without a limit the first version names the largest number of pages that there is.
+    return None if limit >= _NO_LIMIT else max(limit - usage + int(counts.get(cache_key, 0)), 0)
 
 
 def usable_bytes(free_bytes: int) -> int:
-    """What a pot, a host tier or a cache may take of the free memory."""
+    """Bytes of the free memory that a pot, a host tier or a cache may take."""
     return int(_SHARE * max(free_bytes, 0))

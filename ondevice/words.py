@@ -17,7 +17,12 @@ KINDS = {
 }
 _MAX_RUNS = 12  # stretches of pages in one line
 NO_WORDS = "(The model ended its answer without a word.)"
-_REASONS = {"end": "", "length": "The answer reached its longest length. ", "cancelled": "The answer was stopped. "}
+_REASONS = {
+    "end": "",
+    "length": "The answer reached its longest length. ",
+    "cancelled": "The answer was stopped. ",
+    "loop": "The model began to repeat itself, and was stopped. ",
+}
 _FEW_PAGES = 6
 
 
@@ -77,15 +82,16 @@ def share(part: float, whole: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What an answer was written from, and what of it takes memory.
+    """Holdings of a session: what an answer is written from, and what of it takes memory.
 
     Attributes:
         unit: what the pages of the document are called.
         pot_bytes: the pot's.
         speculator_bytes: those of the small model's pot; 0 without one.
-        tier_bytes: the host tier's; 0 without one.
+        tier_bytes: what the host tier takes now; 0 without one.
         tier_tokens: evicted tokens that are in it.
         share_hidden: of the time for copying into it, what reading did not wait for; None where nothing was copied.
+        tier_most_bytes: what the host tier may come to take with this document; 0 without one.
     """
 
     unit: str
@@ -94,6 +100,7 @@ class Holdings:
     tier_bytes: int = 0
     tier_tokens: int = 0
     share_hidden: float | None = None
+    tier_most_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +127,7 @@ def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) ->
 
 
 def ledger_line(ledger: Ledger, held: Holdings) -> str:
-    """Where every token of the document is, and the memory that this takes."""
+    """The line for the ledger, and the memory that it takes."""
     tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
     # Every head of every layer keeps its own choice, so together they keep more tokens than there are slots.
     tokens.append(f"kept {count(ledger.tokens_kept)} (in at least one head)")
@@ -137,14 +144,17 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
     ]
     if held.speculator_bytes:
         parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
-    if held.tier_bytes:
+    if held.tier_bytes or held.tier_most_bytes:
         hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
-        parts.append(f"host tier: {plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)}{hidden}")
+        parts.append(
+            f"host tier: {plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)} "
+            f"of at most {size(max(held.tier_most_bytes, held.tier_bytes))}{hidden}"
+        )
     return " · ".join(parts)
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:
-    """What came back for one answer, or was read for it after all."""
+    """The lines for what came back for one answer, or was read for it after all."""
     kinds = (
         ("Brought back", answer.num_recalled("host"), "token", answer.pages_recalled("host")),
         ("Read", answer.num_recalled("skipped"), "skipped token", answer.pages_recalled("skipped")),
@@ -153,7 +163,7 @@ def recalled(answer: AnswerFinished, unit: str) -> list[str]:
 
 
 def drafted(answer: AnswerFinished) -> list[str]:
-    """How many of the drafted tokens stand in the answer, where there were any."""
+    """The lines for the drafted tokens that stand in the answer, where there were any."""
     if not answer.drafts.num_drafted:
         return []
     ended = ", then none: they did not pay" if answer.drafts.fell_back else ""
@@ -172,7 +182,7 @@ def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:
 
 
 def looked_at(answer: AnswerFinished) -> str:
-    """How much of an answer its sources are from; empty for all of it."""
+    """The part of an answer that its sources are from; empty for all of it."""
     if not answer.sources.passages or answer.sources.num_tokens == answer.num_tokens:
         return ""
     return f"of its first {count(answer.sources.num_tokens)} of {plural(answer.num_tokens, 'token')}"
@@ -213,7 +223,7 @@ def _on_pages(pages: Sequence[int], unit: str) -> str:
 
 
 def _remembered(answer: AnswerFinished) -> list[str]:
-    """What of the conversation stood before the question, and what did not fit."""
+    """The parts of the line about the conversation before the question, and what of it did not fit."""
     parts = []
     if answer.history.num_remembered:
         parts.append(f"{plural(answer.history.num_remembered, 'earlier question')} remembered")

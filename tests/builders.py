@@ -11,11 +11,13 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load, save
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from ondevice.documents.pages import PageTable
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.sentence_encoder import SentenceEncoder
@@ -138,7 +140,7 @@ def byte_tokenizer(*, chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:
 
 
 def byte_backend(*, chat_template: str | None = CHAT_TEMPLATE) -> Any:
-    """The transformers tokenizer behind `byte_tokenizer`."""
+    """The transformers tokenizer of `byte_tokenizer`."""
     backend = Backend(models.BPE(vocab={byte_letter(byte): byte for byte in range(256)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -191,6 +193,12 @@ def tiny_loaded(
         max_positions=model.config.max_position_embeddings,
         notice="",
     )
+
+
+def page_table(*page_sizes: int, unit: str = "part") -> PageTable:
+    """Pages 1, 2, ... of so many tokens each."""
+    starts = np.cumsum([0, *page_sizes])
+    return PageTable(int(starts[-1]), unit, np.arange(1, len(starts), dtype=np.uint32), starts[:-1])
 
 
 _ENCODER_SIZES = {

@@ -1,9 +1,12 @@
 """Fixtures of more than one test file."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
 
 
 @pytest.fixture(scope="module")

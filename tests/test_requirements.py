@@ -37,7 +37,7 @@ def wheel(folder: Path, name: str, version: str, requires: list[str], extras: se
 
 
 def resolve(index: Path, *requirements: str, constraints: bool = True) -> subprocess.CompletedProcess[str]:
-    """What `pip install` would take out of a folder of wheels."""
+    """Versions that `pip install` would take out of a folder of wheels."""
     command = [sys.executable, "-m", "pip", "--isolated", "install", "--dry-run", "--ignore-installed", "--no-index"]
     command += ["--find-links", str(index), "--disable-pip-version-check"]
     command += ["-c", str(ROOT / "constraints.txt")] if constraints else []

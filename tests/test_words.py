@@ -73,7 +73,7 @@ def test_the_account_tells_of_every_method() -> None:
             TokensRecalled("skipped", NO_TOKENS, (2,), 64, 0.1),
         ),
     )  # fmt: skip
-    held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75)
+    held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75, 9_000_000)
     assert words.account(answer, held, 0.0).split(" · ") == [
         "The answer reached its longest length. Brought back 128 tokens for this answer, from pages 3–4, 9",  # noqa: RUF001
         "Read 64 skipped tokens for this answer, from page 2",
@@ -81,7 +81,7 @@ def test_the_account_tells_of_every_method() -> None:
         "skipped 37 on pages 1 (30), 2 (7)",
         "pot: 1,060 of 2,048 slots, 1.0 MB",
         "the small model's pot: 500 kB",
-        "host tier: 11,264 tokens, 2.0 MB, 75 % of the copying hidden",
+        "host tier: 11,264 tokens, 2.0 MB of at most 9.0 MB, 75 % of the copying hidden",
         "40 % of the pot read for a token",
         "12 of 20 drafted tokens accepted, then none: they did not pay",
         "1 slot lent to this answer",

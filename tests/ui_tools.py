@@ -1,4 +1,4 @@
-"""What the tests of the screen share: a tiny engine, a document in a workspace, patches folded into a screen."""
+"""Tools of the screen's tests: a tiny engine, a document in a workspace, patches folded into a screen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import FreeMemory
-from ondevice.serving.token_map import make_layout
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
@@ -28,7 +27,7 @@ from ondevice.session.library import Library
 from ondevice.ui.actions import Actions
 from ondevice.ui.form import Form
 from ondevice.ui.running import Runner
-from tests.builders import tiny_loaded
+from tests.builders import page_table, tiny_loaded
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
 CONFIG = EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=12))
@@ -66,7 +65,7 @@ class Desk:
         half = len(TEXT) // 2
         pages = (Page(1, TEXT[:half]), Page(2, TEXT[half:]))
         self.document = Document("lamp.txt", "txt", "part", pages, 2, len(TEXT))
-        self.workspace.accept(self.document, make_layout([(1, half), (2, len(TEXT) - half)], "part"))
+        self.workspace.accept(self.document, page_table(half, len(TEXT) - half))
 
     def read(self) -> dict[str, Any]:
         return screen_after(self.actions.read(self.id, self.form))
@@ -76,7 +75,7 @@ class Desk:
 
 
 def screen_after(patches: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What the screen shows after all patches."""
+    """The screen after all patches."""
     screen: dict[str, Any] = {}
     for patch in patches:
         screen |= patch

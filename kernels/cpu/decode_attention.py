@@ -1,15 +1,14 @@
-"""`decode_attention` on a CPU: what the compiled walk over the blocks is told, and the threads that it runs in."""
+"""`decode_attention` on a CPU: the arguments of the compiled walk over the blocks, and the threads that it runs in."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from ondevice.kernels.cpu.threads import run_in_threads
 from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, LANES
 from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
@@ -88,12 +87,12 @@ def attend(
         math.inf if termination is None else termination.patience,
     )
     kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
-    _run(_kernel(num_rows, head_dim, kind), call, num_threads)
+    run_in_threads(_kernel(num_rows, head_dim, kind), call, num_threads)
     return out.to(dtype), blocks_read
 
 
 class _Detector(NamedTuple):
-    """What the kernel's detector goes by: addresses, and the memory behind them."""
+    """Inputs of the kernel's detector: addresses, and the tensors that own the memory there."""
 
     probes: int
     limits: int
@@ -135,35 +134,3 @@ def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
 @cache
 def _kernel(num_rows: int, head_dim: int, kind: int) -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(compiled(num_rows, head_dim, kind).address)
-
-
-def _run(kernel: Any, call: bytes, num_threads: int) -> None:
-    """Run the kernel in that many threads, or in fewer: those that there are do all the work."""
-    fork = _openmp_fork()
-    if num_threads == 1:
-        kernel(call)
-    elif fork is not None:
-        fork(kernel, call, num_threads, 0)
-    else:
-        helpers = [_pool(num_threads - 1).submit(kernel, call) for _ in range(num_threads - 1)]
-        kernel(call)
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
-
-
-@cache
-def _openmp_fork() -> Any:
-    """`GOMP_parallel` of the library whose threads torch works with; None where torch has none, or another.
-
-    A pool of our own would compete with torch's, whose threads go on spinning for a while after every operation.
-    """
-    fork = getattr(ctypes.CDLL(None), "GOMP_parallel", None) if sys.platform == "linux" else None
-    if fork is not None:
-        fork.argtypes, fork.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint), None
-    return fork
-
-
-@cache
-def _pool(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, thread_name_prefix="attention")

@@ -1,4 +1,4 @@
-"""How a block's result goes into the output in the decode attention on a CPU, and whether it has changed that."""
+"""Merging of a block's result into the output of decode attention on a CPU, and whether that has changed it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def scores_of_tile(
     head_dim: int,
     kind: int,
 ) -> None:
-    """scores[row, 0:LANES] = scale * query[row] . keys[slot]; slots behind `last` repeat it. Strides are in bytes.
+    """scores[row, 0:LANES] = scale * query[row] . keys[slot]; slots after `last` repeat it. Strides are in bytes.
 
     The slots' values, which come next, are fetched meanwhile.
     """

@@ -26,8 +26,8 @@ from ondevice.kernels.cpu.vectors import LANES, TILE_ROWS
 NUM_LIMITS = 5  # float64, of one head: see merge_and_watch
 LIMITS_BYTES = 8 * NUM_LIMITS
 LINE_BYTES = 64  # bytes: counters of different use have a line of memory each
-_OVER = 1 << 40  # merged blocks of a head that nobody needs to read any more
-# What the kernel is told: addresses and strides in bytes, and counts; then numbers.
+_OVER = 1 << 40  # merged blocks of a head that need not be read any more
+# Arguments of the kernel: addresses and strides in bytes, and counts; then numbers.
 _INTEGERS = [
     *("query", "keys", "values", "out", "blocks_read", "memory"),
     *("num_heads", "num_kv_heads", "num_queries", "num_slots", "block_size"),
@@ -103,7 +103,7 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
             next_block = read_integer(order + 4 * following) if order != 0 else num_blocks - 1 - following
         _read_block(call, row, kv_head, block, next_block, scratch, num_rows, head_dim, kind)
         if not has_ended:
-            drawn = draw(begun)  # before merging: behind it the processor would wait for all that merging does
+            drawn = draw(begun)  # before merging: after it the processor would wait for all that merging does
             wait_for(merged, i)
             if look_at(merged) != i:
                 return
@@ -214,7 +214,7 @@ def _read_block(
 
 @_jit
 def _hide_positions(call: Any, row: int, kv_head: int, start: int, num_here: int, scores: int, num_rows: int) -> None:
-    """-inf for slots that a query does not see, and behind the block's last."""
+    """-inf for slots that a query does not see, and after the block's last."""
     num_queries, row_bytes = call.num_queries, call.row_bytes
     positions = call.positions + row * call.positions_batch + kv_head * call.positions_head + 4 * start
     for at in range(num_rows):

@@ -92,7 +92,7 @@ def attend(
             query,
             keys,
             values,
-            # A pointer that is not looked at still needs a type.
+            # A pointer that is not read still needs a type.
             counts if order is None else order,
             counts if positions is None else positions,
             counts if query_positions is None else query_positions,
@@ -160,7 +160,7 @@ def attend(
 
 
 def _candidates(device: torch.device, num_heads: int, num_steps: int, detects: bool) -> list[Choice]:
-    """What is worth a try; the first is taken where nothing can be tried."""
+    """Launch choices worth timing; the first is taken where nothing can be timed."""
     most = min(num_steps // _MIN_BLOCKS_TO_END if detects else num_steps // 2, _MAX_SPLITS)
     # Without a detector the compiler reads ahead; with one, a second program on each processor hides what is waited
     # for, and a larger number of splits ends later.
@@ -184,9 +184,9 @@ def _num_processors(device: torch.device) -> int:
 
 
 def _shared_state(device: torch.device, num_heads: int, num_parts: int) -> tuple[Tensor, Tensor]:
-    """What splits tell each other, as a call must find it; the merge makes it so again.
+    """Flags between splits, as a call must find them; the merge resets them.
 
-    Kept for each stream, as two calls must not share it at the same time. A graph gets its own, and makes it anew.
+    Kept for each stream, as two calls must not share it at the same time. A graph gets its own, and makes it again.
 
     Returns:
         Raised flags (num_heads,) int32, zeros; and (num_heads, num_parts, 2) float32 for the logarithm of the softmax

@@ -1,6 +1,6 @@
 """The two Triton kernels of `decode_attention`: one reads blocks, one merges what several programs have read.
 
-Triton is imported with the first call of `compiled`. How splits end each other is told in `_read_kernel`.
+Triton is imported with the first call of `compiled`. `_read_kernel` says how splits end each other.
 """
 
 from __future__ import annotations
@@ -194,10 +194,10 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         num_raised = split * 0
         while (step < num_steps) & (num_raised < SPLITS):
             if SPLITS > 1:
-                # Asked for before the block is read and needed behind it, so that nobody waits for the answer.
+                # Asked for before the block is read and needed after it, so that nothing waits for the answer.
                 num_others = tl.load(flag_ptr, volatile=True) - is_raised
                 their_mass = tl.load(theirs, mask=is_theirs, other=float("-inf"), volatile=True)
-                # Minus infinity is what nobody has written to yet.
+                # Minus infinity: not written to yet.
                 their_norm = tl.maximum(tl.load(theirs + 1, mask=is_theirs, other=0.0, volatile=True), 0.0)
             block = num_steps - 1 - step
             if HAS_ORDER:
@@ -272,7 +272,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                 num_raised = is_converged * (num_others + 1)
         num_read = (step - split) // SPLITS
         if step < num_steps:
-            # It ended early: block 0, the sinks, is read by whoever has it before it.
+            # It ended early: block 0, the sinks, is read by the split that has it before it.
             num_first = ((num_steps - 1) % SPLITS == split).to(tl.int32)
             if HAS_ORDER:
                 num_first = split * 0
@@ -370,7 +370,7 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
 ):
     """out = sum_s exp(m_s - m) o_s / sum_s exp(m_s - m) l_s for one row, with m = max m_s.
 
-    It also makes what splits told each other as it was before, for the next call, and adds up the blocks read.
+    It also resets the flags between splits for the next call, and adds up the blocks read.
     """
     place = tl.program_id(0)
     row = tl.program_id(1)

@@ -87,7 +87,7 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
     group = tl.arange(0, PADDED_GROUPS)
     dim = tl.arange(0, PADDED_DIM)
     tile = tl.arange(0, TILE)
-    # RoPE adds to each dimension its partner half a rotation away; behind ROTARY_DIM nothing turns.
+    # RoPE adds to each dimension its partner half a rotation away; after ROTARY_DIM nothing turns.
     half: tl.constexpr = ROTARY_DIM // 2
     turns = dim < ROTARY_DIM
     partner = tl.where(dim < half, dim + half, dim - half)

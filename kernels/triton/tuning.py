@@ -1,4 +1,4 @@
-"""What a Triton kernel is launched with, found by trying: once per kind of call and GPU, kept in the cache folder.
+"""Launch choices of Triton kernels, found by timing: once per kind of call and GPU, kept in the cache folder.
 
 ONDEVICE_TUNING=off takes the first candidate instead; so does a call that a CUDA graph records, where nothing can be
 timed. A file that cannot be read or written is no reason to fail.
@@ -79,6 +79,7 @@ def _write(choices: dict[str, Choice]) -> None:
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
+        # As `ondevice.files.replacing` does, which kernels cannot import.
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{_FILE}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(choices, file, indent=1, sort_keys=True)

@@ -18,7 +18,7 @@ from ondevice.session.library import Entry
 
 
 class Documents:
-    """What programs have opened.
+    """Documents that programs have opened.
 
     Args:
         jobs: what can be done with a document.

@@ -1,4 +1,4 @@
-"""How a request fails: with a status, and what went wrong, where, and what to do about it as JSON."""
+"""Failures of requests: a status, and as JSON what went wrong, where, and what to do about it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Api:
         self._opened = Documents(jobs)
 
     def routes(self) -> list[Route]:
-        """All routes, each behind the header and the password."""
+        """All routes; each needs the header and the password."""
         document, entry = "/documents/{id}", "/library/{id}"
         table: list[tuple[str, str, Endpoint]] = [
             ("GET", "/health", self._health),
@@ -229,10 +229,10 @@ class Api:
 
 
 def _card(workspace: Workspace) -> dict[str, Any]:
-    """What is known of an open document."""
-    document, layout, session = workspace.document, workspace.layout, workspace.session
+    """Facts of an open document, as JSON."""
+    document, pages, session = workspace.document, workspace.page_table, workspace.session
     card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": workspace.phase.value}
-    if document is None or layout is None:
+    if document is None or pages is None:
         return card
     missing = [page for page in document.pages if page.problem_code]
     return card | {
@@ -240,7 +240,7 @@ def _card(workspace: Workspace) -> dict[str, Any]:
         "unit": document.unit,
         "num_pages": document.num_pages,
         "size_bytes": document.size_bytes,
-        "num_tokens": layout.num_tokens,
+        "num_tokens": pages.num_tokens,
         "num_read": session.context.num_read if session is not None else 0,
         "pot_bytes": workspace.pot_bytes,
         "pages_without_text": [

@@ -1,5 +1,5 @@
-"""How the programming interface tells of work that takes time: one JSON object a line, and an end to it all
-when nobody listens any more."""
+"""Streams of the programming interface for work that takes time: one JSON object a line, and an end to it all
+when no client listens any more."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured; `batches` on the first cache."""
+    """Sizes of one run; `batches` on the first cache."""
 
     caches: tuple[Cache, ...]
     num_tokens: int
@@ -103,7 +103,7 @@ def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) ->
 
 
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:
-    """What ART saves in each cache, what its detector costs, how far its outputs are off, what decoding reaches."""
+    """Savings of ART in each cache, cost of its detector, error of its outputs, and speed of decoding."""
     overheads = [r.p50 for r in rows if r.metric == "detector overhead"]
     summary = {"detector_overhead_percent": float(np.median(overheads))} if overheads else {}
     for r in rows:
@@ -147,7 +147,7 @@ def _kernel_rows(
         return work
 
     def detecting() -> float:
-        """What the detector adds: the two kernels take turns call by call, for a percent is less than a drift."""
+        """Cost of the detector: the two kernels take turns call by call, for a percent is less than a drift."""
         seconds = {None: 0.0, never: 0.0}
         for i, (step, keys, values) in enumerate(inputs):
             for some in (None, never) if i % 2 else (never, None):
@@ -184,25 +184,27 @@ def _batch_rows(
     for name, tensor in state.items():
         if tensor.dim() == 4:
             state[name] = tensor.repeat_interleave(batch, dim=0 if name.startswith(("keys", "values")) else 1)
-    pot.restore(state, decoder.rotate_keys, session.context.extent)
+    pot.restore_(state, decoder.rotate_keys, session.context.extent)
     held = max(pot.num_cached)
     # Back to where the recorded tokens begin; every sequence of a batch is the same.
     length, next_position = ([n - plan.num_steps for n in ns] for ns in (pot.num_cached, pot.next_position))
-    pot.truncate(length, next_position)
+    pot.rewind_to_(length, next_position)
     total = session.context.num_read + plan.num_steps
     ids = decoder.ids(session.context.tokens.ids(session.context.num_read, total)).expand(batch, -1)
-    readings = {ART: RunTimeTermination(pot, art, rules), ALL: RunTimeTermination(pot, art, None), SDPA: None}
+    attentions = {ART: RunTimeTermination(pot, art, rules), ALL: RunTimeTermination(pot, art, None), SDPA: None}
 
     def decode(name: str) -> Callable[[], None]:
         def work() -> None:
             for token in ids.split(1, dim=1):
-                out = decoder.forward(token, pot, reading=readings[name])
+                out = decoder.forward(token, pot, attention=attentions[name])
                 decoder.logits(out.hidden_states[:, -1])
-            pot.truncate(length, next_position)
+            pot.rewind_to_(length, next_position)
 
         return work
 
-    seconds = take_turns({name: decode(name) for name in readings}, decoder.device, budget_seconds=plan.budget_seconds)
+    seconds = take_turns(
+        {name: decode(name) for name in attentions}, decoder.device, budget_seconds=plan.budget_seconds
+    )
     case, rows = {"cache": cache, "batch": batch}, []
     num_tokens = plan.num_steps * batch
     for name, values in seconds.items():
@@ -213,7 +215,7 @@ def _batch_rows(
         rate = float(np.median([bandwidth.measure() for _ in range(5)]))
         weights = bytes_per_token(engine, 0)
         cached = bytes_per_token(engine, held) - weights
-        account = readings[ART]
+        account = attentions[ART]
         share = 1.0 if account is None else account.account().share
         for name, read in ((ART, share), (ALL, 1.0), (SDPA, 1.0)):
             reached = [(weights + read * cached) * plan.num_steps / s / rate for s in seconds[name]]

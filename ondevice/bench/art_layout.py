@@ -1,4 +1,4 @@
-"""What the order of the blocks is worth to ART: by recency, by the pot's layout, by an index of document order."""
+"""Value of the order of blocks for ART: by recency, by the pot's layout, by an index of document order."""
 
 from __future__ import annotations
 

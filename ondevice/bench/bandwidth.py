@@ -1,4 +1,4 @@
-"""How many bytes per second this machine reads from memory, measured by a sum over far more than its caches hold."""
+"""Memory bandwidth of this machine in bytes per second, by a sum over far more than its caches hold."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ GENERATE = "transformers generate"
 
 @dataclass(slots=True)
 class Decoding:
-    """What is measured at one cache length; values of one round have the same index, speeds in tokens per second.
+    """Figures at one cache length; values of one round have the same index, speeds in tokens per second.
 
-    `llama_speeds` are those of llama.cpp, measured behind the others: its threads would take part of their time.
-    `bandwidths` are bytes per second, `same_tokens` tells whether both contenders wrote the same text.
+    `llama_speeds` are those of llama.cpp, measured after the others: its threads would take part of their time.
+    `bandwidths` are bytes per second, `same_tokens` says whether both contenders wrote the same text.
     """
 
     num_cached: int
@@ -143,9 +143,9 @@ class _PotDecoding:
         for _ in range(num_new):
             out = decoder.forward(token, self._pot)
             token = decoder.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
-            tokens.append(int(token))  # as an answer is told token by token
+            tokens.append(int(token))  # as an answer is shown token by token
         seconds = time.perf_counter() - began
-        self._pot.truncate(*self._lengths)
+        self._pot.rewind_to_(*self._lengths)
         return seconds, tokens
 
 

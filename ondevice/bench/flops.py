@@ -12,7 +12,7 @@ def prompt_flops(parts: ModelParts, intermediate_size: int, num_tokens: int, *, 
     causal half, and the head of the language model for every token.
 
     Args:
-        parts: of the model; cut off behind some layers it counts those.
+        parts: of the model; cut off after some layers it counts those.
         intermediate_size: I, of its MLP.
         num_logits: tokens that go through the head; None: all, as in the paper. A prompt needs the last one's only.
     """
@@ -25,7 +25,7 @@ def prompt_flops(parts: ModelParts, intermediate_size: int, num_tokens: int, *, 
 
 
 def ttft_bound(base: float, speculator: float, keep: float) -> float:
-    """How many times sooner the first token comes by the paper's estimate: FLOPS(base) / (FLOPS(spec) + keep *
+    """Speedup of the first token by the paper's estimate: FLOPS(base) / (FLOPS(spec) + keep *
     FLOPS(base)).
 
     The paper calls it the most that can be reached. It is that for all work but attention, which falls with the square

@@ -47,7 +47,7 @@ class Cycle:
 
 @dataclass(slots=True)
 class Reading:
-    """What is measured while the text is read.
+    """Figures taken while the text is read.
 
     Attributes:
         cycles: in order.
@@ -128,7 +128,7 @@ def summary_of(reading: Reading) -> dict[str, float]:
 
 
 def rss_growth(peaks: Sequence[tuple[int, int]]) -> float:
-    """How much higher the peak of memory is behind `WARM_TOKENS` tokens than before, as a share; 0 if none are.
+    """Growth of peak memory after the first `WARM_TOKENS` tokens, as a share; 0 if none follow.
 
     Args:
         peaks: tokens read and peak memory, for each cycle.
@@ -176,7 +176,7 @@ def speed_of(cycles: Sequence[Cycle]) -> float:
 
 
 def _layout(pot: MemoryPot) -> list[tuple[int, int]]:
-    """Where every buffer of the pot is, and how large."""
+    """Address and size of every buffer of the pot."""
     return [(buffer.data_ptr(), buffer.nbytes) for buffer in pot.buffers()]
 
 

@@ -45,7 +45,7 @@ class LlamaCpp:
         del self._server
 
     def decode(self, ids: Sequence[int], num_new: int) -> float:
-        """Tokens per second of `num_new` greedy tokens behind `ids`, by its own clock; it keeps the prompt."""
+        """Tokens per second of `num_new` greedy tokens after `ids`, by its own clock; it keeps the prompt."""
         request = {
             "prompt": list(ids),
             "n_predict": num_new,

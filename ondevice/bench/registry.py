@@ -51,6 +51,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens to read.", shown="32768"), _TEXT, _QUICK),
     ),
     Entry(
+        "tier",
+        "ondevice.bench.tier",
+        "A look into a full host tier, by mean keys first, beside one that compares every key; and what it takes.",
+        (Option("tokens", int, "Tokens in the tier.", shown="65536"), _QUICK),
+    ),
+    Entry(
         "art",
         "ondevice.bench.art",
         """Decode attention with an early end, beside the same without, on caches that have read a document.

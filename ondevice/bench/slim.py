@@ -28,7 +28,7 @@ from ondevice.results.names import contender_name
 from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
 
-# Llama 3.1 8B in the paper: 8k, 4k and 2k tokens of the prompt behind layers 10, 20 and 30.
+# Llama 3.1 8B in the paper: 8k, 4k and 2k tokens of the prompt after layers 10, 20 and 30.
 PAPER = SlimConfig("10:8192,20:4096,30:2048")
 PAPER_LENGTHS = {"8k": 8192, "16k": 16384, "24k": 24576, "28k": 28672, "32k": 32768}
 _PAPER_SHAPE = "llama-3.1-8b"
@@ -106,7 +106,7 @@ def memory_rows(device: torch.device) -> tuple[list[Row], dict[str, float]]:
 
 
 def summary_of(reading: SlimReading) -> dict[str, float]:
-    """How much faster the pruned pot reads."""
+    """Speedup of reading into the pruned pot."""
     return {"reading_speedup": float(np.median(_ratios(reading)))}
 
 

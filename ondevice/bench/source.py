@@ -1,4 +1,4 @@
-"""What a benchmark reads: generated text, or the beginning of a document, of a length given in tokens."""
+"""Texts of benchmarks: generated, or the beginning of a document, of a length given in tokens."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class _Whole:
         out = self._decoder.forward(torch.cat((last, self._question), dim=1), self._pot)
         int(self._decoder.logits(out.hidden_states[:, -1]).argmax())
         layers = self._pot.shape.num_layers
-        self._pot.truncate([0] * layers, [0] * layers)
+        self._pot.rewind_to_([0] * layers, [0] * layers)
 
 
 class _Skimmed:
@@ -139,12 +139,12 @@ class _Skimmed:
             start = stop
         int(self._main.logits(out.hidden_states[:, -1]).argmax())
         for pot in (self._pot, speculator.opened_pot()):
-            pot.truncate([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
+            pot.rewind_to_([0] * pot.shape.num_layers, [0] * pot.shape.num_layers)
         speculator.num_seen = 0
 
 
 def _prompt(decoder: Decoder, num_tokens: int) -> tuple[Tensor, Tensor]:
-    """Ids of a prompt and of the question behind it."""
+    """Ids of a prompt and of the question after it."""
     generator = torch.Generator().manual_seed(num_tokens)
     ids = torch.randint(0, 256, (1, num_tokens + _QUESTION_TOKENS), generator=generator).to(decoder.device)
     return ids[:, :num_tokens], ids[:, num_tokens:]

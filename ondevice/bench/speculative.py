@@ -26,7 +26,7 @@ _PLAIN, _ALWAYS, _WHILE_IT_PAYS = "plain decoding", "drafts always", "drafts whi
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One prompt answered in one way: its tokens, seconds per token behind the first one, and the account."""
+    """One prompt answered in one way: its tokens, seconds per token after the first one, and the account."""
 
     contender: str
     tokens: tuple[int, ...]
@@ -46,7 +46,7 @@ def run_speculative(engine: Engine, document: Document, num_prompts: int, num_ne
         _ALWAYS: replace(spec, falls_back=False),
         _WHILE_IT_PAYS: replace(spec, falls_back=True),
     }
-    generation = GenerationConfig(max_new_tokens=num_new, chat=False, num_sources=0)
+    generation = GenerationConfig(max_new_tokens=num_new, chat=False, num_sources=0, stops_loops=False)
     sessions = {}
     for name, one in contenders.items():
         session = sessions[name] = engine.session(replace(engine.config, spec=one, generation=generation))
@@ -103,7 +103,7 @@ def rows_of(rounds: Sequence[Sequence[Answer]], num_new: int) -> list[Row]:
         same = [a.tokens == b.tokens for a, b in zip(plain, answers, strict=True)]
         finished = [one.finished for one in answers]
         accepted, drafted = sum(f.drafts.num_accepted for f in finished), sum(f.drafts.num_drafted for f in finished)
-        # Behind an answer that gave drafts up some go without any.
+        # After an answer that gave drafts up some go without any.
         has_none = [f.drafts.fell_back or f.drafts.num_drafted == 0 for f in finished]
         again = sum(f.drafts.num_read_again for f in finished) / sum(f.num_tokens for f in finished)
         rows += [

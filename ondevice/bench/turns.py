@@ -64,7 +64,7 @@ def time_rows(seconds: Seconds, case: dict[str, Any], metric: str) -> list[Row]:
 
 
 def speedup_row(seconds: Seconds, case: dict[str, Any], metric: str, fast: str, slow: str) -> Row:
-    """How many times faster `fast` was than its neighbour in time `slow`, round by round."""
+    """Speedup of `fast` over its neighbour in time `slow`, round by round."""
     ratios = [a / b for a, b in zip(seconds[slow], seconds[fast], strict=True)]
     return row(fast, case, f"{metric}, speedup", "x", ratios)
 

@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, library, eval, bench, results, fetch, doctor`.
+"""The command line: `ondevice app, ask, models, library, eval, bench, results, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -12,10 +12,11 @@ from ondevice.bench.registry import BENCHMARKS
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.doctor import doctor
-from ondevice.cli.fetch import fetch
 from ondevice.cli.library import delete as delete_entry
 from ondevice.cli.library import list_entries
 from ondevice.cli.measure import command
+from ondevice.cli.models import fetch, list_models
+from ondevice.cli.models import remove as remove_model
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
 from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
@@ -37,10 +38,14 @@ app.add_typer(benchmarks, name="bench")
 for group, entries in ((evaluations, EVALUATIONS), (benchmarks, BENCHMARKS), (app, (CALIBRATE,))):
     for entry in entries:
         group.command(entry.name)(command(entry))
+models = typer.Typer(help="Models that we have tried, and which are on this machine.", no_args_is_help=True)
+app.add_typer(models, name="models")
+models.command("list")(list_models)
+models.command("fetch")(fetch)
+models.command("remove")(remove_model)
 saved = typer.Typer(help="Documents that the app has saved.", no_args_is_help=True)
 app.add_typer(saved, name="library")
 saved.command("list")(list_entries)
 saved.command("delete")(delete_entry)
 app.command("results")(results)
-app.command("fetch")(fetch)
 app.command("doctor")(doctor)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
-from ondevice.cli.terminal import told
+from ondevice.cli.terminal import errors_shown
 from ondevice.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ def app(
     ] = True,
 ) -> None:
     """Start the app in the browser."""
-    with told(as_json=False):
+    with errors_shown(as_json=False):
         user, colon, password = auth.partition(":")
         if auth and not (user and colon and password):
             raise ConfigError("--auth needs a user name and a password", fix="Give them as USER:PASSWORD.")

@@ -15,7 +15,7 @@ import typer
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import load_engine
-from ondevice.cli.terminal import Interrupted, err, print_json, say, show_error, told
+from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say, show_error
 from ondevice.errors import ConfigError, OndeviceError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
     """Read a document of any length and answer questions about it."""
-    with told(as_json), ProgressDisplay(err()) as display:
+    with errors_shown(as_json), ProgressDisplay(err()) as display:
         given = questions or []
         interactive = interactive or (not given and save is None and sys.stdin.isatty())
         if not given and not interactive and save is None:
@@ -98,10 +98,10 @@ def _open_saved(
     from ondevice.model.loading.load import require_local
     from ondevice.session.saving import load_session, reopened, saved_config
 
-    saved, wished = saved_config(path), options.config(answers.config())
-    config = reopened(saved, wished)
-    if wished.model != type(options)().model:
-        config = replace(config, model=wished.model)
+    saved, asked = saved_config(path), options.config(answers.config())
+    config = reopened(saved, asked)
+    if asked.model != type(options)().model:
+        config = replace(config, model=asked.model)
     else:
         require_local(saved.model)
     with _timed(seconds, "load_seconds"):

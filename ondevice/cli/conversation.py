@@ -83,7 +83,7 @@ def answer(session: Session, question: str, display: ProgressDisplay, history: S
 
 
 def source_lines(answer: AnswerFinished, unit: str) -> Iterable[str]:
-    """Where the answer looked, a passage a line."""
+    """Lines of the passages that the answer attended to."""
     if not answer.sources.passages:
         return
     part = words.looked_at(answer)

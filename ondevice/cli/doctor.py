@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ondevice.cli.terminal import out, print_json, told
+from ondevice.cli.terminal import errors_shown, out, print_json
 
 State = Literal["good", "missing", "advice"]
 _STYLES: dict[State, str] = {"good": "green", "missing": "yellow", "advice": "cyan"}
@@ -30,8 +30,8 @@ class Finding:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON in the last line.")] = False,
 ) -> None:
-    """Look at this machine: device, memory, packages, the default model, and the model to try."""
-    with told(as_json):
+    """Look at this machine: device, memory, packages, models, and the model that suits it."""
+    with errors_shown(as_json):
         findings = tuple(examine())
         table = Table(show_header=False, box=None, padding=(0, 1))
         for finding in findings:
@@ -48,7 +48,7 @@ def examine() -> Iterator[Finding]:
     """Every finding, in the order in which it matters."""
     yield from _versions()
     yield from _machine()
-    yield _default_model()
+    yield _models()
     yield _recommended()
     yield from _optional_packages()
 
@@ -79,23 +79,27 @@ def _machine() -> Iterator[Finding]:
         yield Finding("GPU memory", "good", f"{_gigabytes(total)}, {_gigabytes(free)} of it free")
 
 
-def _default_model() -> Finding:
+def _models() -> Finding:
     from ondevice.model.loading.cache_folder import cache_dir
-    from ondevice.model.loading.embedded import NAME, cached_embedded
+    from ondevice.model.loading.catalogue import CATALOGUE
+    from ondevice.model.loading.stored import stored
 
-    folder = cached_embedded()
-    if folder is not None:
-        size = sum(path.stat().st_size for path in folder.iterdir())
-        return Finding("default model", "good", f"{NAME} is ready: {_gigabytes(size)} in {folder}")
-    text = f"{NAME} is not in {cache_dir()} yet; the first start fetches it (98 MB), later ones need no network"
-    return Finding("default model", "missing", text, "ondevice fetch")
+    here = [row.title for row in CATALOGUE.values() if stored(row) is not None]
+    if here:
+        return Finding("models", "good", f"{', '.join(here)} in {cache_dir()}")
+    text = f"none is in {cache_dir()} yet; the first start fetches one, later ones need no network"
+    return Finding("models", "missing", text, "ondevice models fetch")
 
 
 def _recommended() -> Finding:
-    from ondevice.model.loading.placement import choose_device, recommendation_for
+    from ondevice.model.loading.placement import choose_device, recommendations_for
+    from ondevice.model.loading.stored import stored
 
-    best = recommendation_for(choose_device("auto"))
-    return Finding("model to try", "advice", f"{best.model}: {best.why}", best.command)
+    best = next(recommendations_for(choose_device("auto")))
+    text = f"{best.model.title}: {best.why}"
+    if stored(best.model) is not None:
+        return Finding("model of this machine", "good", text)
+    return Finding("model of this machine", "advice", text, f"ondevice models fetch {best.model.name}")
 
 
 def _optional_packages() -> Iterator[Finding]:

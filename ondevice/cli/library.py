@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ondevice.cli.terminal import out, print_json, printable, say, told
+from ondevice.cli.terminal import errors_shown, out, print_json, printable, say
 
 _ID_LETTERS = 8  # enough to tell entries apart
 
@@ -16,8 +16,8 @@ _ID_LETTERS = 8  # enough to tell entries apart
 def list_entries(
     as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON in the last line.")] = False,
 ) -> None:
-    """What is in the library, the newest first."""
-    with told(as_json):
+    """List the saved documents, the newest first."""
+    with errors_shown(as_json):
         from ondevice import words
         from ondevice.session.library import Library
 
@@ -48,7 +48,7 @@ def delete(
     is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a saved document with its pot, its text and its conversation."""
-    with told(as_json=False):
+    with errors_shown(as_json=False):
         from ondevice.errors import LibraryError
         from ondevice.session.library import Library
 

@@ -17,7 +17,7 @@ from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
-from ondevice.cli.terminal import err, out, say, told
+from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
 from ondevice.events import Event
 
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 _OutOfEach = Annotated[
     Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
 ]
+_CAPACITY = 2048  # of a pot that is measured, where none is named
 _VERDICTS = {r"^right\b": "green", r"^wrong\b": "bold red"}  # how a line may begin
 
 
 def command(entry: Entry) -> Callable[..., Any]:
-    """What typer makes a command of."""
+    """The function that typer makes a command of."""
 
     def run(pot: PotOptions, out_file: Path | None, as_json: bool, **values: Any) -> None:
-        with told(as_json), ProgressDisplay(err()) as display:
+        with errors_shown(as_json), ProgressDisplay(err()) as display:
             for option in entry.options:
                 if option.kind in (INTS, FLOATS):
                     values[option.name] = _numbers(option, values[option.name])
@@ -64,7 +65,10 @@ def _measure(
     from ondevice.results.results import write_result
 
     measurement: Measurement[Any] = importlib.import_module(entry.module).MEASUREMENT
-    engine = load_engine(measurement.config(pot.config, options), display)
+    config = measurement.config(pot.config, options)
+    if config.pot.is_auto and not entry.fits_text:
+        config = replace(config, pot=config.pot.sized(_CAPACITY))
+    engine = load_engine(config, display)
     result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
     earlier, opened = result.rows, lambda path: open_document(str(path), False, display)
 

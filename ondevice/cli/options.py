@@ -66,7 +66,7 @@ class Options:
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """What Typer makes options of."""
+        """The parameters that Typer makes options of."""
         return [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_typed(one), annotation=_option(one))
             for name, one in cls.settings.items()
@@ -85,7 +85,7 @@ class PotOptions(Options, of=READING):
 
 
 class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}):
-    """How answers are sampled."""
+    """Options of answers: sampling, and earlier questions."""
 
     def config(self) -> GenerationConfig:
         values = self.values()
@@ -142,10 +142,12 @@ def _option(one: Setting) -> Any:
         metavar, help = "SIZE", f"{help} A size such as 500MB or 2GB."
     elif _pair(one):
         metavar = "LOW,HIGH"
+    elif one.zero:
+        metavar = f"INTEGER|{one.zero}"
     option = typer.Option(
         one.option, help=help, rich_help_panel=one.panel, metavar=metavar, show_default=one.unset or True
     )
-    return Annotated[str if one.is_size or _pair(one) else one.kind, option]
+    return Annotated[str if one.is_size or one.zero or _pair(one) else one.kind, option]
 
 
 def _pair(one: Setting) -> type | None:
@@ -156,6 +158,8 @@ def _pair(one: Setting) -> type | None:
 
 def _typed(one: Setting) -> Any:
     """The default of a setting as it would be typed."""
+    if one.zero:
+        return str(one.default or one.zero)
     if one.is_size:
         return str(one.default)
     return ",".join(map(str, one.default or ())) if _pair(one) else one.default
@@ -171,6 +175,11 @@ def _read(one: Setting, value: Any) -> Any:
         if match is None or match[2] not in _UNITS:
             raise ConfigError(f"{one.option_name} is {value!r}", fix="Give a size such as 500MB or 2GB.")
         return int(float(match[1]) * _UNITS[match[2]])
+    if one.zero:
+        text = str(value).strip().lower()
+        if text != one.zero and not text.isdecimal():
+            raise ConfigError(f"{one.option_name} is {value!r}", fix=f"Give a whole number, or {one.zero}.")
+        return 0 if text == one.zero else int(text)
     if kind := _pair(one):
         pair = numbers(one.option_name, value, kind) if value else ()
         if len(pair) not in (0, 2):

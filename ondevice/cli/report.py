@@ -1,4 +1,4 @@
-"""What `ondevice ask --json` prints: answers, and the account behind them, as one document."""
+"""The report of `ondevice ask --json`: answers and their account, as one document."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _timings(
 
 
 def _speed(answers: Sequence[AnswerFinished]) -> float | None:
-    """Tokens per second behind the first token of each answer; None where there is none."""
+    """Tokens per second after the first token of each answer; None where there is none."""
     num_tokens = sum(max(answer.num_tokens - 1, 0) for answer in answers)
     seconds = sum(answer.decode_seconds for answer in answers if answer.num_tokens > 1)
     return num_tokens / seconds if num_tokens and seconds else None
@@ -74,6 +74,7 @@ def _memory(session: Session, answers: Sequence[AnswerFinished]) -> dict[str, in
         "pot_bytes": session.context.pot.nbytes if session.context.has_pot else 0,
         "speculator_bytes": session.context.speculator_bytes,
         "host_tier_bytes": session.context.host_bytes,
+        "host_tier_most_bytes": 0 if session.context.host is None else session.context.host.most_bytes,
         "undo_bytes": max((answer.undo_bytes for answer in answers), default=0),  # gone again after each answer
         "peak_rss_bytes": peak_rss_bytes(),
     }

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ondevice.cli.terminal import say, told
+from ondevice.cli.terminal import errors_shown, say
 from ondevice.errors import OndeviceError
 
 
@@ -17,7 +17,7 @@ def results(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail when a page is not up to date.")] = False,
 ) -> None:
     """Make the tables of the documentation from measured results."""
-    with told(as_json=False):
+    with errors_shown(as_json=False):
         from ondevice.results.markdown import make_pages
         from ondevice.results.results import ResultError, read_result, write_text
 

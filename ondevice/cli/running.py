@@ -1,4 +1,4 @@
-"""What every measuring command does: load the engine, go on from a stopped run, show and write the result."""
+"""Steps of every measuring command: load the engine, go on from a stopped run, show and write the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_engine(config: EngineConfig, display: ProgressDisplay) -> Engine:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The command for whoever wants to repeat it: without --out, and of absolute paths only the name."""
+    """The command that repeats a run: without --out, and of absolute paths only the name."""
     kept: list[str] = []
     for before, argument in zip(("", *arguments), arguments, strict=False):
         if "--out" in (before, argument) or argument.startswith("--out="):
@@ -56,7 +56,7 @@ def begin(engine: Engine, out_file: Path | None = None) -> Result:
     if earlier.complete:
         return result
     if replace(earlier, date=result.date, command=result.command, rows=(), summary={}) != result:
-        say(f"{out_file} holds an unfinished run with other settings or of another commit; starting anew.", "yellow")
+        say(f"{out_file} holds an unfinished run with other settings or of another commit; starting over.", "yellow")
         return result
     return earlier
 

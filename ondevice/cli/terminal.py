@@ -1,4 +1,4 @@
-"""What the commands write where: answers and tables to standard output, all the rest to standard error."""
+"""Output of the commands: answers and tables to standard output, all the rest to standard error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def told(as_json: bool) -> Iterator[None]:
+def errors_shown(as_json: bool) -> Iterator[None]:
     """Turn failures that a user can mend, and Ctrl-C, into a message and an exit status."""
     try:
         yield
@@ -66,7 +66,7 @@ def told(as_json: bool) -> Iterator[None]:
 
 
 def show_error(error: OndeviceError) -> None:
-    """What happened, where, and what to do: text from files goes in as text, never as markup."""
+    """Show an error with its place and its fix: text from files goes in as text, never as markup."""
     shown = error.to_dict(option_name)
     lines = [Text(f"{shown['what'][:1].upper()}{shown['what'][1:]}.", style="bold red")]
     if shown["where"]:

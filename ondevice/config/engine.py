@@ -16,7 +16,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "8bit", "4bit"]
 
-DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class EngineConfig:
 
     # fmt: off
     model: str = setting(
-        DEFAULT_MODEL, "smollm2, a folder, a .gguf file, or a hub id (owner/name).", option="--model",
-        check=Check(lambda name: bool(name.strip()), "Name a folder, a GGUF file or a hub id."))
+        DEFAULT_MODEL, "auto, a name of `ondevice models list`, a folder, a .gguf file, or a hub id.", option="--model",
+        check=Check(lambda name: bool(name.strip()), "Name a model, a folder, a GGUF file or a hub id."))
     device: DeviceName = setting(
         "auto", "Where to compute; auto takes CUDA when there is one.", option="--device", answers=True)
     dtype: DtypeName = setting(  # bfloat16 on CUDA, float16 before Ampere, float32 on a CPU
@@ -75,17 +75,17 @@ def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
 
 
 def option_name(path: str) -> str:
-    """What the command line calls a setting."""
+    """Name of a setting on the command line."""
     return SETTINGS[path].option_name if path in SETTINGS else path
 
 
 def key_name(path: str) -> str:
-    """What requests of the programming interface call it."""
+    """Name of a setting in requests of the programming interface."""
     return SETTINGS[path].key_name if path in SETTINGS else path
 
 
 def label_name(path: str) -> str:
-    """What the screen calls it."""
+    """Name of a setting on the screen."""
     return SETTINGS[path].label_name if path in SETTINGS else path
 
 

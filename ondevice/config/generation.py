@@ -1,4 +1,4 @@
-"""How answers are sampled, and what a question knows of those before it."""
+"""Settings of answers: sampling, and what a question knows of those before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ondevice.config.setting import SOME_SHARE, Control, at_least, check_each, s
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """How an answer is sampled."""
+    """Settings of sampling."""
 
     panel: ClassVar = "Answers"
 
@@ -32,6 +32,9 @@ class GenerationConfig:
         api="num_sources", answers=True, check=at_least(0), label="Sources of an answer",
         form=Control(9, "Passages named under an answer, at most. Default {default}; 0 names none and saves reading "
                         "the answer once more.", low=0))
+    stops_loops: bool = setting(
+        True, "End an answer that repeats one sentence.", option="--stop-loops/--no-stop-loops", api="stop_loops",
+        answers=True)
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -40,7 +43,7 @@ class GenerationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConversationConfig:
-    """What a question knows of those before it; settled question by question, and no part of an engine's settings."""
+    """Earlier questions that one may know of; chosen for each question, and no part of an engine's settings."""
 
     panel: ClassVar = "Answers"
 

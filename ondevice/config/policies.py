@@ -1,6 +1,6 @@
 """The table of policies: which tokens a document keeps in the pot, and which slots a long answer overwrites.
 
-One row a policy. It says what the policy is called, what it needs and what it does; everybody asks the row, and nobody
+One row a policy. It says what the policy is called, what it needs and what it does; every caller asks the row, and none
 compares names. A new policy is one class in `pot.policies` and one row here, a new rule for answers one class in
 `pot.eviction` and one row. Nothing here loads torch.
 """
@@ -16,7 +16,7 @@ NoveltyUse = Literal["nothing", "share", "everything"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a document keeps in the pot.
+    """A policy for what a document keeps in the pot.
 
     Attributes:
         name: in settings.

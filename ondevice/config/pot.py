@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from ondevice.config.policies import (
@@ -13,12 +13,19 @@ from ondevice.config.policies import (
     Policy,
     PolicyName,
 )
-from ondevice.config.setting import SHARE, Control, at_least, check_each, require, setting
+from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
+
+_USUAL_CAPACITY = 4096
+
+
+def _usual_kept(capacity: int, reserve: int) -> int:
+    """Half of the pot, or of a small one as much as leaves room to read."""
+    return max(min(capacity // 2, (capacity - reserve) * 2 // 3), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +36,16 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        2048, "Slots per layer and head; this is all the memory there is.", option="--capacity", api="capacity",
-        label="Slots in the pot", form=Control(1, "Tokens a layer. Default {default}. Each takes {slot_size}.", low=16),
-        check=at_least(16, "slots"))
+        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096.", option="--capacity",
+        zero="auto", api="capacity", label="Slots in the pot",
+        form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
+                        "{slot_size}. 0 is auto.", low=0),
+        check=Check(lambda slots: slots == 0 or slots >= 16, "Give at least 16 slots, or 0 for auto."))
     num_kept: int = setting(  # |C|; with `pyramidkv` layers keep different numbers, this one on average
-        1024, "Slots kept when a full pot is distilled.", option="--keep", api="num_kept", label="Kept when full",
-        form=Control(2, "Tokens that survive when the pot is full. Default {default}. "
-                        "Fewer means longer steps between two selections.", low=5))
+        0, "Slots kept when a full pot is distilled; half: of the pot.", option="--keep", zero="half", api="num_kept",
+        label="Kept when full",
+        form=Control(2, "Tokens that survive when the pot is full. Default {default} of the pot. "
+                        "Fewer means longer steps between two selections. 0 is half.", low=0))
     reserve: int = setting(  # also holds the catalyst while reading
         256, "Slots left free for a question and its answer.", option="--reserve", api="reserve",
         label="the reserve for questions", check=at_least(1, "slot"))
@@ -78,13 +88,16 @@ class PotConfig:
 
     def __post_init__(self) -> None:
         check_each(self)
+        if self.capacity and not self.num_kept:
+            object.__setattr__(self, "num_kept", _usual_kept(self.capacity, self.reserve))
+        kept = self.num_kept or None
         require(
-            self.num_sink_tokens < self.num_kept,
-            f"{{pot.num_kept}} is {self.num_kept}, not more than the {self.num_sink_tokens} sink tokens",
+            kept is None or self.num_sink_tokens < kept,
+            f"{{pot.num_kept}} is {kept}, not more than the {self.num_sink_tokens} sink tokens",
             "Keep more tokens.",
         )
         require(
-            self.num_kept + self.reserve < self.capacity,
+            self.is_auto or self.num_kept + self.reserve < self.capacity,
             f"{{pot.num_kept}} {self.num_kept} and {{pot.reserve}} {self.reserve} leave no room to read "
             f"in {{pot.capacity}} {self.capacity}",
             "Raise {pot.capacity}, or lower {pot.num_kept} or {pot.reserve}.",
@@ -97,19 +110,44 @@ class PotConfig:
         if self.adaptive_keep is not None:
             low, high = self.adaptive_keep
             require(
-                self.num_sink_tokens < low <= high and high + self.reserve < self.capacity,
+                self.num_sink_tokens < low <= high and (self.is_auto or high + self.reserve < self.capacity),
                 f"{{pot.adaptive_keep}} is {low},{high}",
                 "Give two rising token counts that leave room to read in the pot.",
             )
 
     @property
+    def is_auto(self) -> bool:
+        """Whether the text decides how many slots there are; see `sized`."""
+        return self.capacity == 0
+
+    @property
+    def usual_capacity(self) -> int:
+        """Slots of a pot that a text does not fit into, where the settings leave that open."""
+        most_kept = self.adaptive_keep[1] if self.adaptive_keep is not None else self.num_kept
+        return max(_USUAL_CAPACITY, 2 * most_kept + self.reserve)
+
+    def sized(self, capacity: int, *, fits: bool = False) -> PotConfig:
+        """The same with this many slots.
+
+        Args:
+            fits: the whole text has room in them: nothing will be evicted, and no token needs a novelty score.
+
+        Raises:
+            ConfigError: they leave no room to read.
+        """
+        if not fits:
+            return replace(self, capacity=capacity)
+        num_kept = min(self.num_kept or capacity, _usual_kept(capacity, self.reserve))
+        return replace(self, capacity=capacity, num_kept=num_kept, adaptive_keep=None, novelty=0.0)
+
+    @property
     def method(self) -> Policy:
-        """What the policy needs and does."""
+        """The row of the policy."""
         return POLICIES[self.policy]
 
     @property
     def decode_method(self) -> DecodePolicy:
-        """What the policy for long answers needs and does."""
+        """The row of the policy for long answers."""
         return DECODE_POLICIES[self.decode_policy]
 
     @property

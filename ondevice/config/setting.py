@@ -23,7 +23,7 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value must fulfil, and what to do where it does not; None always may."""
+    """A rule for values, and what to do about one that breaks it; None never does."""
 
     holds: Callable[[Any], bool]
     fix: str
@@ -41,7 +41,7 @@ SOME_SHARE = Check(lambda value: 0.0 < value <= 1.0, "Give a share above 0, at m
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How the form on the screen shows a setting; the type of the field says the rest.
+    """Control of a setting in the form on the screen; the type of the field says the rest.
 
     Attributes:
         place: where it stands among the others, the lowest first.
@@ -62,7 +62,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting.
+    """One setting with its names and its check.
 
     Attributes:
         doc: one or two lines in plain English, for `--help` and the documentation; other settings by path, in braces.
@@ -70,6 +70,7 @@ class Setting:
         metavar: what stands for its value in `--help`.
         unset: what the default comes to, where the value itself does not say it.
         is_size: bytes, which people write as 500MB or 2GB.
+        zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
         label: what it is called on the screen.
         form: its control there; None: there is none.
@@ -87,6 +88,7 @@ class Setting:
     metavar: str | None = None
     unset: str = ""
     is_size: bool = False
+    zero: str = ""
     api: str = ""
     label: str = ""
     form: Control | None = None
@@ -107,17 +109,17 @@ class Setting:
 
     @property
     def option_name(self) -> str:
-        """What the command line calls it; the path, where it has no option."""
+        """Name on the command line; the path, where it has no option."""
         return self.option.partition("/")[0] or self.path
 
     @property
     def key_name(self) -> str:
-        """What requests call it; otherwise what the command that started the app does."""
+        """Name in requests; where there is none, the name on the command line that started the app."""
         return self.api or self.option_name
 
     @property
     def label_name(self) -> str:
-        """What the screen calls it, in a sentence; otherwise what the command that started the app does."""
+        """Name on the screen, in a sentence; where there is none, the name on the command line that started the app."""
         return f"“{self.label}”" if self.form is not None else self.label or self.option_name
 
     def require(self, value: Any) -> None:
@@ -214,6 +216,8 @@ def key_table(settings: Mapping[str, Setting]) -> str:
     for one in settings.values():
         if one.api:
             doc = named(one.doc, lambda path: f"`{settings[path].key_name if path in settings else path}`")
+            if one.zero:
+                doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
             if one.is_size or one.choices:
                 doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.choices)}."
             lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
@@ -222,6 +226,8 @@ def key_table(settings: Mapping[str, Setting]) -> str:
 
 def _typed(one: Setting, value: Any) -> Any:
     kind = str if one.choices else one.kind
+    if one.zero and value == one.zero:
+        return 0
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):

@@ -15,6 +15,7 @@ from ondevice.decode.calibration import calibrated
 from ondevice.decode.combine import combine
 from ondevice.decode.drafting import DraftedStep, Drafts
 from ondevice.decode.host_recall import HostRecall
+from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
 from ondevice.decode.skipped_recall import recall_skipped
 from ondevice.decode.sources import find_sources
@@ -70,7 +71,7 @@ def answer(
 
 
 def new_attention(context: Context) -> RunTimeTermination | None:
-    """How the tokens of one answer read the pot, where that may end early."""
+    """Decode attention of one answer's tokens, where it may end early."""
     art = context.config.art
     if not combine(context.config, context.decoder.parts).ends_early:
         return None
@@ -115,6 +116,7 @@ class _Answer:
         self._step: Step | None = None
         self._out: Pass | None = None
         self._stream, self._text, self._written = context.loaded.tokenizer.stream_decoder(), "", list[int]()
+        self._guard = LoopGuard() if generation.stops_loops else None
         self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
 
@@ -150,19 +152,22 @@ class _Answer:
         if may_overflow:
             eviction = _eviction(context, num_document, self._out.mass, self._undo)
             step = self._overwriting = OverwritingStep(plain, eviction)
-        if self._host is not None:
+        observes = self._overwriting is not None and self._overwriting.eviction.observes
+        if self._features.drafts and not observes:
+            self._drafted = self._drafts.begin(context, plain, step, ids, self._is_stopped)
+        if self._drafted is not None:
+            step = self._drafted
+        elif self._host is not None:
             step = self._swapping = SwappingStep(
                 self._host,
                 step,
+                plain,
                 self._undo,
                 self._prompt.ids,
                 every=context.config.tier.every,
-                can_swap=lambda: self._num_overwritten == 0,
+                is_overwriting=lambda: self._overwriting is not None and self._overwriting.is_overwriting,
                 read_again=self._read_again,
             )
-        elif self._features.drafts and not (self._overwriting is not None and self._overwriting.eviction.observes):
-            self._drafted = self._drafts.begin(context, plain, step, ids, self._is_stopped)
-            step = self._drafted or step
         self._step = step
         return QuestionRead(question, num_ids, time.perf_counter() - began)
 
@@ -186,6 +191,9 @@ class _Answer:
             yield AnswerToken(token, piece, len(self._written) - 1, time.perf_counter() - self._began)
             if self._attention is not None and len(self._written) % _REPORT_EVERY == 0:
                 yield self._attention.account()
+            if self._guard is not None and self._guard.push(token):
+                self.stop_reason = "loop"
+                return
             if len(self._written) == self._generation.max_new_tokens:
                 return
             out = self._step.next(token)
@@ -264,7 +272,7 @@ class _Answer:
         num_document = list(self._context.pot.num_cached)
         out = self._read_ids(ids, self._overwriting is not None)
         if self._overwriting is not None:
-            self._overwriting.eviction = _eviction(self._context, num_document, out.mass, self._undo)
+            self._overwriting.begin(_eviction(self._context, num_document, out.mass, self._undo))
         return out
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.errors import ModelError
+from ondevice.files import READABLE, replacing
 from ondevice.kernels.termination import Termination
 from ondevice.model.loading.cache_folder import cache_dir
 
@@ -28,7 +29,7 @@ def calibrated(fingerprint: str, art: ArtConfig, pot: PotConfig) -> tuple[Termin
 
 
 def thresholds(fingerprint: str, art: ArtConfig, pot: PotConfig) -> str:
-    """Where the thresholds of an answer come from: `named` by the settings, `calibrated` for the model, or `usual`."""
+    """Origin of an answer's thresholds: `named` by the settings, `calibrated` for the model, or `usual`."""
     if art.tau is not None:
         return "named"
     return "calibrated" if art.is_relative and calibrated(fingerprint, art, pot) is not None else "usual"
@@ -42,9 +43,9 @@ def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termina
     """
     path = _path(fingerprint, pot)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         data = {"reading": _reading(art), "rules": [asdict(rule) for rule in rules]}
-        path.write_text(json.dumps(data), encoding="utf-8")
+        with replacing(path, mode=READABLE, is_synced=False) as temporary:
+            temporary.write_text(json.dumps(data), encoding="utf-8")
     except OSError as error:
         raise ModelError(
             f"The thresholds cannot be stored: {error.strerror}", where=str(path), fix="Make room, or allow it."
@@ -53,7 +54,7 @@ def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termina
 
 
 def _reading(art: ArtConfig) -> dict[str, Any]:
-    """What thresholds hold for: with other blocks in another order an output moves otherwise."""
+    """Conditions of thresholds: with other blocks in another order an output moves otherwise."""
     return {"block_size": art.block_size, "traversal": art.traversal}
 
 

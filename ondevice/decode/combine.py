@@ -10,7 +10,7 @@ from ondevice.model.families import ModelParts
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What takes part in an answer.
+    """Features that take part in an answer.
 
     Attributes:
         ends_early: decode attention may end early (ART).
@@ -30,13 +30,15 @@ class Combination:
 
 
 def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False) -> Combination:
-    """What takes part under these settings, with this model, for a file or for a stream whose text is not kept."""
+    """Combine the features under these settings, with this model, for a file or for a stream whose text is not kept."""
     wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
     wants_host, wants_skipped = config.tier.budget_bytes > 0, config.spec.num_restored > 0
-    evicts = config.pot.method.distills
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
     ends_early = wants_art and config.pot.key_rotation != "on-read" and model.attention_softcap is None
-    recalls_host = wants_host and evicts
+    # A pot that evicts nothing can get back what pruning kept from the deeper layers.
+    recalls_host = wants_host and (
+        config.pot.method.distills or (config.slim.schedule != "off" and config.tier.reads_on)
+    )
     recalls_skipped = wants_skipped and config.spec.skips and not is_stream
     rules = (
         (
@@ -54,13 +56,16 @@ def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False)
         (ends_early and wants_drafts, "Attention does not end early in passes over drafts, only after them."),
         (
             wants_drafts and recalls_host,
-            "There are no drafts once tokens were evicted into the host tier: an answer may swap blocks at any token.",
+            "The host tier is searched before an answer with drafts, and not again while it is written.",
         ),
         (
             wants_drafts and config.pot.decode_method.observes_answer,
             f"There are no drafts for answers that may fill the pot: {config.pot.decode_policy} observes every token.",
         ),
-        (wants_host and not evicts, f"The host tier stays empty: policy {config.pot.policy} evicts nothing."),
+        (
+            wants_host and not recalls_host and config.pot.method.skips_middle,
+            f"The host tier stays empty: what policy {config.pot.policy} leaves out was never read.",
+        ),
         (wants_skipped and not config.spec.skips, "No skipped tokens are read for questions: nothing is skipped."),
         (
             wants_skipped and config.spec.skips and is_stream,

@@ -1,7 +1,7 @@
-"""Speculative decoding (arXiv 2211.17192): the speculator drafts some tokens, the main model looks at all in one pass.
+"""Speculative decoding (arXiv 2211.17192): the speculator drafts some tokens, the main model checks all in one pass.
 
 A draft goes into free slots of both pots, and what is not accepted leaves them as it came, in place. The answer does
-not know of drafts: it asks for the state behind each token, and some states are there already.
+not know of drafts: it asks for the state after each token, and some states are there already.
 
 Greedy answers are those of decoding one by one. A pass over several tokens rounds otherwise than one over a single
 token, in the last digits of the logits and of the keys and values it stores. Where the two best tokens lie closer
@@ -37,8 +37,8 @@ _PLAIN_STEPS = 3  # decoded one by one first, to know what a draft has to beat
 _TRIAL_ROUNDS = 4  # drafts before the first judgement; half as many where none of them was accepted
 ANSWERS_AT_REST = 8  # that go without drafts after one in which they did not pay
 # A tie is nearer than so many units in the last place of the largest logit. In half precision that is a guess until
-# `gpu_check --parts drafts` has told on a GPU how far the two ways differ there; a careful one, by which so many tokens
-# are near ties, and read again, that drafts hardly pay.
+# `gpu_check --parts drafts` has measured on a GPU how far the two ways differ. It is careful: so many tokens are near
+# ties, and read again, that drafts hardly pay.
 _TIE_UNITS = {torch.float32: 256.0}
 _TIE_UNITS_HALF = 8.0
 
@@ -97,7 +97,7 @@ class DraftedStep:
 
     def end(self) -> None:
         """Take everything out of the speculator's pot; the undo log of the answer does so for the main one."""
-        self._speculator.opened_pot().truncate(*self._before)
+        self._speculator.opened_pot().rewind_to_(*self._before)
 
     def choose(self, logits: Tensor) -> int:
         """The next token of the answer, from logits (1, vocab_size) of the state that came last."""
@@ -171,12 +171,12 @@ class DraftedStep:
         return float(best[0] - best[1]) < units * torch.finfo(logits.dtype).eps * float(logits.abs().max())
 
     def _read_again(self) -> Tensor:
-        """Read the inexact tokens one by one; the state (1, 1, hidden_size) behind the last of all."""
+        """Read the inexact tokens one by one; the state (1, 1, hidden_size) after the last of all."""
         began = time.perf_counter()
         self._forget_drafts()
         tokens = self._main.tokens
         again = tokens[self._num_exact :]
-        self._main.truncate(self._num_exact)
+        self._main.rewind_to_(self._num_exact)
         self.count.num_read_again += len(again)
         out = [self._read([token]) for token in again][-1]
         self._decoder.synchronize()
@@ -185,7 +185,7 @@ class DraftedStep:
 
     def _drop_drafts(self) -> None:
         """Take the drafts that are not accepted out of the main pot."""
-        self._main.truncate(len(self._main.tokens))
+        self._main.rewind_to_(len(self._main.tokens))
         self._forget_drafts()
 
     def _forget_drafts(self) -> None:
@@ -214,7 +214,7 @@ class DraftedStep:
         return self._speculator.opened_pot().num_free - max(missing, 0)
 
     def _draft(self, token: int, num_draft: int) -> tuple[list[int], list[Tensor]]:
-        """Draft behind `token`: the tokens, and the distribution (vocab_size,) that each was drawn from.
+        """Draft after `token`: the tokens, and the distribution (vocab_size,) that each was drawn from.
 
         Two models of one vocabulary may fill it up to different sizes: ids of the filling that only the main model has
         are never drafted, and the speculator reads its own last one for them; those that only it has are cut off.
@@ -226,7 +226,7 @@ class DraftedStep:
         held = self._small.tokens
         common = next((i for i, (a, b) in enumerate(zip(held, answer, strict=False)) if a != b), None)
         common = min(len(held), len(answer) - 1) if common is None else min(common, len(answer) - 1)
-        self._small.truncate(common)
+        self._small.rewind_to_(common)
         drafts: list[int] = []
         chances: list[Tensor] = []
         feed = answer[common:]
@@ -246,16 +246,16 @@ class DraftedStep:
 
 
 class _Written:
-    """Tokens of an answer in a pot, behind what it held when this was made."""
+    """Tokens of an answer in a pot, after what it held when this was made."""
 
     def __init__(self, pot: MemoryPot) -> None:
         self._pot, self._num_cached, self._next_position = pot, list(pot.num_cached), list(pot.next_position)
         self.tokens: list[int] = []
 
-    def truncate(self, num_tokens: int) -> None:
-        """Keep the first tokens, and free the slots of all that lies behind them."""
+    def rewind_to_(self, num_tokens: int) -> None:
+        """Keep the first tokens, and free the slots of all that follow."""
         self.tokens = self.tokens[:num_tokens]
-        self._pot.truncate([n + num_tokens for n in self._num_cached], [n + num_tokens for n in self._next_position])
+        self._pot.rewind_to_([n + num_tokens for n in self._num_cached], [n + num_tokens for n in self._next_position])
 
 
 class Drafts:

@@ -20,7 +20,8 @@ from ondevice.events import TokensRecalled
 from ondevice.model.late_tokens import read_on
 from ondevice.model.passes import Pass
 from ondevice.pot.host.hidden_tier import DroppedStates
-from ondevice.pot.host.swapping import bring_back, plan_swap, rank_blocks
+from ondevice.pot.host.looking import CLOSE_LOOK, rank_blocks
+from ondevice.pot.host.swapping import bring_back, plan_swap
 from ondevice.pot.undo import UndoLog
 
 RECENT_TOKENS = 16  # of the answer, that are asked what they look for
@@ -43,8 +44,7 @@ class HostRecall:
         self.num_free = num_free
         self._context, self._is_stopped = context, is_stopped
         self._tier, self._hidden = context.host.tier, context.host.hidden
-        room = context.pot.shape.capacity - num_free - 2 * context.num_protected
-        self.max_tokens = max(min(context.config.tier.max_tokens, room), 0)
+        self.max_tokens = self._room(num_free)
         # Fewer tokens than a block has are a smaller block.
         self._block_size = max(min(context.config.slim.block_size, self.max_tokens), 1)
         self._active: frozenset[int] = frozenset()
@@ -53,31 +53,39 @@ class HostRecall:
         self._present = self._wholly_present()
         self._seconds = 0.0  # of looking, until something is recalled
 
+    def has_room_for(self, num_tokens: int) -> bool:
+        """Leave so many slots free from now on; False, and no change, where then nothing could come back."""
+        if self._room(num_tokens) < self._block_size:
+            return False
+        self.num_free = max(self.num_free, num_tokens)
+        self.max_tokens = self._room(self.num_free)
+        return True
+
     def begin(self, ids: Tensor) -> None:
         """Find out what a question (1, n) int64 looks for; the pot stays as it is.
 
         Raises:
             PassStopped: the answer is stopped.
         """
-        pot, queries, began = self._context.pot, list[Tensor](), time.perf_counter()
-        with pot.taken_back():
+        pot, began = self._context.pot, time.perf_counter()
+        with pot.savepoint():
             out = self._context.decoder.forward(
-                ids, pot, num_observed=ids.shape[1], queries=queries, is_stopped=self._is_stopped
+                ids, pot, num_observed=ids.shape[1], keeps_queries=True, is_stopped=self._is_stopped
             )
         self._mass = [layer[..., :used] for layer, used in zip(out.mass, pot.num_cached, strict=True)]
         self._seconds += time.perf_counter() - began
-        self.wants_others(queries)
+        self.wants_others(out.queries)
 
-    def look_back(self, written: list[int]) -> tuple[Pass, list[Tensor]]:
+    def look_back(self, written: list[int]) -> Pass:
         """Read the last tokens of an answer at once, of which the pot holds all but the last.
 
         Returns:
-            What the last token's pass would have given, and for each layer the queries of all of them before RoPE.
+            What the last token's pass would have given, with the queries of all of them.
         """
         pot, decoder = self._context.pot, self._context.decoder
-        num_held, queries = len(written) - 1, list[Tensor]()
-        pot.truncate([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
-        return decoder.forward(decoder.ids(written), pot, queries=queries, is_stopped=self._is_stopped), queries
+        num_held = len(written) - 1
+        pot.rewind_to_([n - num_held for n in pot.num_cached], [n - num_held for n in pot.next_position])
+        return decoder.forward(decoder.ids(written), pot, keeps_queries=True, is_stopped=self._is_stopped)
 
     def wants_others(self, queries: Sequence[Tensor]) -> bool:
         """Whether other blocks should be in the pot for these queries than are; if so, `recall` brings those.
@@ -97,10 +105,12 @@ class HostRecall:
             block_size=self._block_size,
             first=config.pot.num_sink_tokens,
             coverage=config.tier.coverage,
+            num_close=CLOSE_LOOK * num_blocks,
+            present=self._present,
         )
         ranked = [block for block in ranked if block not in self._present][:num_blocks]
-        swap = plan_swap(frozenset(ranked), self._active, self._tier.blocks(self._block_size), config.tier.gamma)
-        assert not swap.offload, "what is active came from the tier"
+        # What is active came from the tier, and is there still, or has gone from all of it.
+        swap = plan_swap(frozenset(ranked), self._active, self._active, config.tier.gamma)
         self._seconds += time.perf_counter() - began
         if swap.load:
             self._active, self._ranked = swap.active, ranked
@@ -143,6 +153,11 @@ class HostRecall:
             num_held=self._tier.num_held(0),
             seconds=seconds,
         )
+
+    def _room(self, num_free: int) -> int:
+        """Tokens that may come back into each head where so many slots stay free."""
+        room = self._context.pot.shape.capacity - num_free - 2 * self._context.num_protected
+        return max(min(self._context.config.tier.max_tokens, room), 0)
 
     def _wholly_present(self) -> frozenset[int]:
         """Blocks that every head of every layer holds: nothing of them can come back."""

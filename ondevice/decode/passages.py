@@ -15,7 +15,7 @@ from ondevice.events import Source
 MAX_CHARS = 400  # of a passage
 _CANDIDATES = 256  # tokens with the largest scores, whose sentences take part
 
-# A sentence ends behind its mark, at an empty line, and where a list, a table or a heading goes on in a new line.
+# A sentence ends after its mark, at an empty line, and where a list, a table or a heading goes on in a new line.
 _BREAK = re.compile(r"[.!?…]['\"”’»)\]]*\s+|[。！？]\s*|\n\s*\n\s*|\n(?=\s*(?:[-*•#|>]|\d+[.)]\s))")  # noqa: RUF001
 
 Weights = npt.NDArray[np.float64]

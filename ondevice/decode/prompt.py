@@ -1,4 +1,4 @@
-"""What a question is asked with: the last questions and answers in front of it, as far as there is room for them."""
+"""The prompt of a question: the last questions and answers before it, as far as there is room for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What goes into the pot for one answer.
+    """Token ids that go into the pot for one answer.
 
     Attributes:
         ids: everything after the document, up to the head of the answer.

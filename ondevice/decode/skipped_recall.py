@@ -63,11 +63,11 @@ def _make_room(context: Context, ids: Tensor, num_free: int, is_stopped: Callabl
     pot = context.pot
     if pot.num_free >= num_free:
         return
-    with pot.taken_back():
+    with pot.savepoint():
         out = context.decoder.forward(ids, pot, num_observed=ids.shape[1], is_stopped=is_stopped)
     for layer, used in enumerate(list(pot.num_cached)):
         num_kept = pot.keys[layer].shape[2] - num_free
         if num_kept < used:
             is_protected = pot.positions[layer, :, :, :used] < context.num_protected
             scores = out.mass[layer][..., :used].masked_fill(is_protected, torch.inf)
-            pot.keep(slice(layer, layer + 1), scores.topk(num_kept, dim=-1).indices[None])
+            pot.compact_(slice(layer, layer + 1), scores.topk(num_kept, dim=-1).indices[None])

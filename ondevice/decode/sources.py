@@ -1,7 +1,7 @@
-"""Where an answer looked: the attention of the queries that chose its words, traced to passages of the document.
+"""Sources of an answer: the attention of the queries that chose its words, traced to passages of the document.
 
 When the answer is written the pot is taken back, and question and answer are read once more in a pass that observes
-attention; decoding itself is not touched. Attention is no proof: it says what the model looked at, not why.
+attention; decoding itself is not touched. Attention is no proof: it says what the model attended to, not why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.passes import PassStopped
 from ondevice.pot.memory_pot import MemoryPot
 
-# What any text behind the document looks at: headings, beginnings, the tokens that soak up attention.
+# What any text after the document attends to: headings, beginnings, the tokens that soak up attention.
 _NEUTRAL = "\n\nThis is what the text says: it is about"
 _MAX_SCORES = 1 << 24  # attention scores that are held at once
 
@@ -34,7 +34,7 @@ class Look:
     Attributes:
         answer: of the queries that chose the tokens of the answer.
         neutral: of a text that has nothing to do with the question.
-        num_tokens: tokens of the answer that were looked at.
+        num_tokens: tokens of the answer whose attention is counted.
     """
 
     answer: list[Tensor]
@@ -42,7 +42,7 @@ class Look:
     num_tokens: int
 
     def beyond_neutral(self, *, first_layer: int | None = None) -> list[Tensor]:
-        """What each head pays a slot beyond what it pays it anyway; this is what passages are chosen by.
+        """Attention of each head to a slot beyond what it always pays it; passages are chosen by this.
 
         Args:
             first_layer: layers before it count nothing; None: the first half, whose heads look at what is near or
@@ -56,7 +56,7 @@ class Look:
 def find_sources(
     context: Context, ids: list[int], written: list[int], number: int, is_stopped: Callable[[], bool]
 ) -> Sources:
-    """The passages that an answer looked at, the one it looked at most first; the pot is as it was afterwards.
+    """The passages that an answer attended to, the one it attended to most first; the pot is as it was afterwards.
 
     Args:
         context: its pot holds the document, and what was brought back for this answer.
@@ -122,7 +122,7 @@ def _attention(
     size = max(_MAX_SCORES // (decoder.parts.num_heads * (max(pot.num_cached) + len(ids))), 1)
     first = len(ids) - num_observed
     cuts = [0, *range(first, len(ids), size), len(ids)] if first else [*range(0, len(ids), size), len(ids)]
-    with pot.taken_back():
+    with pot.savepoint():
         for start, stop in pairwise(cuts):
             observed = stop - start if start >= first else 0
             out = decoder.forward(decoder.ids(ids[start:stop]), pot, num_observed=observed, is_stopped=is_stopped)

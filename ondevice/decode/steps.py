@@ -1,4 +1,4 @@
-"""How an answer goes on: each step object has one `next(token)`, the state after one more token of the answer.
+"""Steps of an answer: each object has one `next(token)`, the state after one more token of the answer.
 
 `PlainStep` runs the model. `OverwritingStep` makes room for its token first, `SwappingStep` looks now and then whether
 other blocks should be in the pot, and `DraftedStep` (in `drafting`) lets the speculator run ahead; each of them goes
@@ -8,7 +8,8 @@ around another step. Which of them go together is decided in `combine`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -49,6 +50,9 @@ class PlainStep:
 
     Args:
         attention: decode attention that may end early; None: every slot is read.
+
+    Attributes:
+        keeps_queries: of the next passes, as `Decoder.forward`.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class PlainStep:
     ) -> None:
         self.decoder, self.pot, self.attention = decoder, pot, attention
         self.generation, self.generator, self._is_stopped = generation, generator, is_stopped
+        self.keeps_queries = False
 
     def choose(self, logits: Tensor) -> int:
         temperature, top_p = self.generation.temperature, self.generation.top_p
@@ -76,7 +81,8 @@ class PlainStep:
             self.decoder.ids([token]),
             self.pot,
             num_observed=num_observed,
-            reading=self.attention if ends_early else None,
+            keeps_queries=self.keeps_queries,
+            attention=self.attention if ends_early else None,
             is_stopped=self._is_stopped,
         )
         if self.attention is not None:
@@ -95,16 +101,22 @@ class OverwritingStep:
     """
 
     def __init__(self, plain: PlainStep, eviction: Eviction) -> None:
-        self.eviction, self.num_overwritten = eviction, 0
+        self.num_overwritten = 0
         self._plain = plain
         self.choose = plain.choose
+        self.begin(eviction)
+
+    def begin(self, eviction: Eviction) -> None:
+        """Go on by this rule in a pot whose newest tokens lie in free slots."""
+        self.eviction, self.is_overwriting = eviction, False
 
     def next(self, token: int) -> Pass:
         if self._plain.pot.num_free == 0:
             self.eviction.make_room()
             self.num_overwritten += 1
+            self.is_overwriting = True
         # Where slots were overwritten the newest tokens lie anywhere, and all slots are read.
-        out = self._plain.forward(token, num_observed=int(self.eviction.observes), ends_early=self.num_overwritten == 0)
+        out = self._plain.forward(token, num_observed=int(self.eviction.observes), ends_early=not self.is_overwriting)
         if self.eviction.observes:
             self.eviction.observe(out.mass)
         return out
@@ -113,14 +125,15 @@ class OverwritingStep:
 class SwappingStep:
     """Every few tokens the last ones of the answer are asked which blocks they look for; those take their place.
 
-    A swap takes the pot back to the document, recalls the other blocks and reads question and answer again. Once a
-    slot was overwritten nothing is swapped any more.
+    A swap takes the pot back to the document, recalls the other blocks and reads question and answer again. Where the
+    answer has overwritten slots, the recall leaves so much room that it overwrites none again until the next look.
 
     Args:
         ids: the question with its template.
         inner: goes on between two looks.
+        plain: what `inner` runs the model by.
         undo: takes the pot back to the document.
-        can_swap: whether nothing stands in the way yet.
+        is_overwriting: whether tokens of the answer lie in slots of the document.
         read_again: reads ids into the pot after a swap, and prepares what depends on its slots.
 
     Attributes:
@@ -132,29 +145,56 @@ class SwappingStep:
         self,
         recall: HostRecall,
         inner: Step,
+        plain: PlainStep,
         undo: UndoLog,
         ids: list[int],
         *,
         every: int,
-        can_swap: Callable[[], bool],
+        is_overwriting: Callable[[], bool],
         read_again: Callable[[list[int]], Pass],
     ) -> None:
         self.recalled: TokensRecalled | None = None
         self.seconds = 0.0
-        self._recall, self._inner, self._undo, self._ids = recall, inner, undo, ids
-        self._every, self._can_swap, self._read_again = every, can_swap, read_again
+        self._recall, self._inner, self._plain, self._undo, self._ids = recall, inner, plain, undo, ids
+        self._every, self._is_overwriting, self._read_again = every, is_overwriting, read_again
         self._written: list[int] = []
+        self._recent: deque[Sequence[Tensor]] = deque(maxlen=RECENT_TOKENS)
         self.choose = inner.choose
 
     def next(self, token: int) -> Pass:
         self._written.append(token)
-        if len(self._written) % self._every or not self._can_swap():
+        num_left = -len(self._written) % self._every
+        if self._is_overwriting():
+            return self._next_watched(token, num_left)
+        if num_left:
             return self._inner.next(token)
         began = time.perf_counter()
-        out, queries = self._recall.look_back(self._written[-RECENT_TOKENS:])
-        if self._recall.wants_others(queries):
-            self._undo.rewind()
-            self.recalled = self._recall.recall(self._undo)
-            out = self._read_again([*self._ids, *self._written])
+        out = self._recall.look_back(self._written[-RECENT_TOKENS:])
+        out = self._swapped(out.queries) or out
         self.seconds += time.perf_counter() - began
         return out
+
+    def _next_watched(self, token: int, num_left: int) -> Pass:
+        """As `next`, where the last tokens cannot be read again at once: they are asked as they are written."""
+        self._plain.keeps_queries = num_left < RECENT_TOKENS
+        out = self._inner.next(token)
+        self._plain.keeps_queries = False
+        if out.queries:
+            self._recent.append(out.queries)
+        if num_left:
+            return out
+        began = time.perf_counter()
+        recent = [torch.cat(layer, dim=2) for layer in zip(*self._recent, strict=True)]
+        self._recent.clear()
+        if self._recall.has_room_for(len(self._ids) + len(self._written) + self._every):
+            out = self._swapped(recent) or out
+        self.seconds += time.perf_counter() - began
+        return out
+
+    def _swapped(self, queries: Sequence[Tensor]) -> Pass | None:
+        """The state after the last token with other blocks in the pot; None where those that are there may stay."""
+        if not self._recall.wants_others(queries):
+            return None
+        self._undo.rewind()
+        self.recalled = self._recall.recall(self._undo)
+        return self._read_again([*self._ids, *self._written])

@@ -1,7 +1,7 @@
 """Run-time termination of decode attention (ART, arXiv 2606.00024) over the pot: in which order, and until when.
 
 Distillation lays the slots of a layer out with the sinks and the most important first, so that importance-first reads
-are contiguous; what came since lies behind. Both are read from their better end: the newest block first, then the
+are contiguous; what came since lies after that. Both are read from their better end: the newest block first, then the
 rest from the beginning.
 """
 
@@ -21,7 +21,7 @@ from ondevice.kernels.termination import Termination
 from ondevice.model.families import ModelParts
 from ondevice.pot.memory_pot import MemoryPot
 
-# Careful: heads that search for one token lose it early, and without a calibration nobody knows which those are.
+# Careful: heads that search for one token lose it early, and without a calibration it is not known which those are.
 DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
 PAPER = Termination()
 
@@ -94,7 +94,7 @@ class RunTimeTermination:
         self._asked.clear()
 
     def account(self) -> BlocksRead:
-        """What was read so far."""
+        """Blocks and slots read so far."""
         return BlocksRead(self.num_steps, self.blocks_read.cpu().numpy().copy(), self.blocks_held.numpy().copy())
 
     def order(self, layer: int, num_slots: int) -> Tensor:

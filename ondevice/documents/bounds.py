@@ -1,4 +1,4 @@
-"""What one document may take in this process: a share of the memory that is free, and a number of pages.
+"""Bounds of one document in this process: a share of the memory that is free, and a number of pages.
 
 Both are asked while the document comes in, and its memory before, as far as that is known then.
 """

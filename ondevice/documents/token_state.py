@@ -1,4 +1,4 @@
-"""What the arrays of a saved document have to be before its tokens are restored from them."""
+"""Checks of a saved document's arrays before its tokens are restored from them."""
 
 from __future__ import annotations
 

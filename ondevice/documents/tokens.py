@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ondevice.documents.bounds import Room
+from ondevice.documents.pages import PageTable
 from ondevice.documents.token_state import check_tokens
 from ondevice.documents.types import Document, Page
 from ondevice.events import PageNote
@@ -113,7 +114,7 @@ class DocumentTokens:
         return max(bisect_right(self._page_starts, token) - 1, 0)
 
     def count_by_page(self, tokens: npt.NDArray[np.integer]) -> tuple[tuple[int, int], ...]:
-        """How many of some tokens (n,) lie on each page that has any: (page number, tokens), in document order."""
+        """Count some tokens (n,) on each page that has any: (page number, tokens), in document order."""
         index = np.maximum(np.searchsorted(self._page_starts, tokens, side="right") - 1, 0)
         at, counts = np.unique(index, return_counts=True)
         return tuple((self._page_numbers[i], int(n)) for i, n in zip(at.tolist(), counts.tolist(), strict=True))
@@ -125,7 +126,7 @@ class DocumentTokens:
 
     def page_spans(self, index: int) -> Int32Array:
         """Character spans (n, 2) in `texts[index]` of the tokens of the page at `index`; needs `keeps_text`."""
-        known = self._unpacked  # looked at once: other threads ask, too
+        known = self._unpacked  # taken once: other threads ask, too
         if known[0] != index:
             known = self._unpacked = (index, _unpacked(self._steps[index]))
         return known[1]
@@ -171,6 +172,11 @@ class DocumentTokens:
     def page_number(self, index: int) -> int:
         """Number of the page at `index` (0-based)."""
         return self._page_numbers[index]
+
+    def page_table(self) -> PageTable:
+        """The pages seen so far."""
+        numbers, starts = np.array(self._page_numbers, np.uint32), np.array(self._page_starts, np.int64)
+        return PageTable(self._num_tokens, self.document.unit, numbers, starts)
 
     def _read_page(self) -> bool:
         page = next(self._pages, None)

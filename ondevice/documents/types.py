@@ -1,4 +1,4 @@
-"""What a reader gives back: pages of text, and for every page without text the reason."""
+"""Documents as readers return them: pages of text, and for every page without text the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What run-time termination costs: how much of the pot each rule leaves unread, and how much of the text is lost.
+"""Cost of run-time termination: how much of the pot each rule leaves unread, and how much of the text is lost.
 
 A document is read once; then its spans are continued token by token with one rule after the other, the rule of the
 settings without each of its parts among them.

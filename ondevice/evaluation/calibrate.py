@@ -102,7 +102,7 @@ def rows_of(calibration: Calibration) -> tuple[Row, ...]:
 
 
 def summary_of(calibration: Calibration) -> dict[str, float]:
-    """What the rules do to the text that they were chosen on."""
+    """Effect of the rules on the text that they were chosen on."""
     return {
         "share_of_blocks_read": float(calibration.reading.shares.mean()),
         "output_error_p50": float(calibration.reading.errors.median()),

@@ -44,6 +44,7 @@ class Contender:
 
 
 def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
+    config = _with_size(config, budget)
     pot = config.pot if config.pot.method.distills else replace(config.pot, policy=PotConfig().policy)
     if budget != pot.capacity:
         num_kept = round(pot.num_kept * budget / pot.capacity)
@@ -52,8 +53,14 @@ def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
     return replace(config, pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
 
 
+def _with_size(config: EngineConfig, budget: int) -> EngineConfig:
+    """The settings with a pot of the budget's size, where they leave it open."""
+    return replace(config, pot=config.pot.sized(budget)) if config.pot.is_auto else config
+
+
 def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     """Plain attention over what is read, with nothing evicted, pruned or skipped."""
+    config = _with_size(config, budget)
     kept = max(min(config.pot.num_kept, budget - config.pot.reserve - 1), config.pot.num_sink_tokens + 1)
     pot = replace(config.pot, policy=policy, capacity=budget, num_kept=kept, adaptive_keep=None)
     tier = TierConfig(budget_bytes=0)
@@ -99,6 +106,7 @@ def check_budget(config: EngineConfig, budget: int) -> None:
 def fits_whole(engine: Engine, config: EngineConfig, num_tokens: int) -> bool:
     """Whether a full cache of that many tokens suits the model's window and the memory that is free."""
     plan = engine.plan(config)
+    assert plan.config.pot.method.keeps_all
     num_positions = len(plan.chat.prefix) + num_tokens + config.pot.reserve
     free = usable_bytes(free_memory_bytes(engine.loaded.device))
     return num_positions <= engine.loaded.max_positions and plan.pot_bytes(num_tokens) <= free

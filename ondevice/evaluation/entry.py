@@ -1,4 +1,4 @@
-"""What the command line shows of a measurement before it runs: known without loading torch."""
+"""Description of a measurement for the command line, known without loading torch."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class Entry:
         doc: what is measured.
         options: in the order of the help; every command also takes those of the pot, `--out` and `--json`.
         resumes: whether a stopped run is kept in the file of `--out`, after each item, and goes on from there.
+        fits_text: a pot without a size of its own is as large as the text needs, as for a user; otherwise it is fixed.
     """
 
     name: str
@@ -48,3 +49,4 @@ class Entry:
     doc: str
     options: tuple[Option, ...]
     resumes: bool = False
+    fits_text: bool = False

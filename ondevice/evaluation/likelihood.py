@@ -38,11 +38,11 @@ def log_likelihoods(session: Session, question: str, answers: Sequence[str]) -> 
             recall = HostRecall(context, max(context.config.pot.reserve, len(prompt) + most))
             recall.begin(decoder.ids(prompt))
             recall.recall(undo)
-        with pot.taken_back():
+        with pot.savepoint():
             last = decoder.forward(decoder.ids(prompt), pot).hidden_states[:, -1:]
             for answer, ids in zip(answers, encoded, strict=True):
                 targets = decoder.ids(ids[: pot.num_free])
-                with pot.taken_back():
+                with pot.savepoint():
                     states = decoder.forward(targets, pot).hidden_states[:, :-1]
                     loss = decoder.token_loss(torch.cat((last, states), dim=1), targets)
                 likelihoods.append(-float(loss.sum()) / max(len(answer), 1))

@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a measurement has to work with.
+    """Inputs of a measurement.
 
     Attributes:
         engine: loaded with the settings from `Measurement.config`.
@@ -60,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Measurement(Generic[Item]):
-    """How one thing is measured; `options` has an attribute for each `Option` of its row in the registry.
+    """One measurement; `options` has an attribute for each `Option` of its row in the registry.
 
     Attributes:
         run: from the setup and the options: items as they are measured, with events and notes between them.

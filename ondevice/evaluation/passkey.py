@@ -96,7 +96,7 @@ def passkey_document(passkey: Passkey) -> Document:
 
 
 def secret(key: int) -> str:
-    """The sentences that tell the key."""
+    """The sentences that give the key."""
     return f"The pass key is {key}. Remember it. {key} is the pass key."
 
 

@@ -99,10 +99,10 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
         yield Recall(start, start / tokens.num_tokens, none, known, method, num_read)
 
 
-def pot_loss(session: Session, start: int, reading: RunTimeTermination | None = None) -> float:
+def pot_loss(session: Session, start: int, attention: RunTimeTermination | None = None) -> float:
     """Nats per token with which a session that has read its document continues the span at token `start`.
 
-    With `reading`, or where the settings end decode attention early, the tokens come one by one, as in an answer.
+    With `attention`, or where the settings end decode attention early, the tokens come one by one, as in an answer.
     """
     context = session.context
     ids = context.decoder.ids(context.tokens.ids(start, start + SPAN_TOKENS))
@@ -111,7 +111,7 @@ def pot_loss(session: Session, start: int, reading: RunTimeTermination | None = 
         recall = HostRecall(context, SPAN_TOKENS)
         recall.begin(ids[:, :CUE_TOKENS])
         recall.recall(undo)
-    return _loss(context.decoder, context.pot, ids, undo, reading or new_attention(context))
+    return _loss(context.decoder, context.pot, ids, undo, attention or new_attention(context))
 
 
 def rows_of(spans: Sequence[Recall], config: EngineConfig) -> tuple[Row, ...]:
@@ -159,14 +159,14 @@ def _fill(decoder: Decoder, pot: MemoryPot, ids: Sequence[int]) -> None:
 
 
 def _loss(
-    decoder: Decoder, pot: MemoryPot, ids: Tensor, undo: UndoLog, reading: RunTimeTermination | None = None
+    decoder: Decoder, pot: MemoryPot, ids: Tensor, undo: UndoLog, attention: RunTimeTermination | None = None
 ) -> float:
-    """Mean cross-entropy in nats of the tokens behind the cue; `undo` then rewinds the pot.
+    """Mean cross-entropy in nats of the tokens after the cue; `undo` then rewinds the pot.
 
-    With `reading` the tokens behind the cue come one by one.
+    With `attention` the tokens after the cue come one by one.
     """
-    parts = [ids] if reading is None else [ids[:, :CUE_TOKENS], *ids[:, CUE_TOKENS:].split(1, dim=1)]
-    hidden = torch.cat([decoder.forward(part, pot, reading=reading).hidden_states for part in parts], dim=1)
+    parts = [ids] if attention is None else [ids[:, :CUE_TOKENS], *ids[:, CUE_TOKENS:].split(1, dim=1)]
+    hidden = torch.cat([decoder.forward(part, pot, attention=attention).hidden_states for part in parts], dim=1)
     loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], ids[:, CUE_TOKENS:]).mean())
     undo.rewind()
     return loss

@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What rules made of some steps.
+    """Outcome of rules on some steps.
 
     Attributes:
         errors: (steps, num_heads) distance of the output from plain attention over its norm.
@@ -101,13 +101,14 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
             f"The pot has {session.context.pot.num_free} free slots for {len(ids)} tokens", fix="Raise --reserve."
         )
     recorder = _Recorder(session.context.pot)
+    decoder = session.context.decoder
     for token in ids:
-        session.context.decoder.forward(session.context.decoder.ids([token]), session.context.pot, reading=recorder)
+        decoder.forward(decoder.ids([token]), session.context.pot, attention=recorder)
     return recorder.steps
 
 
 def keys_values(pot: MemoryPot, step: Step) -> tuple[Tensor, Tensor]:
-    """What a step attends to, keys after RoPE and values, (batch, num_kv_heads, num_slots, head_dim) each."""
+    """Keys after RoPE and values of a step, (batch, num_kv_heads, num_slots, head_dim) each."""
     return pot.rotated[step.layer][:, :, : step.num_slots], pot.values[step.layer][:, :, : step.num_slots]
 
 

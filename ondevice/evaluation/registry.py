@@ -59,6 +59,7 @@ EVALUATIONS = (
             Option("new_tokens", int, "The longest answer, in tokens.", 64, min=1),
         ),
         resumes=True,
+        fits_text=True,
     ),
     Entry(
         "longbench",
@@ -71,6 +72,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS,
         ),
         resumes=True,
+        fits_text=True,
     ),
     Entry(
         "recall",

@@ -70,7 +70,7 @@ def exam_of(engine: Engine, text: Text, num_tokens: int) -> Exam:
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = given()
     chosen(options.contenders)
-    check_budget(config, options.budget or config.pot.capacity)
+    check_budget(config, options.budget or config.pot.capacity or config.pot.usual_capacity)
     for name in _names(options.tasks):
         if name not in TASKS:
             raise ConfigError(f"--tasks holds {name!r}", fix=f"Choose among {', '.join(TASKS)}.")

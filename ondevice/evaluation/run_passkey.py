@@ -45,7 +45,7 @@ def passkey_config(config: EngineConfig) -> EngineConfig:
 
 
 def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial]:
-    """Events of each trial, with its `Trial` behind them; texts of one length read their common beginning once.
+    """Events of each trial, with its `Trial` after them; texts of one length read their common beginning once.
 
     Args:
         engine: with settings from `passkey_config`.

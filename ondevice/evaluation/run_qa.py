@@ -90,7 +90,7 @@ def _asks(text: Text) -> bool:
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = qa_config(given(), options.new_tokens)
     chosen(options.contenders)
-    check_budget(config, options.budget or config.pot.capacity)
+    check_budget(config, options.budget or config.pot.capacity or config.pot.usual_capacity)
     return config
 
 
@@ -107,7 +107,9 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     found = list(texts)
     if not found:
         raise ConfigError("No text has questions and a length as asked for", where=str(options.data))
-    yield from run_qa(setup, found, chosen(options.contenders), options.budget or config.pot.capacity)
+    yield from run_qa(
+        setup, found, chosen(options.contenders), options.budget or config.pot.capacity or config.pot.usual_capacity
+    )
 
 
 MEASUREMENT = Measurement[Trial](

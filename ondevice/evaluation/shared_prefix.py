@@ -64,7 +64,7 @@ def continue_from(session: Session, other: Session) -> None:
     assert mine.speculator is None, "a speculator has read further than the model"
     assert np.array_equal(mine.tokens.ids(0, start), theirs.tokens.ids(0, start)), "the documents do not begin alike"
     mine.depths = theirs.depths.copy()
-    mine.pot.restore(theirs.pot.state(), mine.decoder.rotate_keys, mine.extent)
+    mine.pot.restore_(theirs.pot.state(), mine.decoder.rotate_keys, mine.extent)
     if mine.host is not None and theirs.host is not None:
         theirs.host.settle()
         mine.host.restore(theirs.host.state(), mine.extent)

@@ -1,4 +1,4 @@
-"""What pruning schedules cost: how much faster each reads than the same pot without, and how much of the text is lost.
+"""Cost of pruning schedules: how much faster each reads than the same pot without, and how much of the text is lost.
 
 Every schedule stands beside a reading without pruning just before it, so that its ratio is of neighbours in time.
 """

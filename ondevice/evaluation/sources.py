@@ -1,6 +1,6 @@
 """Whether the sources of an answer are true: a sentence is hidden in a text and asked for; is it among them?
 
-Each trial hides another sentence at another depth, so that nothing but attention can tell where it is. Rules by which
+Each trial hides another sentence at another depth, so that nothing but attention can show where it is. Rules by which
 passages could be chosen are compared over the same answers.
 """
 
@@ -60,7 +60,7 @@ def sources_config(config: EngineConfig) -> EngineConfig:
 
 
 def run_sources(engine: Engine, text: str, num_trials: int) -> Iterator[Event | Trial]:
-    """Events of each trial, with its `Trial` behind them.
+    """Events of each trial, with its `Trial` after them.
 
     Args:
         engine: with settings from `sources_config`.

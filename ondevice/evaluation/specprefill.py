@@ -1,4 +1,4 @@
-"""What SpecPrefill loses: passkey and recall at several shares of the prompt, in the paper's three variants.
+"""Loss by SpecPrefill: passkey and recall at several shares of the prompt, in the paper's three variants.
 
 As in the paper the prompt is read whole, with a full cache of what is chosen, and its end is the question: the key's,
 or the cue of a span. Every prompt is scored once; what is chosen from the scores then goes through the engine as
@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
-
-from torch import Tensor
 
 from ondevice.config import EngineConfig, GenerationConfig, SpecConfig
 from ondevice.documents import Document
@@ -26,7 +24,7 @@ from ondevice.results.names import spec_variant
 from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from ondevice.speculator.speculator import Speculator, Stretch
+from ondevice.speculator.speculator import Stretch
 
 FULL, TRUNCATION = "full KV", "truncation"
 LOOK_AHEAD = 8  # of the paper's variant "full LAH"
@@ -135,29 +133,6 @@ def summary_of(rows: Sequence[Row]) -> dict[str, float]:
     return summary
 
 
-class _Remembered(Speculator):
-    """A speculator that has read the only stretch of a document before."""
-
-    def __init__(self, stretch: Stretch) -> None:
-        self._stretch = stretch
-        self.num_seen = 0
-
-    def begin(self, num_tokens: int | None) -> None:
-        pass
-
-    @property
-    def nbytes(self) -> int:
-        return 0  # it holds scores, and no pot
-
-    @property
-    def room(self) -> int:
-        return self._stretch.maxima.shape[1]
-
-    def read(self, ids: Tensor, is_stopped: object = None) -> Stretch:
-        assert ids.shape[1] == self.room
-        return self._stretch
-
-
 def _plain(engine: Engine, document: Document, keeps: Sequence[int]) -> Iterator[tuple[str, int, Session]]:
     """Sessions without a speculator: the contender's name, the share in per cent, the session."""
     config = specprefill_config(replace(engine.config, spec=SpecConfig()), QUESTION)
@@ -180,9 +155,14 @@ def _readings(
         for variant in variants(spec):
             session = engine.session(replace(config, spec=replace(variant, keep=keep / 100)))
             rows = stretch.maxima[: 1 + variant.num_lookahead]
-            remembered = _Remembered(replace(stretch, maxima=rows))
-            session.context.speculator, session.reader.selection = remembered, Selection(remembered)
-            yield f"SpecPrefill {spec_variant(variant)}", keep, _read(session, document)
+            session.context.speculator = None  # its scores are known: it needs no pot
+            for _ in session.open(document):
+                pass
+            selection, end = cast(Selection, session.reader.selection), session.context.tokens.num_tokens
+            selection.choose_from(replace(stretch, maxima=rows), 0, end, session.context.config.spec, is_at_end=True)
+            for _ in session.resume():
+                pass
+            yield f"SpecPrefill {spec_variant(variant)}", keep, session
 
 
 def _truncated(config: EngineConfig, num_tokens: int) -> EngineConfig:

@@ -1,4 +1,4 @@
-"""What a speculator finds: how much of the place that answers a question is among the tokens that it lets through.
+"""Recall of a speculator: how much of the place that answers a question is among the tokens that it lets through.
 
 Prompts are read by the speculator alone, so that many settings can be compared: which layers score, how far it looks
 ahead, how scores are smoothed and chosen together, a fixed share or one that follows the scores. The questions are
@@ -55,7 +55,7 @@ class Find:
 
 
 def wanted_passkeys(engine: Engine, cases: Sequence[Case]) -> list[Wanted]:
-    """The sentences that tell the key."""
+    """The sentences that give the key."""
     encode, wanted = engine.loaded.tokenizer.encode, []
     for case in cases:
         passkey = make_passkey(case, engine.config.seed, lambda text: len(encode(text)[0]))
@@ -68,7 +68,7 @@ def wanted_passkeys(engine: Engine, cases: Sequence[Case]) -> list[Wanted]:
 
 
 def wanted_spans(engine: Engine, document: Document, num_spans: int) -> list[Wanted]:
-    """What follows the cues of spans that lie evenly over a document."""
+    """Spans that lie evenly over a document, to be found by their cues."""
     tokens = prompt_session(engine, SpecConfig(), QUESTION, document).context.tokens
     wanted = []
     for start, cue in cues(tokens, engine.loaded.tokenizer, num_spans):

@@ -20,7 +20,7 @@ _GAP = "\n\n"  # between a document and its question
 
 
 class Encoder(Protocol):
-    """What the pieces need of a tokenizer; `Tokenizer` is one, and says what each part means."""
+    """The tokenizer that the pieces need; `Tokenizer` is one, and says what each part means."""
 
     def encode(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]: ...
 

@@ -35,7 +35,7 @@ from ondevice.pot.shape import PROMPT, PotShape
 
 
 class AttentionOptions(TypedDict):
-    """What all functions of `kernels.attention` take."""
+    """Keyword arguments of all functions of `kernels.attention`."""
 
     mask: Tensor | None
     scale: float
@@ -61,7 +61,7 @@ class Decoder:
         self._one_token = self._fast_step() if has_fast_step else None
 
     def first_layers(self, num_layers: int) -> Decoder:
-        """The same model cut off behind some layers, over the same weights: no weight is copied."""
+        """The same model cut off after some layers, over the same weights: no weight is copied."""
         other = copy.copy(self)
         other.parts = replace(self.parts, layers=self.parts.layers[:num_layers])
         other._one_token = other._fast_step() if self._one_token is not None else None
@@ -131,9 +131,9 @@ class Decoder:
         offsets: Tensor | None = None,
         span: int = 0,
         pruning: Pruner | None = None,
-        queries: list[Tensor] | None = None,
-        dropped: list[DroppedStates] | None = None,
-        reading: DecodeAttention | None = None,
+        keeps_queries: bool = False,
+        keeps_dropped: bool = False,
+        attention: DecodeAttention | None = None,
         is_stopped: Callable[[], bool] | None = None,
     ) -> Pass:
         """Run tokens through the model: attend to [pot ; tokens], store their keys and values in the pot.
@@ -146,11 +146,11 @@ class Decoder:
             num_observed: last queries whose attention is summed into `Pass.mass`.
             offsets: (n - num_transient,) int64, rising: the tokens that stay stand at these places of a stretch of
                 `span` tokens, whose others are skipped; positions count those, too. None: nothing is skipped.
-            pruning: lets fewer tokens go on behind some layers (batch 1); None: all go through all layers.
-            queries: takes in the queries of each layer, (batch, num_heads, n, head_dim) before RoPE.
-            dropped: takes in what `pruning` drops; its tokens are offsets in this pass.
-            reading: the attention of one token that sees all slots; None: plain attention. Where a mask is needed, the
-                keys are rotated as they are read, or attention is observed, it is not asked.
+            pruning: lets fewer tokens go on after some layers (batch 1); None: all go through all layers.
+            keeps_queries: fill `Pass.queries`.
+            keeps_dropped: fill `Pass.dropped` with what `pruning` drops.
+            attention: of one token that sees all slots; None: plain attention. It is not used where a mask is
+                needed, keys are rotated as they are read, or attention is observed.
             is_stopped: polled before every layer.
 
         Raises:
@@ -163,43 +163,45 @@ class Decoder:
         if offsets is not None:
             tail = torch.arange(span, span + num_transient, device=offsets.device)
             angles.keep(torch.cat((offsets, tail)))
-        mass, given = list[Tensor](), list[Tensor]()
+        mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
         early_states: Tensor | None = None
 
         def stop_if_asked() -> None:
             if is_stopped is not None and is_stopped():
-                pot.discard(num_tokens)
+                pot.discard_(num_tokens)
                 raise PassStopped
 
-        is_plain = input_ids.numel() == 1 and not num_observed and queries is None and offsets is None
+        is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
         if self._one_token is not None and is_plain and self._takes_one_token(pot):
-            hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, reading)
-            pot.commit(num_staying, origin, num_transient)
+            hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention)
+            pot.commit_(num_staying, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
         for index, layer in enumerate(self.parts.layers):
             stop_if_asked()
             cos, sin = angles.at(pot.next_position[index])
-            query, keys, rotated, values = project_heads(self.parts, layer, hidden, cos, sin, queries)
-            seen_keys, seen_values = pot.append(index, keys, rotated, values)
-            out, observed = self._attend(index, query, seen_keys, seen_values, pot, num_observed, angles, reading)
+            heads = project_heads(self.parts, layer, hidden, cos, sin)
+            if keeps_queries:
+                queries.append(heads.query)
+            query, seen = heads.rotated_query, pot.append_(index, heads.keys, heads.rotated_keys, heads.values)
+            out, observed = self._attend(index, query, *seen, pot, num_observed, angles, attention)
             if observed is not None:
                 mass.append(observed[..., : observed.shape[-1] - num_transient])
             if pruning is not None or offsets is not None:
                 given.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
             if pruning is not None:
-                survivors = pruning.survivors(index, query, rotated)
+                survivors = pruning.survivors(index, query, heads.rotated_keys)
                 if survivors is not None:
                     if pruning.needs_early_states and early_states is None:
                         early_states = self.parts.norm(hidden)
-                    if dropped is not None:
+                    if keeps_dropped:
                         gone = _all_but(survivors, hidden.shape[1])
                         states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0]
                         dropped.append(DroppedStates(index, angles.offsets[gone], states))
                     hidden, out = hidden[:, survivors], out[:, :, survivors]
                     angles.keep(survivors)
             hidden = finish(layer, hidden, out)
-        pot.commit(num_staying, origin, num_transient, given or None)
-        return Pass(self.parts.norm(hidden), mass, given or None, early_states)
+        pot.commit_(num_staying, origin, num_transient, given or None)
+        return Pass(self.parts.norm(hidden), mass, given or None, early_states, queries, dropped)
 
     def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:
         """Token ids as the input of `forward`: (1, n) int64 on the model's device."""
@@ -231,7 +233,7 @@ class Decoder:
         return rotate(keys, rows_of(cos, positions), rows_of(sin, positions))
 
     def reach(self, pot: MemoryPot) -> int:
-        """How many positions the RoPE of this pot is meant for; they may run on beyond, at a loss."""
+        """Positions that the RoPE of this pot is meant for; they may run on beyond, at a loss."""
         return self._rotary.reach(pot.max_positions)
 
     def _attend(
@@ -243,7 +245,7 @@ class Decoder:
         pot: Cache,
         num_observed: int,
         angles: _Angles,
-        reading: DecodeAttention | None,
+        decode_attention: DecodeAttention | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens, and the attention mass of the last `num_observed` of them."""
         num_tokens, softcap = query.shape[2], self.parts.attention_softcap
@@ -255,8 +257,8 @@ class Decoder:
                 cos, sin = angles.table(first)
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
             keys = self._rotate_seen(layer, keys, pot, *angles.of_slots(positions, first))
-        if reading is not None and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
-            return reading.attend(layer, query, keys, values, self.parts.scale), None
+        if decode_attention is not None and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
+            return decode_attention.attend(layer, query, keys, values, self.parts.scale), None
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
         if num_tokens == num_observed == 1:
             return observed_attention(query, keys, values, **options)

@@ -36,7 +36,7 @@ class StreamDecoder:
         return piece
 
     def flush(self) -> str:
-        """What is still held back; the decoder starts afresh."""
+        """Return the text still held back; the decoder starts from nothing."""
         piece = self._decode(self._ids)[self._num_shown :]
         self._ids, self._num_shown = [], 0
         return piece

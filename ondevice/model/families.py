@@ -15,7 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ondevice.errors import ModelError
+from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import project
+from ondevice.model.packed_modules import PackedLinear
 
 Op = Callable[[Tensor], Tensor]
 
@@ -26,7 +28,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
 class Linear:
     """A plain linear projection, weight (out_features, in_features)."""
 
-    weight: Tensor
+    weight: Tensor | PackedWeight
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -70,8 +72,8 @@ class LayerParts:
 class ModelParts:
     """The pieces of a causal language model around its layers.
 
-    `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises; `logit_softcap` caps its
-    logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim), as transformers
+    `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
+    others; `logit_softcap` caps its logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim), as transformers
     does: by frequencies that may depend on the positions (see `Rotary`). `max_positions` are those that the model was
     trained for.
     """
@@ -79,7 +81,7 @@ class ModelParts:
     embed: Op
     layers: tuple[LayerParts, ...]
     norm: RMSNorm
-    lm_head: Tensor
+    lm_head: Tensor | PackedWeight
     rotary: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     num_heads: int
     num_kv_heads: int
@@ -111,7 +113,7 @@ def model_parts(model: Any) -> ModelParts:
         embed=body.embed_tokens,
         layers=tuple(_layer_parts(layer, config, i) for i, layer in enumerate(body.layers)),
         norm=_norm(body.norm, is_gemma),
-        lm_head=model.lm_head.weight.detach(),
+        lm_head=_weight(model.lm_head),
         rotary=body.rotary_emb,
         num_heads=config.num_attention_heads,
         num_kv_heads=config.num_key_value_heads,
@@ -168,6 +170,8 @@ def _norm(norm: Any, is_gemma: bool = False) -> RMSNorm:
 
 def _fuse(projections: list[Any]) -> Op:
     """One matrix product instead of several; quantised projections stay apart, since their weights are packed."""
+    if all(isinstance(p, PackedLinear) for p in projections):
+        return _fuse_packed(projections)
     if any(type(p) is not nn.Linear for p in projections):
         return lambda x: torch.cat([p(x) for p in projections], dim=-1)
     weight = torch.cat([p.weight.detach() for p in projections])
@@ -183,8 +187,27 @@ def _fuse(projections: list[Any]) -> Op:
     return Linear(weight, bias)
 
 
+def _fuse_packed(projections: list[PackedLinear]) -> Op:
+    """As `_fuse`; rows of different formats stay apart in memory."""
+    sizes = [p.weight.shape[0] for p in projections]
+    if any(size % TILE_ROWS for size in sizes[:-1]):
+        return lambda x: torch.cat([p(x) for p in projections], dim=-1)
+    weight = joined([p.weight for p in projections])
+    biases = [p.bias for p in projections if p.bias is not None]
+    start = 0
+    for projection, size in zip(projections, sizes, strict=True):
+        projection.weight = weight.rows(start, start + size)
+        start += size
+    return Linear(weight, torch.cat(biases).detach() if len(biases) == len(projections) else None)
+
+
 def _linear(module: Any) -> Op:
-    """The projection of a plain linear module; quantised ones know how to multiply with their packed weights."""
-    if type(module) is not nn.Linear:
+    """The projection of a linear module; those of bitsandbytes know how to multiply with their own weights."""
+    if type(module) is not nn.Linear and not isinstance(module, PackedLinear):
         return module
-    return Linear(module.weight.detach(), None if module.bias is None else module.bias.detach())
+    return Linear(_weight(module), None if module.bias is None else module.bias.detach())
+
+
+def _weight(module: Any) -> Tensor | PackedWeight:
+    weight = module.weight
+    return weight if isinstance(weight, PackedWeight) else weight.detach()

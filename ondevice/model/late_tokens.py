@@ -17,7 +17,7 @@ from ondevice.pot.memory_pot import MemoryPot
 
 @torch.inference_mode()
 def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) -> None:
-    """Run tokens through the layers behind the ones that dropped them, and store their keys and values there.
+    """Run tokens through the layers after the ones that dropped them, and store their keys and values there.
 
     They attend to each other and to what the pot holds before them in document order. In those layers positions are
     ranks in document order afterwards.
@@ -60,8 +60,8 @@ def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tok
     parts, count = decoder.parts, tokens.shape[0]
     query_keys, values = heads(parts, layer, hidden)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
-    pot.insert(index, keys, values, tokens.expand(1, parts.num_kv_heads, -1))
-    pot.number_by_origin(decoder.rotate_keys, slice(index, index + 1))
+    pot.insert_(index, keys, values, tokens.expand(1, parts.num_kv_heads, -1))
+    pot.number_by_origin_(decoder.rotate_keys, slice(index, index + 1))
     used = pot.num_cached[index]
     slots = pot.positions[index, :, :, :used]
     mine = slots[..., used - count :]

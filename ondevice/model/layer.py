@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -21,27 +23,27 @@ def heads(parts: ModelParts, layer: LayerParts, hidden: Tensor) -> tuple[Tensor,
     return query_keys, values
 
 
-def project_heads(
-    parts: ModelParts,
-    layer: LayerParts,
-    hidden: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    queries: list[Tensor] | None = None,
-) -> tuple[Tensor, ...]:
-    """Hidden states -> query after RoPE, keys before and after RoPE, values; each (batch, heads, n, head_dim).
+class Heads(NamedTuple):
+    """Queries and keys before and after RoPE, and values; each (batch, heads, n, head_dim)."""
 
-    `queries` takes in the query before RoPE.
-    """
+    query: Tensor
+    rotated_query: Tensor
+    keys: Tensor
+    rotated_keys: Tensor
+    values: Tensor
+
+
+def project_heads(parts: ModelParts, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor) -> Heads:
+    """Norm, projection and RoPE of hidden states (batch, n, hidden_size)."""
     query_keys, values = heads(parts, layer, hidden)
-    if queries is not None:
-        queries.append(query_keys[:, : parts.num_heads])
-    query, rotated = rotate(query_keys, cos, sin).split((parts.num_heads, parts.num_kv_heads), dim=1)
-    return query, query_keys[:, parts.num_heads :], rotated, values
+    sizes = (parts.num_heads, parts.num_kv_heads)
+    query, keys = query_keys.split(sizes, dim=1)
+    rotated_query, rotated_keys = rotate(query_keys, cos, sin).split(sizes, dim=1)
+    return Heads(query, rotated_query, keys, rotated_keys, values)
 
 
 def finish(layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
-    """What comes behind the attention of a layer, (batch, n, hidden_size)."""
+    """Finish a layer after its attention: (batch, n, hidden_size)."""
     return feed_forward(layer, after_attention(layer, hidden, out))
 
 

@@ -1,7 +1,7 @@
 """One token through the layers on a CPU in float32: the decoder's own arithmetic in as few operations as can be.
 
 Decoding is bound by reading the weights; on a small model the calls around that cost as much again. Here every layer
-works in buffers laid out once, the norms' factors are applied behind the products, and little is allocated but what
+works in buffers laid out once, the norms' factors are applied after the products, and little is allocated but what
 the products and torch's attention return.
 """
 
@@ -20,7 +20,7 @@ from ondevice.pot.memory_pot import MemoryPot
 
 
 class DecodeAttention(Protocol):
-    """How one token attends to all that a layer holds; `RunTimeTermination` is one."""
+    """Attention of one token to all that a layer holds; `RunTimeTermination` is one."""
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor: ...
 
@@ -74,16 +74,16 @@ class OneToken:
         pot: MemoryPot,
         angles: Callable[[int], tuple[Tensor, Tensor]],
         before_layer: Callable[[], None],
-        reading: DecodeAttention | None = None,
+        attention: DecodeAttention | None = None,
     ) -> Tensor:
         """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
 
         Args:
             hidden: (1, 1, hidden_size), the token's embedding.
-            pot: not yet told about the token; `commit` does that afterwards.
+            pot: does not count the token yet; `commit_` does that afterwards.
             angles: cosines and signed sines (1, 1, 1, head_dim) of a position.
             before_layer: called before each layer; may raise.
-            reading: the attention; None: plain attention.
+            attention: of the token; None: plain attention.
 
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
@@ -100,15 +100,15 @@ class OneToken:
             self._rotate(*angles(pot.next_position[index]))
             if slots is None:
                 keys, values = self._keys_values
-                seen_keys, seen_values = pot.append(index, keys, self._rotated_keys, values)
+                seen_keys, seen_values = pot.append_(index, keys, self._rotated_keys, values)
             else:
                 keys_values, rotated, seen_keys, seen_values = slots[index]
                 keys_values.copy_(self._keys_values)
                 rotated.copy_(self._rotated_keys)
-            if reading is None:
+            if attention is None:
                 out = F.scaled_dot_product_attention(query, seen_keys, seen_values, scale=self._scale)
             else:
-                out = reading.attend(index, self._heads_query, seen_keys, seen_values, self._scale)
+                out = attention.attend(index, self._heads_query, seen_keys, seen_values, self._scale)
             _add_product_(state, layer.out, out.view(-1))
             self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
             torch.ops.aten.silu.out(self._gate, out=self._activated)

@@ -1,4 +1,4 @@
-"""What a forward pass needs of a cache, and what it gives back; the passes themselves are those of `decoder`."""
+"""Inputs and results of forward passes; the passes themselves are those of `decoder`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import Victims
 
 
 class Cache(Protocol):
-    """What a forward pass needs of a key-value cache; `MemoryPot` is one, and says what each part means."""
+    """The key-value cache of a forward pass; `MemoryPot` is one, and says what each part means."""
 
     num_cached: list[int]
     next_position: list[int]
     max_positions: int
     victims: Victims | None
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None: ...
 
-    def discard(self, num_tokens: int) -> None: ...
+    def discard_(self, num_tokens: int) -> None: ...
 
 
 class Pruner(Protocol):
@@ -52,7 +53,7 @@ class PassStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one forward pass gives back.
+    """The results of one forward pass.
 
     Attributes:
         hidden_states: (batch, n, hidden_size) after the final norm, for every token that reached the last layer.
@@ -60,12 +61,16 @@ class Pass:
             paid to each slot that stays; empty when nothing was observed.
         offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
             some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
-            ones are behind them.
+            ones follow.
         early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
             where nothing asks for them.
+        queries: for each layer (batch, num_heads, n, head_dim) before RoPE; empty where they are not kept.
+        dropped: what pruning dropped, step after step, its tokens offsets in the pass; empty where it is not kept.
     """
 
     hidden_states: Tensor
     mass: list[Tensor]
     offsets: list[Tensor] | None = None
     early_states: Tensor | None = None
+    queries: Sequence[Tensor] = ()
+    dropped: Sequence[DroppedStates] = ()

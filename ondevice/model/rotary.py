@@ -43,7 +43,7 @@ class Rotary:
 
     @property
     def device(self) -> torch.device:
-        """Where the tables lie."""
+        """The device of the tables."""
         return self._like.device
 
     @property
@@ -52,7 +52,7 @@ class Rotary:
         return self.table(1, 1)[0].shape[-1]
 
     def reach(self, max_positions: int) -> int:
-        """How many positions the frequencies of a text of `max_positions` tokens are meant for."""
+        """Positions that the frequencies of a text of `max_positions` tokens are meant for."""
         if self._kind == "longrope":
             first = self._rotary.config.rope_parameters["original_max_position_embeddings"]
             return first if max_positions <= first else sys.maxsize
@@ -96,5 +96,5 @@ class Rotary:
         fixed = copy.deepcopy(self._rotary)
         for last in (0, max_positions - 1):  # a dynamic one forgets longer texts at a short one
             fixed(self._like, torch.tensor([[last]], device=self._like.device))
-        fixed.rope_type = "default"  # the frequencies that it has by now are not looked at again
+        fixed.rope_type = "default"  # the frequencies that it has by now are not computed again
         return fixed

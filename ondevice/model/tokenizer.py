@@ -99,7 +99,7 @@ class Tokenizer:
         return StreamDecoder(self.decode)
 
     def leading_ids(self) -> list[int]:
-        """What the tokenizer itself puts before a text (a begin token), when no template does."""
+        """Ids that the tokenizer itself puts before a text (a begin token), when no template does."""
         with_added = self._prompt.encode("a", add_special_tokens=True).ids
         plain = self._prompt.encode("a", add_special_tokens=False).ids
         for start in range(len(with_added) - len(plain) + 1):

@@ -18,6 +18,6 @@ PROMPTS = {
 
 
 def catalyst_prompt(config: PotConfig) -> str:
-    """The text appended behind the pot for one look, with the user's own text or question filled in."""
+    """The text appended after the pot for one look, with the user's own text or question filled in."""
     prompt = PROMPTS[config.catalyst].replace("{text}", config.catalyst_text.strip())
     return prompt if config.catalyst == "placeholder" else f"\n\n{prompt}"

@@ -1,4 +1,4 @@
-"""How deep into the model each token of the document got: the account of what was pruned, and where."""
+"""Depths that the tokens of a document reached in the model: the account of what was pruned, and where."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Continual context distillation: from a full pot to its `num_kept` best slots per head, in place.
 
-Section 3.2 and 3.5 of InfiniPot (arXiv 2410.01518). Survivors are laid out most important first behind the sinks;
+Section 3.2 and 3.5 of InfiniPot (arXiv 2410.01518). Survivors are laid out most important first after the sinks;
 their order in the document lives on in their positions alone.
 """
 
@@ -68,7 +68,7 @@ def distill(
             novel_tokens.append(pot.origin[used].gather(-1, survivors)[is_novel].unique())
         importance = view.mass if view.mass is not None and config.method.keeps_per_head else scores
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
-        pot.keep(layers, _most_important_first(pot.importance[used], survivors))
+        pot.compact_(layers, _most_important_first(pot.importance[used], survivors))
         if config.context_reset:
             reset_positions(pot, layers, rotate_keys)
     novelty = torch.cat(novel_tokens).unique() if novel_tokens else torch.empty(0, dtype=torch.int32)
@@ -109,6 +109,6 @@ def reset_positions(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> N
     num_kept = pot.num_cached[layers.start]
     positions = pot.positions[layers, :, :, :num_kept]
     positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
-    pot.refresh_keys(layers, rotate_keys)
+    pot.refresh_keys_(layers, rotate_keys)
     for layer in range(layers.start, layers.stop):
         pot.next_position[layer] = num_kept

@@ -1,9 +1,9 @@
-"""What a full pot gives up for the next token while it decodes: EQUIP's in-place replacement, one small class a rule.
+"""Eviction from a full pot while it decodes: EQUIP's in-place replacement, one small class a rule.
 Each has its row in `config.DECODE_POLICIES`.
 
 `make_room` chooses victims, which the next forward pass overwrites where they lie; nothing is shifted. Layers may hold
 different numbers of tokens: one that has room takes the next token into a free slot and gives up nothing.
-A rule is told afterwards what the new tokens attended to. Reading evicts in bulk instead: see `distill`.
+A rule learns afterwards what the new tokens attended to. Reading evicts in bulk instead: see `distill`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ondevice.pot.distill import reset_positions
 from ondevice.pot.memory_pot import MemoryPot, RotateKeys, Victims
 from ondevice.pot.ring import Rings, Save, check_open
 
-# Positions may run to this many times the capacity before they are counted anew. Each count rotates all keys once,
+# Positions may run to this many times the capacity before they are numbered again. Each count rotates all keys once,
 # so the rarer the cheaper; but the angles of large positions lose digits.
 _FRAME = 4
 
@@ -52,7 +52,7 @@ class Eviction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """What a rule may know once a question has been read whose answer may be longer than the room left.
+    """An answer that may be longer than the room left, as a rule sees it once the question has been read.
 
     Attributes:
         pot: that decodes.
@@ -87,7 +87,7 @@ class SinkRecent:
 
     By its definition the cached tokens have positions 0..n-1 at every step, so that all of them change. Attention
     sees differences only: the query and the recent tokens keep theirs if both count on, and it is enough to rotate
-    the sinks again, which stay as far behind the query as they were.
+    the sinks again, which stay as far from the query as they were.
 
     Args:
         pot: its slots 0..num_sinks-1 hold the sinks of every head.
@@ -113,18 +113,18 @@ class SinkRecent:
             self._save(slice(0, self._num_sinks))
             self._is_saved = True
         if max(pot.next_position) + num_tokens > _FRAME * pot.shape.capacity:
-            self._count_anew()
+            self._renumber()
         # The sinks follow the query.
         sinks = slice(0, self._num_sinks)
         for layers in self._overwritten_layers() if self._num_sinks else ():
             pot.positions[layers, ..., sinks] += num_tokens
-            pot.rotate_slots(layers, sinks, self._rotate_keys)
+            pot.rotate_slots_(layers, sinks, self._rotate_keys)
 
     def observe(self, mass: list[Tensor]) -> None:
         pass
 
     def _oldest_first(self, layer: int) -> Tensor:
-        """All slots behind the sinks. What replaces the oldest is the newest, so their order holds for ever."""
+        """All slots after the sinks. What replaces the oldest is the newest, so their order holds for ever."""
         first, used = self._num_sinks, self._pot.num_cached[layer]
         return self._pot.positions[layer, ..., first:used].argsort(dim=-1) + first
 
@@ -135,7 +135,7 @@ class SinkRecent:
             return [slice(layer, layer + 1) for layer, slots in enumerate(victims) if slots is not None]
         return [] if victims is None else [slice(0, self._pot.shape.num_layers)]
 
-    def _count_anew(self) -> None:
+    def _renumber(self) -> None:
         """Lower all positions alike, which changes no difference, and rotate all keys for it."""
         pot = self._pot
         offset = min(int(pot.positions[layer, ..., :used].min()) for layer, used in enumerate(pot.num_cached))
@@ -145,17 +145,17 @@ class SinkRecent:
         for layer, num_cached in enumerate(pot.num_cached):
             pot.positions[layer, ..., :num_cached] -= offset
             pot.next_position[layer] -= offset
-        pot.refresh_keys(slice(0, pot.shape.num_layers), self._rotate_keys)
+        pot.refresh_keys_(slice(0, pot.shape.num_layers), self._rotate_keys)
 
 
 class FixedOrder:
-    """A fixed order per head; behind the last slot it begins anew, with the oldest of the new tokens.
+    """A fixed order per head; after the last slot it begins again, with the oldest of the new tokens.
 
     Args:
         pot: the pot that decodes.
         order: for each layer (batch, num_kv_heads, num_open) int64, what goes first; other slots never go.
         rotate_keys: as for `SinkRecent`.
-        max_positions: positions are counted anew by `reset_positions` before they reach this.
+        max_positions: positions are numbered again by `reset_positions` before they reach this.
         save: for an undo log.
     """
 
@@ -175,7 +175,7 @@ class FixedOrder:
 
     @classmethod
     def for_answer(cls, answer: LongAnswer) -> FixedOrder:
-        """What the question attends to least goes first."""
+        """Evict first what the question attends to least."""
         order = least_attended(answer.pot, answer.mass, answer.num_document, answer.num_protected)
         return cls(answer.pot, order, answer.rotate_keys, max_positions=answer.max_positions, save=answer.save)
 
@@ -188,7 +188,7 @@ class FixedOrder:
 
 
 def least_attended(pot: MemoryPot, mass: list[Tensor], num_used: list[int], num_protected: int) -> list[Tensor]:
-    """An order for `FixedOrder`: what some queries heeded least goes first, head by head.
+    """An order for `FixedOrder`: what some queries attended to least goes first, head by head.
 
     Args:
         mass: their attention, for each layer (batch, num_kv_heads, n) with n at least `num_used`.
@@ -274,7 +274,7 @@ class HeavyHitter:
 
 
 def _keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
-    """Count positions anew before they run past what the model was trained on."""
+    """Number positions again before they run past what the model was trained on."""
     if max(pot.next_position) + num_tokens <= max_positions or max(pot.num_cached) + num_tokens > max_positions:
         return
     save(None)

@@ -54,7 +54,7 @@ class MemoryPot:
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
-        workspace: one layer's keys after RoPE, written anew at every step; only with `halves`.
+        workspace: one layer's keys after RoPE, written at every step; only with `halves`.
         positions: (num_layers, batch, num_kv_heads, capacity) int32, logical position of each slot.
         origin: as `positions`, int32: the document token in the slot, or `FREE`, or `PROMPT`.
         importance: as `positions`, float32: the slot's attention mass at the last distillation.
@@ -62,7 +62,7 @@ class MemoryPot:
         num_cached: used slots of each layer.
         next_position: logical position of the next token, for each layer.
         max_positions: the most positions that are to occur: as many as slots, or what `expect` says.
-        num_ranked: slots of each layer that the last `keep` laid out, the most important first.
+        num_ranked: slots of each layer that the last `compact_` laid out, the most important first.
         victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
             (batch, num_kv_heads, n) int64; None, for all layers or for one: they take free slots.
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
@@ -120,17 +120,17 @@ class MemoryPot:
         return [self.positions, self.origin, self.importance, self.novelty]
 
     def expect(self, num_positions: int) -> None:
-        """Say, before the first token comes, that positions will run on beyond the slots.
+        """Announce, before the first token comes, that positions will run on beyond the slots.
 
-        The RoPE of some models turns by other frequencies then, and all keys of a pot have to be turned by the same.
+        The RoPE of some models has other frequencies then, and all keys of a pot have to be rotated by the same.
         """
-        assert not any(self.num_cached), "keys are turned already"
+        assert not any(self.num_cached), "keys are rotated already"
         self.max_positions = max(self.max_positions, num_positions)
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write n new tokens into free slots of a layer, or over the `victims`, and return what attention reads.
 
-        The slots are not counted as used until `commit`. Arguments have shape (batch, num_kv_heads, n, head_dim),
+        The slots are not counted as used until `commit_`. Arguments have shape (batch, num_kv_heads, n, head_dim),
         `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
         keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values.
         """
@@ -164,7 +164,7 @@ class MemoryPot:
     def next_slots(self) -> list[NextSlot]:
         """The next free slot of every layer, or the victim that all heads share, to be written directly.
 
-        It does what `append` does for one token, for all layers at once; `commit` counts it. Only where keys after
+        It does what `append_` does for one token, for all layers at once; `commit_` counts it. Only where keys after
         RoPE are stored.
         """
         assert self.rotated
@@ -180,7 +180,7 @@ class MemoryPot:
             slots += map(NextSlot, keys_values, rotated, seen_keys.unbind(0), seen_values.unbind(0))
         return slots
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
         """Count the first `num_tokens` appended slots of every layer as used; the last `num_transient` become free.
@@ -188,7 +188,7 @@ class MemoryPot:
         Args:
             num_tokens: tokens that stay.
             origin: (num_tokens,) int32 document tokens, or one of the constants for all.
-            num_transient: appended tokens that were only looked at (the catalyst).
+            num_transient: appended tokens that do not stay (the catalyst).
             offsets: for each layer which of the `num_tokens` it was given, (n,) int64, rising; None: all of them.
                 Positions count the others too, so that distances stay what they are in the document.
         """
@@ -211,8 +211,8 @@ class MemoryPot:
             if num_transient:
                 self._clear(layers, end, end + num_transient)
 
-    def discard(self, num_tokens: int) -> None:
-        """Undo the `append` of up to `num_tokens` tokens that were never committed.
+    def discard_(self, num_tokens: int) -> None:
+        """Undo the `append_` of up to `num_tokens` tokens that were never committed.
 
         What was written over victims stays, with the victims' provenance: an undo log brings those back.
         """
@@ -220,7 +220,7 @@ class MemoryPot:
             if _of_layer(self.victims, layer) is None:
                 self._clear(slice(layer, layer + 1), start, start + num_tokens)
 
-    def set_novelty(self, tokens: Tensor, novelty: Tensor) -> None:
+    def set_novelty_(self, tokens: Tensor, novelty: Tensor) -> None:
         """Write the novelty (batch, n) float32 of document tokens (n,) int32, rising, into the slots that hold them."""
         for layers, end in self.layers_by_length():
             origin, old = self.origin[layers, ..., :end], self.novelty[layers, ..., :end]
@@ -228,7 +228,7 @@ class MemoryPot:
             new = novelty[:, None].expand(*origin.shape[:3], -1).gather(-1, index)
             old.copy_(torch.where(tokens[index] == origin, new, old))
 
-    def keep(self, layers: slice, index: Tensor) -> None:
+    def compact_(self, layers: slice, index: Tensor) -> None:
         """Evict all but the slots `index` of some layers that hold equally many, and lay those out in that order, which
         is the most important first.
 
@@ -247,8 +247,8 @@ class MemoryPot:
             self.num_cached[layer] = self.num_ranked[layer] = num_kept
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
-    def insert(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
-        """Put n document tokens into free slots of one layer; `number_by_origin` then gives them their positions.
+    def insert_(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
+        """Put n document tokens into free slots of one layer; `number_by_origin_` then gives them their positions.
 
         Args:
             keys: (batch, num_kv_heads, n, head_dim), before RoPE.
@@ -264,10 +264,10 @@ class MemoryPot:
         self.num_cached[layer] = new.stop
         self.is_uniform = False
 
-    def insert_last(self, layer: int, num_used: int, heads: Sequence[NewTokens]) -> None:
+    def insert_last_(self, layer: int, num_used: int, heads: Sequence[NewTokens]) -> None:
         """Make so many slots of one layer used, the last of them in each head by new tokens, over what lies there.
 
-        Heads may take different numbers, all that are needed to fill free slots at least; `number_by_origin` then
+        Heads may take different numbers, all that are needed to fill free slots at least; `number_by_origin_` then
         gives them their positions. Batch 1.
         """
         assert num_used <= self.keys[layer].shape[2]
@@ -283,7 +283,7 @@ class MemoryPot:
         self.num_cached[layer] = num_used
         self.is_uniform = False
 
-    def number_by_origin(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
+    def number_by_origin_(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
         """Make positions the ranks in document order, the prompt first, and rotate keys for it; None: in all layers."""
         layers = layers or slice(0, self.shape.num_layers)
         for layer in range(layers.start, layers.stop):
@@ -293,26 +293,26 @@ class MemoryPot:
             key = torch.where(origin < 0, before_document, origin)
             positions.copy_(key.argsort(dim=-1).argsort(dim=-1))
             self.next_position[layer] = used
-        self.refresh_keys(layers, rotate_keys)
+        self.refresh_keys_(layers, rotate_keys)
 
-    def truncate(self, num_cached: list[int], next_position: list[int]) -> None:
-        """Free the slots used since the lengths given were true: how an answer leaves the pot."""
+    def rewind_to_(self, num_cached: list[int], next_position: list[int]) -> None:
+        """Free the slots that were taken since each layer had these lengths: how an answer leaves the pot."""
         for layer, length in enumerate(num_cached):
             self._clear(slice(layer, layer + 1), length, self.num_cached[layer])
         self.num_cached = list(num_cached)
         self.next_position = list(next_position)
 
     @contextmanager
-    def taken_back(self) -> Iterator[None]:
-        """What goes into free slots within leaves them at the end, whatever happens: a look at what the pot holds."""
+    def savepoint(self) -> Iterator[None]:
+        """Free, at the end and whatever happens, the slots that tokens took within: a look at what the pot holds."""
         num_cached, next_position = list(self.num_cached), list(self.next_position)
         try:
             yield
         finally:
-            self.truncate(num_cached, next_position)
+            self.rewind_to_(num_cached, next_position)
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of what the used slots hold, by name; with `restore` it makes another pot equal to this one."""
+        """Copies of what the used slots hold, by name; with `restore_` it makes another pot equal to this one."""
         state = {
             name: buffer[..., : max(self.num_cached)].clone()
             for name, buffer in zip(PROVENANCE, self.provenance(), strict=True)
@@ -325,7 +325,7 @@ class MemoryPot:
         state["num_ranked"] = torch.tensor(self.num_ranked)
         return state
 
-    def restore(self, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
+    def restore_(self, state: dict[str, Tensor], rotate_keys: RotateKeys, extent: Extent) -> None:
         """Fill this pot, in place, with what `state` gave; keys after RoPE are computed again.
 
         Args:
@@ -347,10 +347,10 @@ class MemoryPot:
             self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
             self.values[layer][:, :, :used] = state[f"values.{layer}"]
         self.is_uniform = bool((self.positions == self.positions[:, :1, :1]).all())
-        self.refresh_keys(layers, rotate_keys)
+        self.refresh_keys_(layers, rotate_keys)
 
-    def refresh_keys(self, layers: slice, rotate_keys: RotateKeys) -> None:
-        """Compute what is kept beside the keys of some layers anew, from keys and positions."""
+    def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
+        """Compute again what is kept beside the keys of some layers, from keys and positions."""
         for layer in range(layers.start, layers.stop):
             used = self.num_cached[layer]
             keys, positions = self.keys[layer][:, :, :used], self.positions[layer][:, :, :used]
@@ -359,7 +359,7 @@ class MemoryPot:
             if self.halves:
                 self.halves[layer][:, :, :used] = rotate_half(keys, self.shape.rotary_dim)
 
-    def rotate_slots(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
+    def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
         after RoPE.
         """

@@ -63,7 +63,7 @@ class Novelty:
             ids: (1, n) int64.
             states: (1, m, hidden_size) after the final norm, of the tokens that got there.
             offsets: (m,) int64, which of the n those are; None: all.
-            early_states: (1, n, hidden_size), or `stand_in` (n,) float32: where the novelty of tokens behind a pruned
+            early_states: (1, n, hidden_size), or `stand_in` (n,) float32: where the novelty of tokens after a pruned
                 or skipped one comes from; neither: it is `UNKNOWN`.
         """
         if offsets is None:
@@ -119,7 +119,7 @@ class Novelty:
 
 
 class WordCounts:
-    """How rare each token's word is in the document so far: its surprise under the counts, in nats.
+    """Rarity of each token's word in the document so far: its surprise under the counts, in nats.
 
     It costs no forward pass, and a table of the size of the vocabulary.
     """

@@ -23,7 +23,7 @@ _NARROWING = 20  # PyramidKV: the last layer keeps this part of the average
 
 @dataclass(frozen=True, slots=True)
 class LayerView:
-    """What a policy may look at: the used slots of some layers, each (layers, batch, num_kv_heads, num_cached).
+    """Used slots of some layers, as a policy sees them, each (layers, batch, num_kv_heads, num_cached).
 
     Attributes:
         mass: attention received from the observed queries, float32; None when the policy observes nothing.
@@ -122,9 +122,9 @@ class Random(RetentionPolicy):
 
 
 def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
-    """Last queries of a pass whose attention a policy looks at, of `num_queries`, with the catalyst at their end."""
-    wished = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
-    return min(wished[policy.observes], num_queries)
+    """Last queries of a pass whose attention a policy uses, of `num_queries`, with the catalyst at their end."""
+    observed = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
+    return min(observed[policy.observes], num_queries)
 
 
 def make_policy(config: PotConfig, seed: int) -> RetentionPolicy | None:

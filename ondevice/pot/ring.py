@@ -15,7 +15,7 @@ from ondevice.pot.memory_pot import MemoryPot, Victims
 
 _SAVED_AT_ONCE = 64  # one copy for many tokens instead of one for each
 
-# Is told which slots are about to be lost; None: any of them may be.
+# Takes the slots that are about to be lost; None: any of them may be.
 Save = Callable[[Victims | None], None]
 
 
@@ -87,7 +87,7 @@ class Ring:
 
 
 def _cyclic(order: Tensor, start: int, stop: int) -> Tensor:
-    """order[..., start:stop], beginning anew behind its end."""
+    """order[..., start:stop], beginning again after its end."""
     size = order.shape[-1]
     first = start % size
     if first + stop - start <= size:

@@ -1,4 +1,4 @@
-"""What the tensors of a saved pot have to be before anything is done with them; each owner checks its own with these.
+"""Checks of a saved pot's tensors before anything is done with them; each owner checks its own with these.
 
 A file may hold any number. One that is wrong must not be allocated by, indexed with or answered from.
 """
@@ -22,7 +22,7 @@ _FREE_AS_ZERO = ("positions", "importance", "novelty")
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far a document reaches, and how deep its tokens got: what the numbers of its pot have to lie within.
+    """Extent of a document and depths of its tokens: bounds of the numbers of its pot.
 
     Attributes:
         num_tokens: of the document.
@@ -53,11 +53,11 @@ def highest_position(config: PotConfig, num_tokens: int, num_prefix: int, max_po
         config: of the pot.
         num_tokens: of the document.
         num_prefix: tokens of the prompt in front of it.
-        max_positions: where skipped tokens take positions, too, these are counted anew before they reach this.
+        max_positions: where skipped tokens take positions, too, these are numbered again before they reach this.
     """
     most = num_prefix + num_tokens
     if config.context_reset and not config.method.keeps_all:
-        # A distillation counts what it keeps anew, and a stretch is no longer than the pot.
+        # A distillation numbers what it keeps again, and a stretch is no longer than the pot.
         most = min(most, max(max_positions, 2 * config.capacity))
     return most
 
@@ -90,7 +90,7 @@ def take_counts(state: Mapping[str, Tensor], name: str, size: int, highest: int)
 
 
 def check_names(state: Mapping[str, Tensor], names: set[str]) -> None:
-    """Refuse tensors that nobody asks for; raises DamagedPot."""
+    """Refuse tensors of other names; raises DamagedPot."""
     if unknown := state.keys() - names:
         raise DamagedPot(f"it holds {min(unknown)!r:.40}, which is not known")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ondevice.errors import DamagedPot, PotError, PotMismatch
+from ondevice.files import replacing
 from ondevice.schema import SchemaError, loads
 
 FORMAT = 4
@@ -43,22 +43,12 @@ def write_pot(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any])
     # A quarter is for the tensors' own entries, and for what quoting adds.
     if 4 * len(text) > 3 * _MAX_HEADER_BYTES:
         raise PotError("The document has too many notes to be saved", where=str(path), fix="Save a part of it.")
-    temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        save_file(whole, temporary, {_KEY: text, _SUM: _sha256(text)})
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        temporary = None
-    except (OSError, safetensors.SafetensorError) as error:  # safetensors tells of a full disk in its own way
+        with replacing(path) as temporary:
+            save_file(whole, temporary, {_KEY: text, _SUM: _sha256(text)})
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors reports a full disk in its own way
         reason = getattr(error, "strerror", None) or error
         raise PotError(f"The pot cannot be saved: {reason}", where=str(path), fix="Choose another place.") from error
-    finally:
-        if temporary is not None:
-            os.unlink(temporary)
 
 
 def read_header(path: Path) -> dict[str, Any]:

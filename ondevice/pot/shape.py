@@ -1,4 +1,4 @@
-"""How large the buffers of a pot are, before there are any."""
+"""Shape of a pot's buffers, before there are any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ondevice.config import KeyRotation
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
-UNKNOWN = -1.0  # novelty of a token whose cross-entropy nobody has computed; a known one is never negative
+UNKNOWN = -1.0  # novelty of a token whose cross-entropy was not computed; a known one is never negative
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
 

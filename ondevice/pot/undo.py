@@ -1,4 +1,4 @@
-"""What a question and its answer change in the pot, and how all of it is taken back, bit for bit."""
+"""The undo log of a question and its answer: it takes back all that they change in the pot, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ondevice.pot.memory_pot import MemoryPot, Victims
 
 
 class _Saved(NamedTuple):
-    """What `slots` (batch, num_kv_heads, n) int64 of a layer held, buffer by buffer."""
+    """Former contents of `slots` (batch, num_kv_heads, n) int64 of a layer, buffer by buffer."""
 
     layer: int
     slots: Tensor
@@ -66,7 +66,7 @@ class UndoLog:
                 for buffer, content in zip(pot.layer_buffers(layer), contents, strict=True):
                     replace_slots_(buffer, slots, content)
         self._entries, self._has_all = [], False
-        pot.truncate(self._num_cached, self._next_position)
+        pot.rewind_to_(self._num_cached, self._next_position)
         pot.num_ranked = list(self._num_ranked)
         pot.is_uniform = self._is_uniform
 

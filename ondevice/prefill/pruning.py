@@ -1,6 +1,6 @@
 """SlimInfer: which tokens of a forward pass go on to deeper layers.
 
-The tokens of the document that a pass brings are cut into blocks. Behind the attention of each slim layer the blocks
+The tokens of the document that a pass brings are cut into blocks. After the attention of each slim layer the blocks
 that matter least to the last queries are dropped, hidden states and all; layers up to and including that one have
 stored their keys, deeper ones never see them. In a stream the last queries are the catalyst's, and beyond the paper
 a share of the places goes to the blocks with the rarest words first (`SlimConfig.rarity`).
@@ -65,7 +65,7 @@ class Pruning:
         steps: from `slim_steps`.
         config: sizes of blocks, units and window.
         num_tokens: tokens of the document in the pass.
-        num_tail: tokens behind them, which always stay: the catalyst or the question.
+        num_tail: tokens after them, which always stay: the catalyst or the question.
         is_first: whether the pass begins the document; its first block then holds the sinks and always stays.
         rarity: (num_tokens,) float32, how rare each token's word is; None: the score alone decides.
     """

@@ -22,7 +22,6 @@ from ondevice.model.families import ModelParts
 from ondevice.model.passes import Pass
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.distill import distill
-from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
@@ -31,7 +30,7 @@ from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What goes into the pot until it is full or the span of the document ends.
+    """Passes that fill the pot, or read to the end of the span of the document.
 
     Attributes:
         parts: a pass each; together they cover the document up to the end of the chunk.
@@ -88,7 +87,7 @@ class Reader:
         for number, part in enumerate(chunk.parts, 1):
             if self.selection is not None:
                 keep_positions_low(context, part.stop - part.start + context.config.pot.reserve)
-            yield from self._read_pass(part, chunk.distills and number == len(chunk.parts), chunk.prunes)
+            yield from self._read_pass(part, chunk, distills=chunk.distills and number == len(chunk.parts))
             if self._is_stopped():
                 return
         if self._is_span_done():
@@ -100,7 +99,7 @@ class Reader:
         """Give every token read since the last distillation its cross-entropy, where that is known."""
         scored = self.novelty.take()
         if scored is not None:
-            self._context.pot.set_novelty(*scored)
+            self._context.pot.set_novelty_(*scored)
 
     # -- what comes next -------------------------------------------------------------------------
 
@@ -157,22 +156,22 @@ class Reader:
 
     # -- one pass --------------------------------------------------------------------------------
 
-    def _read_pass(self, part: Part, distills: bool, prunes: bool) -> Iterator[Event]:
+    def _read_pass(self, part: Part, chunk: Chunk, *, distills: bool) -> Iterator[Event]:
+        prunes = chunk.prunes
         context, began = self._context, time.perf_counter()
         all_ids = context.decoder.ids(context.tokens.ids(part.start, part.stop))
         ids = all_ids if part.offsets is None else all_ids[:, part.offsets]
         if context.speculator is not None and self.selection is None:
             context.speculator.follow(ids, part.start, self._is_stopped)
-        before = list(context.pot.num_cached)
         words = self.words.copy() if prunes else self.words  # a stopped pass does not count
         rarity = words.rarity(all_ids[0]) if prunes else None
-        dropped: list[DroppedStates] = []
-        out = self._forward(part, ids, rarity, dropped, distills=distills, prunes=prunes)
+        out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
         self._add_novelty(part, all_ids, out, rarity)
         self.words = words
         context.depths.note(part.start, part.stop, out.offsets)
         if context.host is not None:
-            context.host.begin(before, [replace(states, tokens=states.tokens + part.start) for states in dropped])
+            gone = [replace(states, tokens=states.tokens + part.start) for states in out.dropped]
+            context.host.begin(gone, copies=chunk.distills or prunes)
         context.decoder.synchronize()
         context.num_read += ids.shape[1]
         context.num_skipped += all_ids.shape[1] - ids.shape[1]
@@ -189,7 +188,6 @@ class Reader:
         part: Part,
         ids: Tensor,
         rarity: Tensor | None,
-        dropped: list[DroppedStates],
         *,
         distills: bool,
         prunes: bool,
@@ -213,7 +211,7 @@ class Reader:
             offsets=part.offsets,
             span=span,
             pruning=pruning,
-            dropped=dropped if context.host is not None and context.host.hidden is not None else None,
+            keeps_dropped=context.host is not None and context.host.hidden is not None,
             is_stopped=self._is_stopped,
         )
 
@@ -235,7 +233,7 @@ class Reader:
 
     def _account(self, part: Part, num_tokens: int, seconds: float) -> TokensRead:
         context = self._context
-        left_out = context.left_out  # counted as skipped from the beginning on, and by nobody's choice
+        left_out = context.left_out  # counted as skipped from the beginning on, and chosen by no speculator
         return TokensRead(
             num_read=context.num_read,
             num_total=context.tokens.num_total,
@@ -252,6 +250,8 @@ class Reader:
         assert self._policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
         novelty_seconds = time.perf_counter() - began
+        if context.host is not None:
+            context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle()  # slots move now
         began = time.perf_counter()
         result = distill(
@@ -263,6 +263,8 @@ class Reader:
             rotate_keys=context.decoder.rotate_keys,
         )
         context.num_cycles += 1
+        if context.host is not None:
+            context.host.distilled()
         context.decoder.synchronize()
         distilled = PotDistilled(
             cycle=context.num_cycles,
@@ -290,7 +292,7 @@ def reads_whole_prompt(config: EngineConfig, model: ModelParts, slim_steps: Sequ
 
 
 def catalyst_ids(config: EngineConfig, slim_steps: Sequence[SlimLayer], encode: Encode) -> list[int]:
-    """Ids of the catalyst prompt; none where neither the policy nor pruning looks at one.
+    """Ids of the catalyst prompt; none where neither the policy nor pruning uses one.
 
     Raises:
         ConfigError: it does not fit into the reserve.

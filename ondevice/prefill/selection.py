@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ondevice.config import SpecConfig
 from ondevice.context import UNTIL_END, Context
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensChosen
 from ondevice.pot.distill import reset_positions
 from ondevice.speculator.choose import choose, importance
-from ondevice.speculator.speculator import Speculator
+from ondevice.speculator.speculator import Speculator, Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Part:
 
 
 class Selection:
-    """What is chosen of one document and not yet read.
+    """Tokens chosen of one document and not yet read.
 
     Attributes:
         speculator: reads ahead.
@@ -73,17 +74,21 @@ class Selection:
         ids = context.decoder.ids(tokens.ids(start, end))
         speculator.go_on_at(start)
         stretch = speculator.read(ids, is_stopped)
-        offsets = choose(importance(stretch.maxima), context.config.spec, is_first=start == 0)
-        self.until, self.is_at_end, self._stretch_start = end, is_at_end, start
-        self.chosen, self._novelty = offsets + start, stretch.novelty
+        self.choose_from(stretch, start, end, context.config.spec, is_at_end=is_at_end)
         context.decoder.synchronize()
         return TokensChosen(
             start=start,
             stop=end,
             tokens=stretches(self.chosen.cpu().numpy()),
-            num_chosen=offsets.shape[0],
+            num_chosen=self.chosen.shape[0],
             seconds=time.perf_counter() - began,
         )
+
+    def choose_from(self, stretch: Stretch, start: int, end: int, config: SpecConfig, *, is_at_end: bool) -> None:
+        """Choose from document tokens [start, end), whose scores are those of `stretch`; sets `chosen` and `until`."""
+        offsets = choose(importance(stretch.maxima), config, is_first=start == 0)
+        self.until, self.is_at_end, self._stretch_start = end, is_at_end, start
+        self.chosen, self._novelty = offsets + start, stretch.novelty
 
     def parts(self, num_tokens: int, num_passes: int, start: int) -> list[Part]:
         """The next `num_tokens` chosen tokens in passes of even size, from the cursor `start` on.

@@ -15,7 +15,7 @@ from ondevice.results.results import Result, Row
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a curve shows: two metrics of the same case against each other, each point named by a key of the case.
+    """A curve: two metrics of the same case against each other, each point named by a key of the case.
 
     Without a `label`, `x` is a key of the case itself, every contender is a line, and further metrics `more` each have
     a panel beside `y`.

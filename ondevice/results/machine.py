@@ -1,4 +1,4 @@
-"""What machine and which software a figure comes from."""
+"""The machine and the software that a figure comes from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, `-dirty` behind it when tracked files differ; "" outside a checkout."""
+    """The commit of the checkout that runs, `-dirty` after it when tracked files differ; "" outside a checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return ""

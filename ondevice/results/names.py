@@ -22,6 +22,8 @@ def contender_name(config: EngineConfig) -> str:
     more += _spec(config.spec)
     if pot.method.keeps_all:
         return pot.method.label + slim + more
+    if pot.is_auto:
+        return f"{_method(pot)} auto{slim}{more}"
     if not pot.method.distills:
         return f"{pot.method.label} {pot.capacity}{slim}{more}"
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)

@@ -36,7 +36,7 @@ def peak_rss_bytes() -> int:
 
 
 def reset_peak_rss() -> bool:
-    """Let the peak begin anew from the memory in use now; False where the system does not offer it."""
+    """Let the peak begin again from the memory in use now; False where the system does not offer it."""
     try:
         _CLEAR.write_text("5")
     except OSError:
@@ -55,7 +55,7 @@ def return_free_memory() -> None:
 def kept_memory() -> Iterator[bool]:
     """Let freed memory serve the next tensors instead of going back to the system; False where that is not offered.
 
-    As usual a large tensor is mapped anew every time, and its first touch costs more than a copy of it.
+    As usual a large tensor is mapped again every time, and its first touch costs more than a copy of it.
     """
     option = _glibc("mallopt")
     if option is None:

@@ -7,8 +7,6 @@ docs/results from the files.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ import torch
 
 from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
+from ondevice.files import READABLE, replacing
 from ondevice.results.machine import commit, describe_machine, versions
 
 SCHEMA = 1
@@ -96,7 +95,7 @@ def new_result(command: str, config: EngineConfig, device: torch.device) -> Resu
     """A result without rows, stamped with everything that it depends on."""
     settings = config.to_dict()
     for part in (settings, settings["spec"]):
-        if Path(part["model"]).is_absolute():  # where a model lies is nobody's business, and no part of the result
+        if Path(part["model"]).is_absolute():  # where a model lies is private, and no part of the result
             part["model"] = Path(part["model"]).name
     return Result(
         command=command,
@@ -135,16 +134,8 @@ def write_text(path: Path, text: str) -> None:
         ResultError: it cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o644)  # mkstemp keeps a file private; results are to be read
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with replacing(path, mode=READABLE, is_synced=False) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ResultError(
             f"The file cannot be written: {error.strerror}", where=str(path), fix="Name another place."

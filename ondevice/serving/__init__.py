@@ -1,1 +1,1 @@
-"""What the screen and the HTTP API share, without Gradio."""
+"""The part that the screen and the HTTP API share, without Gradio."""

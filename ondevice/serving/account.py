@@ -11,7 +11,7 @@ from ondevice.words import Holdings
 
 
 def holdings(session: Session, telemetry: Telemetry) -> Holdings:
-    """What a session holds now; `telemetry` has seen its events."""
+    """Account of a session's memory now; `telemetry` has seen its events."""
     outside, waited = session.context.host, telemetry.stage_seconds["offload"]
     copying = telemetry.offload_hidden_seconds + waited
     return Holdings(
@@ -19,13 +19,14 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
         pot_bytes=session.context.pot.nbytes,
         speculator_bytes=session.context.speculator_bytes,
         tier_bytes=0 if outside is None else outside.nbytes,
+        tier_most_bytes=0 if outside is None else outside.most_bytes,
         tier_tokens=0 if outside is None else outside.tier.num_held(0),
         share_hidden=telemetry.offload_hidden_seconds / copying if copying else None,
     )
 
 
 def answer_record(answer: AnswerFinished, held: Holdings, session: Session, tokens_per_second: float) -> dict[str, Any]:
-    """All that an answer tells of itself but for its text and its sources, and what it was written from; JSON."""
+    """The account of an answer without its text and its sources, and what it was written from; JSON."""
     fields = answer.to_dict() | {"ledger": answer.ledger.to_dict()}
     rounded = {name: round(value, 4) if name.endswith("_seconds") else value for name, value in fields.items()}
     return rounded | {
@@ -34,5 +35,6 @@ def answer_record(answer: AnswerFinished, held: Holdings, session: Session, toke
         "pot_bytes": held.pot_bytes,
         "speculator_bytes": held.speculator_bytes,
         "tier_bytes": held.tier_bytes,
+        "tier_most_bytes": held.tier_most_bytes,
         "tier_tokens": held.tier_tokens,
     }

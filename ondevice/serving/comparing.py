@@ -20,6 +20,8 @@ from ondevice.serving.jobs import Jobs, wait_for_turn
 from ondevice.serving.room import free_device_memory, require_room
 from ondevice.serving.workspace import Workspace
 
+_CAPACITY = 2048  # of the pots, where the settings name none
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnsChanged:
@@ -59,9 +61,9 @@ def _prepare(
     comparison: Comparison, subject: Workspace, question: str, keys: Sequence[str]
 ) -> Document | DocumentTokens:
     """Put new columns in place of the old ones."""
-    document, layout = subject.document, subject.layout
+    document, pages = subject.document, subject.page_table
     chosen = [one for one in map(contender, keys) if one is not None]
-    if document is None or layout is None:
+    if document is None or pages is None:
         raise ConfigError("There is no document", fix="Choose one under “Read & ask” first.")
     if not question.strip():
         raise ConfigError("The question is empty", fix="Type one.")
@@ -69,7 +71,7 @@ def _prepare(
         raise ConfigError("Nothing is chosen", fix="Tick at least one way of reading.")
     comparison.columns, comparison.problem = [Column(one) for one in chosen], ""
     comparison.document, comparison.unit = document.name, document.unit
-    comparison.num_tokens, comparison.question = layout.num_tokens, question.strip()
+    comparison.num_tokens, comparison.question = pages.num_tokens, question.strip()
     return subject.tokens or document
 
 
@@ -93,6 +95,8 @@ def _in_turn(
 def _read_and_ask(
     jobs: Jobs, comparison: Comparison, column: Column, document: Document | DocumentTokens, base: EngineConfig
 ) -> Iterator[Event]:
+    if base.pot.is_auto:  # one size for all, that is smaller than most texts
+        base = replace(base, pot=base.pot.sized(_CAPACITY))
     column.config = config = column.contender.change(base)
     column.warning = _warning(config, comparison.num_tokens, jobs.engine.loaded.max_positions)
     others = jobs.registry.others(None)

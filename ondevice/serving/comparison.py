@@ -15,7 +15,7 @@ from ondevice.words import Holdings
 
 
 class Stage(StrEnum):
-    """How far a column has come."""
+    """Phases of a column."""
 
     WAITING = "waiting"
     READING = "reading"

@@ -82,7 +82,7 @@ class Answer:
 
 
 def without_images(text: str) -> str:
-    """Markdown whose pictures stay text: a page that loaded one would tell another machine what was asked.
+    """Markdown whose pictures stay text: a page that loaded one would send another machine what was asked.
 
     The browser would block it as well; this way it does not even try.
     """

@@ -44,7 +44,7 @@ def as_json(workspace: Workspace) -> str:
 
 
 def _about(workspace: Workspace) -> dict[str, Any]:
-    session, document, layout = workspace.session, workspace.document, workspace.layout
+    session, document, pages = workspace.session, workspace.document, workspace.page_table
     assert session is not None, "a conversation is had over a pot"
     assert document is not None
     pot = session.context.pot
@@ -54,7 +54,7 @@ def _about(workspace: Workspace) -> dict[str, Any]:
             "kind": document.kind,
             "sha256": document.sha256,
             "pages": document.num_pages or 0,
-            "tokens": layout.num_tokens if layout is not None else 0,
+            "tokens": pages.num_tokens if pages is not None else 0,
         },
         "model": session.context.loaded.name,
         "pot": {"slots": pot.shape.capacity, "bytes": pot.nbytes, "speculator_bytes": session.context.speculator_bytes},

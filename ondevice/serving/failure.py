@@ -1,4 +1,4 @@
-"""What a failure is called, in a sentence for the user."""
+"""Failures in a sentence for the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job yields beside the events of the engine: where it stands, and how it ended."""
+"""Events of a job beside those of the engine: its turn in line, and its end."""
 
 from __future__ import annotations
 

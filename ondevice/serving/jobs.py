@@ -1,4 +1,4 @@
-"""What can be done with a document, as jobs: in line for the model, stopped at any time, each failure in a sentence.
+"""Jobs on a document: in line for the model, stopped at any time, each failure in a sentence.
 
 A job is a generator of events, the engine's own and those of `job_events`. It begins with a claimed workspace, keeps
 everything that belongs to the workspace up to date, and releases it at its end; closing the generator ends the job.
@@ -137,9 +137,9 @@ class Jobs:
             PotError: there is none.
             ConfigError: the settings do not fit the model.
         """
-        num_tokens = workspace.layout.num_tokens if workspace.layout is not None else 0
+        num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
         # Settings that cannot work must not cost the old pot, which has to go before there is room for the new one.
-        plan = self.engine.plan(config)
+        plan = self.engine.plan(config).sized(num_tokens, self.free_memory(self.engine.loaded.device))
         others = self.registry.others(workspace)
         require_room(plan, num_tokens, others, going=workspace, free_memory=self.free_memory)
         workspace.drop_pot()

@@ -10,7 +10,6 @@ from ondevice.documents.tokens import DocumentTokens, Encode
 from ondevice.errors import EmptyDocument
 from ondevice.events import PagesExtracted
 from ondevice.memory import free_memory_bytes
-from ondevice.serving.token_map import MapLayout, make_layout
 from ondevice.serving.uploads import Upload
 from ondevice.serving.workspace import Workspace
 
@@ -47,19 +46,9 @@ def open_upload(
     tokens = DocumentTokens(document, encode, free_memory)
     for _ in tokens.read_pages():
         pass
-    layout = layout_of(tokens)
-    if not layout.num_tokens:
+    if not tokens.num_tokens:
         raise EmptyDocument(
             "There is no text in this document", where=document.name, fix="Scanned pages need OCR first."
         )
-    workspace.accept(document, layout, tokens)
+    workspace.accept(document, tokens.page_table(), tokens)
     return True
-
-
-def layout_of(tokens: DocumentTokens) -> MapLayout:
-    """How a document, all of it tokenised, falls into pages and cells."""
-    sizes = []
-    for index in range(tokens.num_pages):
-        start, stop = tokens.page_tokens(index)
-        sizes.append((tokens.page_number(index), stop - start))
-    return make_layout(sizes, tokens.document.unit)

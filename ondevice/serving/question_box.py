@@ -1,4 +1,4 @@
-"""Where a question waits while a document is read: reading takes it out between two of its steps."""
+"""Questions that wait while a document is read: reading takes one out between two of its steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QuestionBox:
     """Takes one question at a time, and only while it is open.
 
     Attributes:
-        is_open: whether somebody will take out what is put in.
+        is_open: whether a reading will take out what is put in.
     """
 
     is_open: bool = False

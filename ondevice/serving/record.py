@@ -1,4 +1,4 @@
-"""What the library keeps of a workspace beside its pot: the conversation, and the numbers of the reading.
+"""Records of workspaces in the library, beside the pots: the conversation, and the numbers of the reading.
 
 It comes back from a file, so that everything is checked before it gets onto the screen.
 """
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ondevice.serving.exchanges import Exchange
-from ondevice.serving.opening import layout_of
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
 from ondevice.telemetry.telemetry import STAGES
@@ -32,7 +31,7 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
 def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> None:
     """Let a workspace go on where it was saved."""
     tokens = session.context.tokens
-    workspace.accept(tokens.document, layout_of(tokens), tokens)
+    workspace.accept(tokens.document, tokens.page_table(), tokens)
     workspace.session = session
     workspace.messages.extend(filter(None, map(_message, _list(record, "messages"))))
     workspace.exchanges.extend(filter(None, map(Exchange.of, _list(record, "exchanges"))))

@@ -1,6 +1,6 @@
 """All visitors of this server: few, because each may hold pots, and none for ever.
 
-Gradio's own session state is evicted without telling us, which would leave pots in memory; hence this one.
+Gradio's own session state is evicted without notice, which would leave pots in memory; hence this one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Registry:
         return len(self._by_id)
 
     def others(self, beside: Workspace | None) -> list[Workspace]:
-        """All open documents, whoever's they are, `beside` this one."""
+        """All open documents of all visitors, `beside` this one."""
         with self._lock:
             workspaces = [workspace for visitor in self._by_id.values() for workspace in visitor.workspaces]
         return [workspace for workspace in workspaces if workspace is not beside]
@@ -55,7 +55,7 @@ class Registry:
             return visitor
 
     def workspace(self, workspace_id: object) -> Workspace | None:
-        """The open document with this id, whoever's it is; its visitor counts as here now."""
+        """The open document with this id, of any visitor; its visitor counts as here now."""
         with self._lock:
             found = next((one.id for one in self._by_id.values() if one.find(workspace_id) is not None), None)
         visitor = self.find(found)

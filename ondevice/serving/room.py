@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ondevice import words
-from ondevice.config import EngineConfig
 from ondevice.errors import PotError
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
 from ondevice.session.library import Entry
@@ -41,20 +40,16 @@ def require_room(
     if plan.config.pot.method.keeps_all:
         fix = "Keeping everything needs memory for every token: change {pot.policy}."
     needed = plan.pot_bytes(num_tokens) + plan.speculator_bytes(num_tokens)
-    _require(plan.loaded.device, needed, plan.tier_bytes, others, going, fix, free_memory)
+    _require(plan.loaded.device, needed, plan.tier_bytes(num_tokens), others, going, fix, free_memory)
 
 
 def require_room_for(
     engine: Engine, entry: Entry, others: Sequence[Workspace], *, free_memory: FreeMemory = free_memory_bytes
 ) -> None:
     """The same for a saved document."""
-    tier_bytes = 0 if entry.config is None else _tier_bytes(entry.config)
+    tier_bytes = 0 if entry.config is None else engine.plan(entry.config).tier_bytes(entry.num_tokens)
     fix = "Close another document first."
     _require(engine.loaded.device, entry.pot_bytes, tier_bytes, others, None, fix, free_memory)
-
-
-def _tier_bytes(config: EngineConfig) -> int:
-    return 0 if config.tier.folder else config.tier.budget_bytes
 
 
 def _require(
@@ -69,11 +64,13 @@ def _require(
     tiers = sum(other.untouched_tier_bytes for other in others)
     old_tier = going.tier_bytes - going.untouched_tier_bytes if going is not None else 0
     old_pot = going.pot_bytes if going is not None else 0
-    if device.type == "cpu":
-        # Memory is taken once it is written to: what others have been promised is not free, and what the old pot has
-        # never used is free already.
-        promised = tiers + sum(other.untouched_bytes for other in others)
-        old_pot -= going.untouched_bytes if going is not None else 0
+    if shares_memory(device):
+        promised = tiers
+        if device.type == "cpu":
+            # Memory is taken once it is written to: what others have been promised is not free, and what the old pot
+            # has never used is free already.
+            promised += sum(other.untouched_bytes for other in others)
+            old_pot -= going.untouched_bytes if going is not None else 0
         what = "The pot and its host tier" if tier else "The pot"
         _require_bytes(what, pot + tier, free_memory(device) + old_pot + old_tier - promised, fix)
         return

@@ -1,4 +1,4 @@
-"""What a page elsewhere, or a neighbour on the network, must not be able to do: the guards in front of Gradio.
+"""Guards in front of Gradio, against pages elsewhere and neighbours on the network.
 
 Gradio listens on localhost without asking who sends a request, so any web page could read, upload and ask (cross-site
 requests, DNS rebinding). Each guard is a small ASGI middleware; `guarded` puts them around a finished application, and
@@ -53,7 +53,7 @@ def is_loopback(host: str) -> bool:
 
 
 def guarded(app: ASGIApp, allowed_hosts: Iterable[str], *, allow_addresses: bool) -> ASGIApp:
-    """An application behind all guards; a request meets the last one here first."""
+    """An application with all guards around it; a request meets the last one here first."""
     app = RouteGuard(app)
     app = Health(app)
     app = OriginGuard(app)

@@ -6,9 +6,8 @@ whether it shows a page or a document of a million tokens. The drawing is in ass
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ _DECADES = 4  # that the second byte of a cell spans
 
 
 class State(IntEnum):
-    """What became of a token. The numbers are those of assets/token_source.js."""
+    """State of a token. The numbers are those of assets/token_source.js."""
 
     UNREAD = 0
     SKIPPED = 1
@@ -39,7 +38,7 @@ _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Which moment and which part of the model is looked at; None: now, all layers, all heads.
+    """The moment and the part of the model that are shown; None: now, all layers, all heads.
 
     A moment in the past is known for all layers and heads together only.
     """
@@ -47,58 +46,6 @@ class Look:
     cycle: int | None = None
     layer: int | None = None
     head: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MapLayout:
-    """How a document falls into pages; known once it is tokenised.
-
-    Attributes:
-        num_tokens: tokens of the document.
-        unit: what the pages are called.
-        page_numbers: (num_pages,) uint32.
-        number: tells this document from all others of this server.
-        page_starts: first token of each page, (num_pages,) int64; a page without text begins where the next does.
-    """
-
-    num_tokens: int
-    unit: str
-    page_numbers: npt.NDArray[np.uint32]
-    page_starts: npt.NDArray[np.int64]
-    number: int = field(default_factory=count(1).__next__)
-
-    @property
-    def num_pages(self) -> int:
-        return len(self.page_numbers)
-
-    def page_index(self, token: int) -> int:
-        """Index of the page that a token is on."""
-        return max(int(np.searchsorted(self.page_starts, token, side="right")) - 1, 0)
-
-    def page_span(self, index: int) -> Span:
-        """Tokens [start, stop) of the page at an index."""
-        stop = self.page_starts[index + 1] if index + 1 < self.num_pages else self.num_tokens
-        return int(self.page_starts[index]), int(stop)
-
-    def page_of(self, token: int) -> int:
-        """Number of the page that a token is on."""
-        return int(self.page_numbers[self.page_index(token)])
-
-
-def make_layout(page_sizes: list[tuple[int, int]], unit: str) -> MapLayout:
-    """Lay out a document.
-
-    Args:
-        page_sizes: number and tokens of each page, in order.
-        unit: what the pages are called.
-    """
-    ends = np.cumsum([tokens for _, tokens in page_sizes], dtype=np.int64)
-    return MapLayout(
-        num_tokens=int(ends[-1]) if len(ends) else 0,
-        unit=unit,
-        page_numbers=np.array([number for number, _ in page_sizes], np.uint32),
-        page_starts=np.concatenate((np.zeros(min(len(ends), 1), np.int64), ends[:-1])),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +72,7 @@ class Cells:
 
 
 def make_cells(
-    layout: MapLayout,
+    num_tokens: int,
     seen: Provenance | None,
     history: RetentionHistory,
     start: int,
@@ -136,10 +83,11 @@ def make_cells(
     """The tokens [start, stop) in cells of `size` tokens, the last of which may be smaller.
 
     Args:
+        num_tokens: of the document.
         seen: the pot as it is; None before anything was read.
         history: of the same reading; it has to hold `look.cycle`.
     """
-    stop = min(stop, layout.num_tokens)
+    stop = min(stop, num_tokens)
     firsts = np.arange(start, stop, size)
     lasts = np.minimum(firsts + size, stop)
     counts, shares = np.zeros((len(firsts), len(State)), np.int64), np.zeros(len(firsts))

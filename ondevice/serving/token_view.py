@@ -1,7 +1,7 @@
-"""What the screen knows of the tokens of one document: the pot as it is, and as it was after every distillation.
+"""Tokens of one document for the screen: the pot as it is, and as it was after every distillation.
 
 The thread that drives the engine writes it between two events; requests of the browser read it at any time, from other
-threads. What is written replaces what was there as a whole, so a reader may be one event behind and never sees half.
+threads. What is written replaces what was there as a whole, so a reader may be one event late and never sees half.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from ondevice import words
 from ondevice.config import PotConfig
+from ondevice.documents.pages import PageTable
 from ondevice.events import Event, PotDistilled, TokensRead
-from ondevice.serving.token_map import Cells, Look, MapLayout, make_cells
+from ondevice.serving.token_map import Cells, Look, make_cells
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
 from ondevice.telemetry.retention_history import RetentionHistory
 
+_documents = count(1)  # of all views, so that no two documents of this server share a number
 _revisions = count(1)  # of all views, so that no two states of the screen share a number
 
 
@@ -28,17 +30,19 @@ class TokenView:
     """The tokens of one document under one reading.
 
     Attributes:
-        layout: pages of the document.
+        page_table: pages of the document.
+        document: its number; a view of another reading of it keeps that.
         history: the distillations of this reading; empty for a pot from disk.
         seen: the pot as of the last event; None before anything was read.
         number: of this view; a new reading gets a new one.
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
-        unread: text and spans of a page by its index, before reading has begun; None until somebody asks.
+        unread: text and spans of a page by its index, before reading has begun; None until it is asked for.
     """
 
-    def __init__(self, layout: MapLayout) -> None:
-        self.layout = layout
+    def __init__(self, page_table: PageTable, document: int | None = None) -> None:
+        self.page_table = page_table
+        self.document = next(_documents) if document is None else document
         self.history = RetentionHistory()
         self.seen: Provenance | None = None
         self.method = PotConfig().method
@@ -53,13 +57,13 @@ class TokenView:
             self._show(take_provenance(session.context), session)
         elif isinstance(event, TokensRead) and session.context.is_open:
             if session.context.last_distilled is not None and session.context.last_distilled.num_read == event.num_read:
-                return  # the distillation that this step led to is told next
+                return  # the distillation that this step led to comes next
             self._show(
                 take_provenance(session.context) if self.seen is None else self.seen.moved_to(session.context), session
             )
 
     def settle(self, session: Session) -> None:
-        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        """Reading has ended, or a pot came from disk. A stopped reading may have missed its last distillation."""
         last = session.context.last_distilled
         if last is not None and last.cycle > self.history.last_cycle:
             self.history.apply(last)
@@ -67,7 +71,7 @@ class TokenView:
 
     def cells(self, start: int, stop: int, size: int, look: Look) -> Cells:
         """Cells as `make_cells`; a moment that is not known becomes the present."""
-        return make_cells(self.layout, self.seen, self.history, start, stop, size, self.known(look))
+        return make_cells(self.page_table.num_tokens, self.seen, self.history, start, stop, size, self.known(look))
 
     def known(self, look: Look) -> Look:
         """The same look, within what is known of this reading."""
@@ -81,16 +85,16 @@ class TokenView:
         return Look(layer=layer, head=head)
 
     def summary(self) -> dict[str, Any]:
-        """What the browser has to know before it asks for cells; under 1 kB."""
-        seen, history, layout = self.seen, self.history, self.layout
+        """Facts that the browser needs before it asks for cells; under 1 kB."""
+        seen, history, pages = self.seen, self.history, self.page_table
         num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {
-            "document": layout.number,
+            "document": self.document,
             "reading": self.number,
             "revision": self.revision,
-            "num_tokens": layout.num_tokens,
-            "num_pages": layout.num_pages,
-            "unit": layout.unit,
+            "num_tokens": pages.num_tokens,
+            "num_pages": pages.num_pages,
+            "unit": pages.unit,
             "num_read": 0 if seen is None else seen.num_positions,
             "num_layers": 0 if seen is None else seen.num_layers,
             "num_heads": 0 if seen is None else seen.num_heads,

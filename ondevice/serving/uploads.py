@@ -77,7 +77,7 @@ class Uploads:
         return self._limits.file_bytes
 
     def receive(self, content: BinaryIO, name: str) -> Upload:
-        """Take a file that came in over HTTP, under a name that somebody else has chosen.
+        """Take a file that came in over HTTP, under a name that is not ours.
 
         Raises:
             DocumentError: the disk is nearly full.

@@ -1,4 +1,4 @@
-"""What one browser has on the server: its open documents, and which of them it looks at. State only.
+"""One browser's state on the server: its open documents, and which of them it shows.
 
 It lives under a random id; the browser knows nothing but that id.
 """
@@ -21,9 +21,9 @@ class Visitor:
     """The open documents of one browser.
 
     Attributes:
-        id: random; whoever knows it may use all of this.
+        id: random; who knows it may use all of this.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
-        current: the one that is looked at.
+        current: the one that is shown.
         comparison: the last comparison that was made, or the one that runs.
         last_used: for the registry, seconds.
     """
@@ -52,7 +52,7 @@ class Visitor:
         return next((workspace for workspace in self.workspaces if workspace.id == workspace_id), None)
 
     def new(self, name: str) -> Workspace:
-        """A workspace for the document of that name: the empty one, or one more. Nobody else is given the same.
+        """A workspace for the document of that name: the empty one, or one more. No other upload is given the same.
 
         Raises:
             DocumentError: there are too many.
@@ -72,7 +72,7 @@ class Visitor:
                 self.current = workspace
 
     def close(self, workspace: Workspace) -> None:
-        """Drop a document with its pot; the one beside it is looked at then."""
+        """Drop a document with its pot; the one beside it is shown then."""
         workspace.end()
         with self._changing:
             if workspace in self.workspaces:  # else it is closed twice at once

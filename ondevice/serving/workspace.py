@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any
 
 from ondevice.documents import Document
+from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_box import QuestionBox
-from ondevice.serving.token_map import MapLayout
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
 from ondevice.session.engine import Session
@@ -24,7 +24,7 @@ _HISTORY = 240  # points of the fill curve that are kept for the chart
 
 
 class Phase(StrEnum):
-    """What the screen is about."""
+    """Phases of a workspace."""
 
     EMPTY = "empty"
     OPENING = "opening"
@@ -50,7 +50,7 @@ class Workspace:
 
     Attributes:
         id: random; nobody can guess it.
-        document: the open document, with its `layout` in pages and, where it has been tokenised, its `tokens`.
+        document: the open document, with its `page_table` and, where it has been tokenised, its `tokens`.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
         session: the engine's session, with the pot; None until reading begins.
@@ -61,7 +61,7 @@ class Workspace:
         entry_id: where in the library this pot has been saved; "" where it has not.
         problem: the last failure, until something succeeds.
         activity: what is running; None at rest.
-        is_waiting: an action is in line behind that of somebody else.
+        is_waiting: an action is in line after another one.
         stop: set to end the activity at the next event.
         idle: set while no activity runs, and none is in line.
     """
@@ -69,7 +69,7 @@ class Workspace:
     id: str
     document: Document | None = None
     tokens: DocumentTokens | None = None
-    layout: MapLayout | None = None
+    page_table: PageTable | None = None
     view: TokenView | None = None
     locked: Upload | None = None
     opening_name: str = ""
@@ -94,7 +94,7 @@ class Workspace:
 
     @property
     def phase(self) -> Phase:
-        """What is running, or else how far this workspace has come."""
+        """The running activity, or else how far this workspace has come."""
         if self.activity is not None:
             return self.activity
         if self.document is None:
@@ -105,7 +105,7 @@ class Workspace:
 
     @property
     def name(self) -> str:
-        """What the document is called; that of the file while it is not open yet."""
+        """Name of the document; that of the file while it is not open yet."""
         return self.document.name if self.document is not None else self.opening_name
 
     @property
@@ -116,21 +116,21 @@ class Workspace:
 
     @property
     def tier_bytes(self) -> int:
-        """Memory of the host tier; 0 where there is none, or where it lies in a file."""
+        """The most memory that the host tier comes to take; 0 where there is none, or where it lies in files."""
         session = self.session
         if session is None or session.context.host is None or session.context.config.tier.folder:
             return 0
-        return session.context.host.nbytes
+        return session.context.host.most_bytes
 
     @property
     def untouched_tier_bytes(self) -> int:
-        """As `untouched_bytes`, of the host tier."""
+        """What the host tier was promised and does not take yet."""
         host = self.session.context.host if self.session is not None else None
-        return host.untouched_bytes if self.tier_bytes and host is not None else 0
+        return host.most_bytes - host.nbytes if self.tier_bytes and host is not None else 0
 
     @property
     def untouched_bytes(self) -> int:
-        """What the pots have been promised and not used yet: a system may count that as free until it is written to."""
+        """Bytes promised to the pots and not used yet: a system may count them as free until they are written to."""
         if self.session is None:
             return 0
         context = self.session.context
@@ -147,7 +147,7 @@ class Workspace:
     def claim(self) -> bool:
         """Put an action in line; False where another is running or in line, or nothing may begin here any more.
 
-        Whoever has claimed releases, once.
+        The one that has claimed it releases it, once.
         """
         with self._claiming:
             if self._is_closed or not self.idle.is_set():
@@ -187,19 +187,19 @@ class Workspace:
         self.request_stop()
         return self.idle.wait(timeout)
 
-    def accept(self, document: Document, layout: MapLayout, tokens: DocumentTokens | None = None) -> None:
+    def accept(self, document: Document, page_table: PageTable, tokens: DocumentTokens | None = None) -> None:
         """Take a new document in place of the old one, whose pot is freed.
 
         Args:
             tokens: of the document, where it has been tokenised; None: each reading does that.
         """
         self.forget()
-        self.document, self.layout, self.view, self.tokens = document, layout, TokenView(layout), tokens
+        self.document, self.page_table, self.view, self.tokens = document, page_table, TokenView(page_table), tokens
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
-        self.view = TokenView(self.layout) if self.layout is not None else None
+        self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()
 
@@ -212,7 +212,7 @@ class Workspace:
         """Drop the document, the pot and the conversation."""
         self.drop_pot()
         self.keep_locked(None)
-        self.document = self.layout = self.view = self.tokens = self.pages = self.problem = None
+        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = None
         self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:
@@ -232,7 +232,7 @@ class Workspace:
                 self._add_fill(event.num_read, event.num_kept)
 
     def note_rest(self) -> None:
-        """Reading has ended, or a pot came from disk. Whoever stops a reading may miss its last distillation."""
+        """Reading has ended, or a pot came from disk. A stopped reading may have missed its last distillation."""
         if self.session is None or not self.session.context.has_pot:
             return
         if self.fill:

@@ -5,6 +5,8 @@ A single caller needs no more than that; several stand in line in `Engine.lane`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ondevice.config import EngineConfig, SpecConfig
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
@@ -47,12 +49,12 @@ class Engine:
             quantization=config.quantization,
             on_progress=on_progress,
         )
-        engine = cls(loaded, config)
+        engine = cls(loaded, replace(config, model=loaded.source))
         engine.speculator(config.spec, on_progress)
         return engine
 
     def plan(self, config: EngineConfig | None = None) -> Plan:
-        """What these settings, or the engine's own, come to with the model; nothing is allocated.
+        """Plan of these settings, or of the engine's own, with the model; nothing is allocated.
 
         Raises:
             ConfigError, PotError: they do not suit the model, however much memory is free.
@@ -76,7 +78,7 @@ class Engine:
         """The small model that these settings ask for, loaded once; None where they ask for none.
 
         Raises:
-            ConfigError: there are more layers wished for than that model has, or the vocabularies differ.
+            ConfigError: more layers are asked for than that model has, or the vocabularies differ.
             ModelError: it cannot be loaded.
         """
         if not spec.needs_speculator:

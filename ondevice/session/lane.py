@@ -1,4 +1,4 @@
-"""The one lane of an engine: whoever wants the model stands in line, and has it alone when the turn comes.
+"""The one lane of an engine: each job that needs the model stands in line, and has it alone when the turn comes.
 
 It knows neither the model nor who asks; the screen and the programming interface share it.
 """
@@ -45,7 +45,7 @@ class Ticket:
 
     @property
     def num_ahead(self) -> int:
-        """How many come first; 0: it is this one's turn."""
+        """Number of those that come first; 0: it is this one's turn."""
         with self._moved:
             return self._line.index(self)
 
@@ -55,7 +55,7 @@ class Ticket:
             return self._moved.wait_for(lambda: self._line[0] is self, seconds)
 
     def wait_unless(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
-        """As `wait`, but also over once `stop` is set, and False then: whoever is stopped does not want the turn."""
+        """As `wait`, but also over once `stop` is set, and False then: a job that is stopped does not want the turn."""
         end = time.monotonic() + seconds
         while not stop.is_set():
             if self.wait(max(min(end - time.monotonic(), _POLL_SECONDS), 0)):

@@ -2,7 +2,7 @@
 
 A folder for each, under a random name: the pot with the document's text (`session_file`), what the list shows
 (`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Nothing is
-written here unless somebody asks for it, and nobody but this user may look into it.
+written here unless it is asked for, and only this user may read it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import psutil
 
 from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
+from ondevice.files import replacing, sync_folder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
@@ -41,7 +42,7 @@ _OTHER_VERSION = "It was saved by another version of this program"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the list shows of one saved document.
+    """One saved document, as the list shows it.
 
     Attributes:
         id: name of its folder.
@@ -158,7 +159,7 @@ class Library:
                 os.replace(partial, self.folder / entry.id)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         if old is not None:
             with suppress(LibraryError):  # the new one is there, whatever becomes of the old one
                 self.delete(old.id)
@@ -241,7 +242,7 @@ class Library:
             )
 
     def _remove_unfinished(self) -> None:
-        """What a killed process has left half written or half deleted."""
+        """Remove what a killed process has left half written or half deleted."""
         for path in self._folders():
             match = _UNFINISHED.fullmatch(path.name)
             if match is not None and match[1] != _process(int(match[1].partition("-")[0])):
@@ -323,22 +324,5 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:
     """Write a file that only this user may read, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")

@@ -1,12 +1,13 @@
-"""What settings come to with a model and a document: checked, and in bytes, before anything is allocated."""
+"""Plan of settings with a model and a document: checked, and in bytes, before anything is allocated."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ondevice.config import EngineConfig, SlimLayer
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
+from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
@@ -18,12 +19,16 @@ from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.speculator.choose import most_chosen, most_read
 from ondevice.speculator.speculator import Speculator
 
+_ROOM_FOR_QUESTIONS = 512  # slots beside the reserve, for earlier questions and long answers
+_FEWEST_SLOTS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Settings that suit a model, and the sizes of what a session with them takes.
 
-    Sizes depend on the document with policy `full` alone, which has a slot for every token that it reads.
+    Sizes depend on the document with policy `full`, which has a slot for every token that it reads, and where the
+    settings leave the size of the pot open, until `sized` has settled it.
 
     Attributes:
         speculator: the small model; None: the settings ask for none.
@@ -41,6 +46,38 @@ class Plan:
     chat: ChatParts
     num_protected: int
     slim_steps: tuple[SlimLayer, ...]
+
+    def sized(self, num_tokens: int | None, free_bytes: int | None = None) -> Plan:
+        """The plan for a document of `num_tokens` tokens, None: of unknown length, with the size of its pot settled.
+
+        A text that fits into the model's window and into half of the memory that may be taken has a slot for every
+        token, and room for questions beside. One that does not has a pot of the usual size.
+
+        Args:
+            free_bytes: that are free on the device; None: asks.
+
+        Raises:
+            ConfigError: so small a window leaves no room to read.
+        """
+        pot = self.config.pot
+        if not pot.is_auto:
+            return self
+        if free_bytes is None:
+            free_bytes = free_memory_bytes(self.decoder.device)
+        most = min(self.decoder.parts.max_positions, usable_bytes(free_bytes) // 2 // self._slot_bytes)
+        capacity, fits = min(pot.usual_capacity, most), False
+        if num_tokens is not None:
+            needed = len(self.chat.prefix) + pot.reserve + most_read(num_tokens, self.config.spec)
+            if fits := needed <= most:
+                capacity = max(min(needed + _ROOM_FOR_QUESTIONS, most), min(_FEWEST_SLOTS, most))
+        return replace(self, config=replace(self.config, pot=pot.sized(capacity, fits=fits)))
+
+    @property
+    def _slot_bytes(self) -> int:
+        """Memory of one slot in every layer, that of the speculator's pot included."""
+        rotation = self.config.pot.key_rotation
+        decoders = [self.decoder, *([] if self.speculator is None else [self.speculator])]
+        return sum(one.pot_shape(1, key_rotation=rotation).nbytes(one.dtype) for one in decoders)
 
     def new_context(self) -> Context:
         """An empty context; nothing is allocated for it yet."""
@@ -107,11 +144,13 @@ class Plan:
             capacity = len(self.chat.prefix) + num_tokens + pot.reserve
         return self.speculator.pot_shape(capacity, key_rotation=pot.key_rotation).nbytes(self.speculator.dtype)
 
-    @property
-    def tier_bytes(self) -> int:
-        """Host memory for evicted tokens; 0 where there is none, or it lies in a file."""
-        tier = self.config.tier
-        return 0 if tier.folder or self.config.pot.method.keeps_all else tier.budget_bytes
+    def tier_bytes(self, num_tokens: int | None = None) -> int:
+        """The most that host memory takes for evicted and pruned tokens; 0 without any, or where it lies in files."""
+        if not self._has_host or self.config.tier.folder:
+            return 0
+        return HostMemory.most_bytes_of(
+            self.pot_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
+        )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:
         """The stretches [start, stop) of the document that are read; `UNTIL_END` for a stream."""
@@ -121,12 +160,8 @@ class Plan:
         return [(0, start), (stop, num_tokens)] if start < stop else [(0, num_tokens)]
 
     def new_host(self, context: Context) -> HostMemory | None:
-        """Host memory beside the pot of a context; None where the settings ask for none.
-
-        Raises:
-            PotError: there is no room for it.
-        """
-        if not self.config.tier.budget_bytes or self.config.pot.method.keeps_all:
+        """Host memory beside the pot of a context; None where the settings ask for none, or nothing could come back."""
+        if not self._has_host:
             return None
         return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self._hidden_size)
 
@@ -143,6 +178,13 @@ class Plan:
                 where=where,
                 fix="Save the stream to a file first, or use another policy.",
             )
+
+    @property
+    def _has_host(self) -> bool:
+        """Whether anything may wait in host memory: what the pot evicts, and what pruning drops and is read on."""
+        if not self.config.tier.budget_bytes:
+            return False
+        return self.config.pot.method.distills or self._hidden_size is not None
 
     @property
     def _hidden_size(self) -> int | None:
@@ -168,8 +210,10 @@ class Plan:
 
         Raises:
             ConfigError: prompt, sinks, catalyst or look-ahead take more slots than there are for them.
-            PotError: the host tier does not hold one token.
+            PotError: the host tier does not hold the fewest tokens that there are.
         """
+        if self.config.pot.is_auto:
+            return self.sized(None).check()
         config = self.config
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
@@ -178,8 +222,9 @@ class Plan:
             )
         self._new_speculator()
         catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
-        if config.tier.budget_bytes and not config.pot.method.keeps_all:
-            HostMemory.budgets(self.pot_shape(), config.tier, self.decoder.dtype, self._hidden_size)
+        if self._has_host:
+            shape = self.decoder.pot_shape(config.pot.capacity)  # the number of slots plays no part
+            HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)
 
 
 def make_plan(

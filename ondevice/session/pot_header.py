@@ -19,7 +19,7 @@ _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "
 
 @dataclass(frozen=True, slots=True)
 class SavedDocument:
-    """What is known of the document beside its text, as in `Document`."""
+    """Facts of the document beside its text, as in `Document`."""
 
     name: str
     kind: str

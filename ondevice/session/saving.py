@@ -128,7 +128,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor]) -> No
     if (header.capacity, header.capacities) != (shape.capacity, shape.capacities):
         raise DamagedPot("its pot has another size than its settings give it")
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
-    context.pot.restore(tensors, context.decoder.rotate_keys, context.extent)
+    context.pot.restore_(tensors, context.decoder.rotate_keys, context.extent)
 
 
 def _check_counts(context: Context) -> None:
@@ -160,19 +160,19 @@ def saved_config(path: Path) -> EngineConfig:
     return PotHeader.read(path).config
 
 
-def reopened(saved: EngineConfig, wished: EngineConfig) -> EngineConfig:
-    """The settings in which a session that was made with `saved` is opened and asked: those of `wished` wherever they
+def reopened(saved: EngineConfig, asked: EngineConfig) -> EngineConfig:
+    """The settings in which a session that was made with `saved` is opened and asked: those of `asked` wherever they
     do not touch what was read.
 
-    Where files go, and where the speculator's weights lie if they moved, is for `wished` to say, too. What the saved
+    Where files go, and where the speculator's weights lie if they moved, is for `asked` to say, too. What the saved
     pot cannot do is refused by `load_session`.
 
     Raises:
         ModelError: only the file names the speculator, and it is not on this machine.
     """
-    answers = {path: value_of(wished, path) for path in _ANSWERS}
-    config = with_values(saved, {**answers, "spec.model": wished.spec.model or saved.spec.model})
-    if config.spec.needs_speculator and config.spec.model and not wished.spec.model:
+    answers = {path: value_of(asked, path) for path in _ANSWERS}
+    config = with_values(saved, {**answers, "spec.model": asked.spec.model or saved.spec.model})
+    if config.spec.needs_speculator and config.spec.model and not asked.spec.model:
         require_local(config.spec.model)
     return config
 

@@ -28,7 +28,7 @@ class Session:
     """One document in one pot.
 
     Args:
-        plan: settings that suit the model. A pot of fixed size, and host memory, are allocated at once.
+        plan: settings that suit the model. A pot of fixed size is allocated at once.
 
     Attributes:
         context: the document, its pot and all that is counted of them.
@@ -36,18 +36,13 @@ class Session:
         drafts: which answers are drafted.
 
     Raises:
-        PotError: there is no room for the pot or the host memory.
+        PotError: there is no room for the pot.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.context = plan.new_context()
-        self._stop = stop = threading.Event()
-        # Not the session's own method: a circle would keep pots in memory for longer than needed.
-        self.reader = Reader(self.context, lambda: stop.is_set())
+        self._stop = threading.Event()
         self.drafts = Drafts()
-        if not plan.config.pot.method.keeps_all:  # there the document's length decides
-            self._allocate(None)
+        self._begin(plan)
         if plan.config.art.enabled:
             warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
 
@@ -58,7 +53,8 @@ class Session:
 
         Raises:
             EmptyDocument: there is not one token in it.
-            PotError: this session has a document already, or the policy cannot read a stream.
+            PotError: this session has a document already, the policy cannot read a stream, or there is no room for the
+                host tier.
         """
         yield from self.open(document)
         yield from self.resume()
@@ -82,6 +78,9 @@ class Session:
             )
         context, total = self.context, tokens.num_total
         self.plan.require_length(total, about.name)
+        if self.plan.config.pot.is_auto:
+            self._begin(self.plan.sized(total))
+            context = self.context
         context.spans = self.plan.spans(total)
         if not context.has_pot:
             self._allocate(total)
@@ -89,6 +88,8 @@ class Session:
         if len(context.spans) > 1:
             context.num_skipped = context.spans[1][0] - context.spans[0][1]
         self.reader.begin(total)
+        if context.host is not None:
+            context.host.expect(total)
         context.tokens = tokens
 
     def resume(self) -> Iterator[Event]:
@@ -118,6 +119,15 @@ class Session:
     def is_stopping(self) -> bool:
         """Whether `stop` was called since the work at hand began."""
         return self._stop.is_set()
+
+    def _begin(self, plan: Plan) -> None:
+        """An empty context, with its pot where the size of that is known."""
+        self.plan, stop = plan, self._stop
+        self.context = plan.new_context()
+        # Not the session's own method: a circle would keep pots in memory for longer than needed.
+        self.reader = Reader(self.context, lambda: stop.is_set())
+        if not (plan.config.pot.method.keeps_all or plan.config.pot.is_auto):  # there the document's length decides
+            self._allocate(None)
 
     def _allocate(self, num_tokens: int | None) -> None:
         self.context.pot = self.plan.decoder.allocate(self.plan.pot_shape(num_tokens))

@@ -59,7 +59,7 @@ def choose(scores: Tensor, config: SpecConfig, *, is_first: bool) -> Tensor:
 
 
 def most_chosen(num_tokens: int, config: SpecConfig) -> int:
-    """How many tokens of a stretch `choose` lets through at most."""
+    """Most tokens of a stretch that `choose` lets through."""
     if not config.skips:
         return num_tokens
     share = config.keep if config.adaptive_keep is None else config.adaptive_keep[1]
@@ -67,14 +67,14 @@ def most_chosen(num_tokens: int, config: SpecConfig) -> int:
 
 
 def most_read(num_tokens: int, config: SpecConfig) -> int:
-    """How many tokens of a document that is one stretch reach the pot at most: what is chosen, and what questions have
+    """Most tokens of a one-stretch document that reach the pot: what is chosen, and what questions have
     read after all."""
     most = most_chosen(num_tokens, config)
     return most + min(config.num_restored, num_tokens - most)
 
 
 def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
-    """How many chunks go on: the fixed share, or the fewest that cover the score, between two bounds.
+    """Number of chunks that go on: the fixed share, or the fewest that cover the score, between two bounds.
 
     Attention never is nothing: every chunk has a background, which a long text sums up to most of the mass. What
     counts is what stands out above it, so the median is taken off first; a text in which one place answers the

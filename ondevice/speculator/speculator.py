@@ -2,11 +2,11 @@
 
 The speculator is any model with the main model's vocabulary, or the main model's own first layers over the same
 weights. It reads the stream into a pot of its own, of the same size and by the same rules, so that its memory is
-bounded, too. Behind every stretch it is asked the catalyst prompt; the attention of the prompt's last token, and of
+bounded, too. After every stretch it is asked the catalyst prompt; the attention of the prompt's last token, and of
 a few tokens that it decodes from there, is what a token is scored by. Prompt and look-ahead then leave its pot.
 
-Its pot is distilled by what it observes behind a stretch, which is that prompt: for policies that look at the last
-tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model looks at the last document tokens.
+Its pot is distilled by what it observes after a stretch, which is that prompt: for policies that look at the last
+tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model observes the last document tokens.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ IsStopped = Callable[[], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What the speculator makes of the tokens that it has just read.
+    """Scores of the tokens that the speculator has just read.
 
     Attributes:
         maxima: (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from
             there, pays to every token of the stretch, the maximum over layers and heads.
-        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where nobody asks for it.
+        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where it is not asked for.
     """
 
     maxima: Tensor
@@ -58,7 +58,7 @@ class Speculator:
         decoder: of the speculator.
         pot_config: of the main model's pot; this one is as large.
         config: which tokens count, and how many it adds.
-        prompt: ids (1, n) of what it is asked behind every stretch.
+        prompt: ids (1, n) of what it is asked after every stretch.
         prefix: ids of what stands in front of the document.
         eos_ids: end the look-ahead.
         seed: of the policy `random`.
@@ -146,7 +146,7 @@ class Speculator:
         return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
 
     def go_on_at(self, start: int) -> None:
-        """Move the cursor to document token `start` where it lies behind it: policy `truncate` leaves out a middle."""
+        """Move the cursor on to document token `start` where it is before it: policy `truncate` leaves out a middle."""
         self.num_seen = max(self.num_seen, start)
 
     def follow(self, ids: Tensor, start: int, is_stopped: IsStopped = None) -> None:
@@ -198,16 +198,16 @@ class Speculator:
 
         Fewer where there are no more; none where mean keys are not kept. Raises as `read`.
         """
-        pot, queries = self.opened_pot(), list[Tensor]()
+        pot = self.opened_pot()
         if pot.num_free < ids.shape[1]:
             return np.empty(0, np.int64)
-        with pot.taken_back():
-            self.decoder.forward(ids, pot, queries=queries, is_stopped=is_stopped)
-        parts, scoring = self.decoder.parts, queries[-self._num_scoring :]
+        with pot.savepoint():
+            out = self.decoder.forward(ids, pot, keeps_queries=True, is_stopped=is_stopped)
+        parts, scoring = self.decoder.parts, out.queries[-self._num_scoring :]
         return self._memory.best(scoring, num_tokens, among, scale=parts.scale, softcap=parts.attention_softcap)
 
     def state(self) -> dict[str, Tensor]:
-        """What it has read, by name; with `restore` another one answers as this one."""
+        """State of its reading, by name; with `restore` another one answers as this one."""
         return self.opened_pot().state() | self._memory.state() | {"num_seen": torch.tensor(self.num_seen)}
 
     def restore(self, state: dict[str, Tensor], num_tokens: int) -> None:
@@ -224,20 +224,20 @@ class Speculator:
         self._memory.restore(memory, num_tokens, (self._num_scoring, parts.num_kv_heads, parts.head_dim))
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
-        self.opened_pot().restore(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
+        self.opened_pot().restore_(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))
 
     # -- parts of a reading ----------------------------------------------------------------------
 
     @contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """What is read within counts as never read if it does not end well."""
+        """Undo what is read within if that fails."""
         pot = self.opened_pot()
         before, positions = list(pot.num_cached), list(pot.next_position)
         novelty, words = self._novelty.copy(), self._words.copy()
         try:
             yield
         except BaseException:
-            pot.truncate(before, positions)
+            pot.rewind_to_(before, positions)
             self._novelty, self._words = novelty, words
             raise
 
@@ -260,23 +260,23 @@ class Speculator:
                 self._novelty.add(start, ids[:, first:last], states)
         if rarity is not None and not self._knows_loss and self.pot_config.needs_novelty:
             origin = torch.arange(self.num_seen, self.num_seen + num_tokens, dtype=torch.int32, device=device)
-            self.opened_pot().set_novelty(origin, rarity[None])
+            self.opened_pot().set_novelty_(origin, rarity[None])
         return rarity
 
     @property
     def _knows_loss(self) -> bool:
-        """Whether its own loss is taken: cut off behind some layers a model predicts badly, and so only if asked."""
+        """Whether its own loss is taken: cut off after some layers a model predicts badly, and so only if asked."""
         return self.config.novelty == "speculator" or (bool(self.config.model) and self.pot_config.needs_novelty)
 
     def _score_novelty(self) -> Tensor | None:
         scored = self._novelty.take()
         if scored is None:
             return None
-        self.opened_pot().set_novelty(*scored)
+        self.opened_pot().set_novelty_(*scored)
         return scored[1][0] if self.config.novelty == "speculator" else None
 
     def _ask(self, is_stopped: IsStopped) -> Tensor:
-        """Put the prompt behind what was read, look ahead, take all of it back (algorithm 1).
+        """Put the prompt after what was read, look ahead, take all of it back (algorithm 1).
 
         Returns:
             (1 + look-ahead, num_slots) float32: for the last token of the prompt and each token decoded from there
@@ -285,19 +285,19 @@ class Speculator:
         """
         pot, num_prompt = self.opened_pot(), self._prompt.shape[1]
         observed = num_observed(self.pot_config.method, num_prompt, num_prompt)
-        before, passes = list(pot.num_cached), list[list[Tensor]]([[]])
-        with pot.taken_back():
+        before = list(pot.num_cached)
+        with pot.savepoint():
             out = self.decoder.forward(
-                self._prompt, pot, num_observed=observed, queries=passes[0], is_stopped=is_stopped
+                self._prompt, pot, num_observed=observed, keeps_queries=True, is_stopped=is_stopped
             )
             self._mass = [mass[..., :used] for mass, used in zip(out.mass, before, strict=True)] if observed else []
-            hidden = out.hidden_states
+            passes = [out.queries]
             for _ in range(self.config.num_lookahead):
-                token = int(self.decoder.logits(hidden[:, -1]).argmax())
+                token = int(self.decoder.logits(out.hidden_states[:, -1]).argmax())
                 if token in self._eos_ids:
                     break
-                passes.append([])
-                hidden = self._run(self.decoder.ids([token]), queries=passes[-1], is_stopped=is_stopped)
+                out = self.decoder.forward(self.decoder.ids([token]), pot, keeps_queries=True, is_stopped=is_stopped)
+                passes.append(out.queries)
             maxima = self._maxima(
                 [torch.cat([q[:, :, -1:] for q in layer], dim=2) for layer in zip(*passes, strict=True)]
             )

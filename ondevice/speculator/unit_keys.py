@@ -1,4 +1,4 @@
-"""What the speculator remembers of all it has read: mean keys, by which a later question finds what was skipped.
+"""Mean keys of all that the speculator has read, by which a later question finds what was skipped.
 
 A block of the document is scored by the best of its units, as in SlimInfer. Keys are those before RoPE: where a unit
 stood says nothing about what it holds.

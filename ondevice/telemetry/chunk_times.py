@@ -1,4 +1,4 @@
-"""How long each chunk of a document took, and with what: a chunk is what is read between two distillations.
+"""Times of a document's chunks, by stage: a chunk is what is read between two distillations.
 
 Memory is fixed however long the document is: when there are too many chunks, neighbours become one.
 """
@@ -30,17 +30,17 @@ class Chunk:
     def seconds(self) -> float:
         return self.speculate + self.forward + self.novelty + self.distill + self.wait
 
-    def join(self, behind: Chunk) -> Chunk:
-        """This and the chunk behind it as one."""
+    def join(self, following: Chunk) -> Chunk:
+        """This and the chunk after it as one."""
         return Chunk(
             self.start,
-            behind.stop,
-            self.speculate + behind.speculate,
-            self.forward + behind.forward,
-            self.novelty + behind.novelty,
-            self.distill + behind.distill,
-            self.wait + behind.wait,
-            self.num_chunks + behind.num_chunks,
+            following.stop,
+            self.speculate + following.speculate,
+            self.forward + following.forward,
+            self.novelty + following.novelty,
+            self.distill + following.distill,
+            self.wait + following.wait,
+            self.num_chunks + following.num_chunks,
         )
 
 

@@ -25,7 +25,7 @@ class Provenance:
     Attributes:
         num_layers, num_heads: KV heads are meant.
         num_positions: tokens up to the cursor.
-        num_settled: tokens below this went through a distillation; those behind it are all held as far as they got.
+        num_settled: tokens below this went through a distillation; those after it are all held as far as they got.
         num_cycles: distillations so far.
         num_sinks: tokens below this are never evicted.
         left_out: tokens that are never read.
@@ -82,7 +82,7 @@ class Provenance:
     def held(
         self, start: int, stop: int, layer: int | None = None, head: int | None = None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The tokens of [start, stop) that are held, rising, and the share of the heads looked at that hold each.
+        """The tokens of [start, stop) that are held, rising, and the share of the chosen heads that hold each.
 
         Args:
             layer: look at this layer alone.
@@ -104,7 +104,7 @@ class Provenance:
         return tokens, np.concatenate((shares[first:last], got[got > 0]))
 
     def novel_tokens(self, layer: int | None = None, head: int | None = None) -> npt.NDArray[np.int32]:
-        """Settled tokens that novelty chose in the heads looked at, as in `held`; rising."""
+        """Settled tokens that novelty chose in the chosen heads, as in `held`; rising."""
         if layer is None and head is None:
             return self.novel
         layers = slice(None) if layer is None else slice(layer, layer + 1)
@@ -113,7 +113,7 @@ class Provenance:
         return np.unique(chosen[chosen >= 0])
 
     def is_pruned(self, start: int, stop: int, layer: int | None = None) -> npt.NDArray[np.bool_]:
-        """Whether each token of [start, stop) was left behind before a layer; None: before the last one."""
+        """Whether each token of [start, stop) was dropped before a layer; None: before the last one."""
         if not self.depths.size:
             return np.zeros(stop - start, bool)
         depths = self._depths_within(start, stop)
@@ -127,7 +127,8 @@ class Provenance:
 
     def host_span_at(self, cursor: int) -> Span:
         """What host memory held when the cursor was there: the last tokens read before it."""
-        if not self.host_capacity:
+        cursor = min(cursor, self.in_host[1])  # the last tokens may stay in the pot, and need no copy
+        if not self.host_capacity or cursor <= 0:
             return NOWHERE
         if not self.skims:
             return max(cursor - self.host_capacity, 0), cursor
@@ -135,7 +136,7 @@ class Provenance:
         return int(read[max(len(read) - self.host_capacity, 0)]) if len(read) else cursor, cursor
 
     def holders(self, token: int) -> npt.NDArray[np.uint8]:
-        """Who holds a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
+        """Heads that hold a token: (num_layers, num_heads), 0 = not held, 1 = held, 2 = held because it was new."""
         grid = np.zeros((self.num_layers, self.num_heads), np.uint8)
         if self.num_settled <= token < self.num_positions:
             is_left_out = self.left_out[0] <= token < self.left_out[1]
@@ -231,9 +232,8 @@ def _novel_slots(context: Context, novelty: npt.NDArray[np.float32], num_ranked:
 
 
 def _host_span(context: Context) -> Span:
-    """The tokens in the host tier: the ring of the first layer has had all that were read, and holds the last."""
+    """The tokens in the host tier: the ring of the first layer has had all that were copied, and holds the last."""
     if context.host is None:
         return NOWHERE
-    origin = context.host.tier.origin[0].numpy()
-    held = origin[origin >= 0]
-    return (int(held.min()), context.num_positions) if held.size else NOWHERE
+    held = context.host.tier.origin(0).numpy()
+    return (int(held.min()), int(held.max()) + 1) if held.size else NOWHERE

@@ -1,4 +1,4 @@
-"""How long each token of a document stayed in the pot: every distillation of a reading, to be looked at again later.
+"""History of retention: every distillation of a reading, to be replayed later.
 
 While a document is read, evictions are final, so the number of heads that hold a token only falls. It is therefore
 enough to note, for each token, at which distillation it fell to each step of strength: the same few bytes for every
@@ -27,7 +27,7 @@ class RetentionHistory:
 
     Attributes:
         first_cycle: number of the distillation that is the first one here; 0 before there is one.
-        is_complete: whether every distillation told of so far is here.
+        is_complete: whether every distillation so far is here.
     """
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:

@@ -1,6 +1,6 @@
 """Folds events into the numbers that are shown: progress, speed, time by stage, the fill of the pot, the ledger.
 
-Pure bookkeeping: it never looks at a clock, so that the same events always give the same numbers.
+Pure bookkeeping: it never reads a clock, so that the same events always give the same numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RECENT_PASSES = 8  # forward passes over which the current speed is taken
 
 @dataclass(slots=True)
 class Telemetry:
-    """The state of a session as its events tell it.
+    """The state of a session by its events.
 
     Attributes:
         document: the document's card; None before one is opened.
@@ -150,7 +150,7 @@ class Telemetry:
 
     @property
     def num_passed(self) -> int:
-        """Document tokens behind the cursor: read, or skipped by a speculator."""
+        """Document tokens before the cursor: read, or skipped by a speculator."""
         return self.num_read + self.num_skipped
 
     @property

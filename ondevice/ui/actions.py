@@ -1,4 +1,4 @@
-"""What the buttons do: generators of patches to the screen, which can be closed at any time.
+"""Actions of the buttons: generators of patches to the screen, which can be closed at any time.
 
 They know names of components, not Gradio's events; `wiring` connects the two. An error that a user can cause ends
 an action with a sentence on the screen, and nothing that was there before is lost.
@@ -41,7 +41,7 @@ class Actions:
     # -- the page --------------------------------------------------------------------------------
 
     def restore(self, visitor_id: object) -> Patch:
-        """The page was loaded: show what this browser had, or begin anew."""
+        """The page was loaded: show what this browser had, or begin with nothing."""
         return self._runner.page(self._jobs.registry.find(visitor_id) or self._jobs.registry.create())
 
     def follow(self, visitor_id: object) -> Patch:
@@ -226,7 +226,7 @@ class Actions:
 
 
 def _without_toast(patches: Generator[Patch, None, bool]) -> Generator[Patch, None, bool]:
-    """The same, with what failed left to tell once, for all files; returns what `patches` does."""
+    """The same, with failures collected, to be shown once for all files; returns what `patches` does."""
     while True:
         try:
             patch = next(patches)

@@ -17,7 +17,7 @@ class Blocks(gr.Blocks):
     """Blocks that replace an update of properties as a whole, and never edit one into or out of another."""
 
     def handle_streaming_diffs(self, block_fn: Any, data: list[Any], *args: Any, **options: Any) -> list[Any]:
-        """What is sent for each output: `data` at first, then edits `[[action, path, value], ...]`."""
+        """The messages for each output: `data` at first, then edits `[[action, path, value], ...]`."""
         whole = list(data)
         sent = super().handle_streaming_diffs(block_fn, data, *args, **options)
         return [

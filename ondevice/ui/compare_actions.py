@@ -1,4 +1,4 @@
-"""What the buttons of the comparison do."""
+"""Actions of the comparison's buttons."""
 
 from __future__ import annotations
 

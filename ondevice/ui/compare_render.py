@@ -36,7 +36,7 @@ def compare_controls(visitor: Visitor) -> dict[str, Any]:
 
 
 def comparison_payload(visitor: Visitor) -> dict[str, Any]:
-    """What the panel draws."""
+    """Values that the panel draws."""
     comparison, document = visitor.comparison, visitor.current.document
     is_busy = not comparison.idle.is_set()
     subject = "Choose a document under “Read & ask” first."

@@ -1,4 +1,4 @@
-"""Work that goes on although nobody watches: a page that is reloaded must not end the reading it had begun."""
+"""Work that goes on without a page: a page that is reloaded must not end the reading it had begun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 def detached(steps: Iterator[_T]) -> Iterator[_T]:
     """The same values, from a thread of their own, which runs to the end also where this generator is closed.
 
-    What `steps` raises is raised here, as long as somebody watches.
+    What `steps` raises is raised here, as long as a page watches.
     """
     made: queue.SimpleQueue[tuple[str, _T | BaseException | None]] = queue.SimpleQueue()
     is_watched = threading.Event()

@@ -1,4 +1,4 @@
-"""What must be true of the process before Gradio is imported: its variables, and a private folder for files."""
+"""The process before Gradio is imported: its variables, and a private folder for files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prepare_gradio(folder: Path) -> Path:
 
 
 def _remove_leftovers() -> None:
-    """Documents that a killed app left behind."""
+    """Documents that a killed app has left."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         try:

@@ -35,7 +35,12 @@ class Preset:
     num_kept: int
 
 
-PRESETS = (Preset("Small pot", 1024, 512), Preset("Balanced", 2048, 1024), Preset("Large", 4096, 2048))
+PRESETS = (
+    Preset("Automatic", 0, 0),
+    Preset("Small pot", 1024, 512),
+    Preset("Balanced", 2048, 1024),
+    Preset("Large", 4096, 2048),
+)
 
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
 
@@ -82,7 +87,7 @@ class Form:
         return with_choices(base, values)
 
     def generation(self, base: GenerationConfig) -> GenerationConfig:
-        """How the next answer is sampled; may change between two questions."""
+        """Sampling of the next answer; may change between two questions."""
         values = {path: _taken(CONTROLS[path], value) for path, value in self.values.items() if path in ANSWERING}
         return with_values(base, values)
 
@@ -91,7 +96,10 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
     """The controls of the form by path, and the presets above them."""
     config, bytes_per_slot = engine.config, engine.decoder.pot_shape(1).nbytes(engine.decoder.dtype)
     choices = [
-        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * bytes_per_slot)}", p.name) for p in PRESETS
+        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * bytes_per_slot)}", p.name)
+        if p.capacity
+        else (f"{p.name}\nas the\ntext needs", p.name)
+        for p in PRESETS
     ]
     preset = gr.Radio(
         choices,
@@ -128,7 +136,7 @@ def control(one: Setting, value: Any, *, slot_size: str = "", **more: Any) -> An
 
 
 def choices_of(one: Setting, value: Any) -> list[tuple[str, str]]:
-    """What can be chosen, if it is a choice; a value of the command line among them."""
+    """Choices of a setting, if it has any; a value of the command line among them."""
     choices = list(one.form.choices) if one.form is not None else []
     return [*choices, (value, value)] if choices and value not in dict(choices).values() else choices
 
@@ -142,7 +150,9 @@ def in_words(config: EngineConfig) -> str:
     """Settings as the form calls them, those of reading only."""
     pot = config.pot
     parts = [pot.method.choice]
-    if pot.method.distills:
+    if pot.is_auto:
+        parts.append("as many slots as the text needs")
+    elif pot.method.distills:
         parts.append(f"{pot.capacity:,} slots, {pot.num_kept:,} kept")
     elif not pot.method.keeps_all:
         parts.append(f"{pot.capacity:,} slots")
@@ -169,7 +179,7 @@ def preset_named(name: str) -> Preset | None:
 
 
 def _label(path: str, value: str) -> str:
-    """What the form calls a choice."""
+    """Label of a choice."""
     return next(label for label, name in choices_of(SETTINGS[path], value) if name == value)
 
 
@@ -179,6 +189,8 @@ def _lowered(label: str) -> str:
 
 def _in_info(one: Setting, value: Any) -> str:
     """A default inside a sentence; `value` is as on the screen."""
+    if one.zero and not value:
+        return one.zero
     if one.kind is bool:
         return "on" if value else "off"
     if choices := choices_of(one, value):

@@ -143,7 +143,7 @@ def serving(
 
 
 def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route]) -> dict[str, Any]:
-    """Everything of Gradio that would open the app further than it must be, and our own routes behind the guards."""
+    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards."""
     hosts = [*LOOPBACK_NAMES, *allowed_hosts]
     if not is_loopback(host):
         hosts += [host, socket.gethostname(), f"{socket.gethostname()}.local"]
@@ -211,7 +211,7 @@ def _free_port(host: str) -> int:
 
 @contextmanager
 def _sweeping(sweep: Callable[[], None]) -> Iterator[None]:
-    """Drop old workspaces while the app runs, also when nobody uses it."""
+    """Drop old workspaces while the app runs, also when no page uses it."""
     ended = threading.Event()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What the library's buttons do: save, open, rename and delete, and the list as the screen shows it."""
+"""Actions of the library: save, open, rename and delete, and the list as the screen shows it."""
 
 from __future__ import annotations
 

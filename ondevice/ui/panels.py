@@ -85,7 +85,7 @@ TEMPLATES = {
         '<p class="od-explain">The passages with most of the extra attention: what the model paid them while it wrote '
         "this answer, beyond what it pays them for any text. That is no proof: check what matters. Press a passage to "
         "see it in the document.</p>"
-        '<div class="od-answers"></div><p class="od-told" role="status" aria-live="polite"></p></section>'
+        '<div class="od-answers"></div><p class="od-said" role="status" aria-live="polite"></p></section>'
     ),
     "download": "<div hidden></div>",
     "compare_head": (
@@ -117,7 +117,7 @@ def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
     """One of `TEMPLATES`, drawn by the function of the same name in assets/.
 
     Args:
-        events: what its script may tell, each with data: it is given a function for each.
+        events: those that its script may send, each with data: it is given a function for each.
     """
     senders = ", ".join(f"{event}: (data) => trigger('{event}', data)" for event in events)
     return gr.HTML(

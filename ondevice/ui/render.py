@@ -51,7 +51,7 @@ def following(is_active: bool) -> Any:
 
 
 def reading(workspace: Workspace) -> Patch:
-    """What changes while a document is read."""
+    """Patch of what changes while a document is read."""
     return {
         "progress": progress(workspace),
         "status": status(workspace),
@@ -62,7 +62,7 @@ def reading(workspace: Workspace) -> Patch:
 
 
 def times(workspace: Workspace) -> Patch:
-    """Where the time goes, and what was read and copied for it."""
+    """Times by stage, and what was read and copied in them."""
     telemetry, has_tier = (
         workspace.telemetry,
         workspace.session is not None and workspace.session.context.host is not None,
@@ -75,7 +75,7 @@ def times(workspace: Workspace) -> Patch:
 
 
 def answering(workspace: Workspace) -> Patch:
-    """What changes while an answer is written."""
+    """Patch of what changes while an answer is written."""
     return {"chat": list(workspace.messages), "status": status(workspace), **times(workspace)}
 
 
@@ -124,8 +124,8 @@ def controls(workspace: Workspace) -> Patch:
 
 def card(workspace: Workspace) -> dict[str, Any]:
     """The document: what it is, before any of it is read."""
-    document, layout = workspace.document, workspace.layout
-    if document is None or layout is None:
+    document, pages = workspace.document, workspace.page_table
+    if document is None or pages is None:
         return {"rows": [], "notes": []}
     missing = [page for page in document.pages if page.problem_code]
     empty = [page for page in missing if not page.text]
@@ -135,7 +135,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
         ["Size", words.size(document.size_bytes or 0)],
         [f"{document.unit.capitalize()}s", words.count(document.num_pages or 0)],
         ["Without text", words.count(len(empty)) if empty else "none"],
-        ["Tokens", words.count(layout.num_tokens)],
+        ["Tokens", words.count(pages.num_tokens)],
     ]
     notes = [PageNote(page.number, page.problem_code, page.problem) for page in missing]
     return {"rows": rows, "notes": words.notes(notes, document.unit, limit=_NOTES)}
@@ -144,7 +144,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
 def status(workspace: Workspace) -> dict[str, str]:
     """One sentence on where things stand. It is read out loud, so it changes seldom."""
     telemetry, phase = workspace.telemetry, workspace.phase
-    total = words.count(workspace.layout.num_tokens) if workspace.layout else "0"
+    total = words.count(workspace.page_table.num_tokens) if workspace.page_table else "0"
     match phase:
         case _ if workspace.is_waiting and workspace.activity is None:
             text = "In line: the model is still busy with another document."
@@ -159,7 +159,7 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READY:
             text = f"Ready: {total} tokens. Press Read."
         case Phase.READING:
-            tenths = 10 * telemetry.num_passed // max(workspace.layout.num_tokens, 1) if workspace.layout else 0
+            tenths = 10 * telemetry.num_passed // max(workspace.page_table.num_tokens, 1) if workspace.page_table else 0
             text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
             if workspace.asked.is_waiting:
                 text = "Your question is answered after this step of reading."
@@ -182,7 +182,7 @@ def status(workspace: Workspace) -> dict[str, str]:
 
 
 def token_map(workspace: Workspace) -> dict[str, Any] | None:
-    """What the map and the reading view need to know before they ask for what they show."""
+    """Facts that the map and the reading view need before they ask for what they show."""
     view = workspace.view
     if view is None:
         return None
@@ -190,7 +190,7 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:
-    """How full the pot is, layer by layer and over the document, against its ceiling."""
+    """Fill of the pot, layer by layer and over the document, against its ceiling."""
     telemetry, session = workspace.telemetry, workspace.session
     if session is None or not session.context.has_pot or not telemetry.num_cached:
         return None
@@ -206,7 +206,7 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
         "memory": words.size(session.context.pot.nbytes)
-        + f"{_tier_size(session)}, allocated once{_small_size(session)}",
+        + f", allocated once{_tier_size(session)}{_small_size(session)}",
         "cycles": f"{words.plural(session.context.num_cycles, 'time')} full and thinned out",
     }
 
@@ -219,7 +219,8 @@ def download(name: str, kind: str, text: str) -> Patch:
 
 
 def _tier_size(session: Session) -> str:
-    return "" if session.context.host is None else f" + {words.size(session.context.host.nbytes)} host tier"
+    host = session.context.host
+    return "" if host is None else f"; host tier {words.size(host.nbytes)} of at most {words.size(host.most_bytes)}"
 
 
 def _small_size(session: Session) -> str:

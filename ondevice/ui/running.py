@@ -1,4 +1,4 @@
-"""How every action runs: a job whose events become patches, with each failure in a sentence.
+"""Runs of actions: a job whose events become patches, with each failure in a sentence.
 
 It knows nothing of what a job does, nor of Gradio's events.
 """
@@ -56,7 +56,7 @@ class Runner:
         self.jobs, self._clock = jobs, clock
 
     def visitor(self, visitor_id: object) -> Visitor:
-        """The visitor of this id; a new one, who is told so, where it has been dropped."""
+        """The visitor of this id; a new one, with a problem that says so, where it has been dropped."""
         visitor = self.jobs.registry.find(visitor_id)
         if visitor is None:
             visitor = self.jobs.registry.create()
@@ -64,10 +64,10 @@ class Runner:
         return visitor
 
     def is_shown(self, visitor: Visitor, shown: object) -> bool:
-        """Whether a page that shows the document of this id means the one that is looked at.
+        """Whether a page that shows the document of this id means the one that is shown.
 
-        What is looked at belongs to the browser, and a page may lag behind another one. A page that says nothing
-        means what is looked at.
+        What is shown belongs to the browser, and a page may be older than another one. A page that says nothing
+        means what is shown.
         """
         return visitor.current.problem is not _EXPIRED and (not shown or visitor.current.id == shown)
 
@@ -78,11 +78,11 @@ class Runner:
         return self.page(visitor) | {"problem": {"text": text}, "toast": text}
 
     def expiry(self, visitor: Visitor) -> list[str]:
-        """What to tell who opens a document on a page that has lost all it had."""
+        """The problem to show when a document is opened on a page that has lost all it had."""
         return [_EXPIRED.text] if visitor.current.problem is _EXPIRED else []
 
     def failed(self, visitor: Visitor, problems: list[str]) -> Patch:
-        """What has failed, if anything has."""
+        """Patch of the last failure, if there is one."""
         if not problems:
             return {}
         text = "\n".join(problems)
@@ -90,12 +90,12 @@ class Runner:
         return self.page(visitor) | {"toast": text}
 
     def refused(self, visitor: Visitor, error: OndeviceError) -> Patch:
-        """What is wrong with what was asked for; nothing was begun."""
+        """Patch of an error in what was asked for; nothing was begun."""
         return self.failed(visitor, [on_screen(error)])
 
     def page(self, visitor: Visitor) -> Patch:
         """All there is to show, for a page that was just loaded and for the end of an action."""
-        # Asked before the rest is looked at: work that ends meanwhile is shown by one more tick of the timer.
+        # Asked before the rest is rendered: work that ends meanwhile is shown by one more tick of the timer.
         is_active = not visitor.is_idle
         return {
             **render.everything(visitor.current),
@@ -118,7 +118,7 @@ class Runner:
     def run(self, visitor: Visitor, workspace: Workspace, job: Job) -> Generator[Patch, None, bool]:
         """Go through a job, and show where everything stands as it goes on and at its end.
 
-        What belongs to a document that is not looked at now is left out. A second action on the same document,
+        What belongs to a document that is not shown now is left out. A second action on the same document,
         begun by a double click or on another page, is left out as a whole, and so is one on a closed document;
         returns False then.
         """
@@ -136,7 +136,7 @@ class Runner:
         return True
 
     def _patch(self, event: JobEvent, visitor: Visitor, workspace: Workspace, throttle: Throttle) -> Patch:
-        """What an event changes on the screen, as far as the browser can take it now."""
+        """Patch of an event, as far as the browser can take it now."""
         match event:
             case Waiting():
                 return render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)

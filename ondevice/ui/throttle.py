@@ -1,4 +1,4 @@
-"""How often the browser is told something new: at most ten times a second, whatever the engine's speed.
+"""Throttle of the screen: at most ten updates a second, whatever the engine's speed.
 
 The browser melts above that; the engine must not wait for it. The last state of an action always passes,
 so callers send it without asking.

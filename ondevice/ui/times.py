@@ -1,4 +1,4 @@
-"""Where the time goes, as the screen shows it: by stage, by chunk, and what an answer read of the pot."""
+"""Times as the screen shows them: by stage, by chunk, and what an answer read of the pot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stage_times(telemetry: Telemetry) -> list[dict[str, Any]]:
 
 
 def chunk_times(telemetry: Telemetry, *, has_tier: bool) -> dict[str, Any] | None:
-    """Milliseconds of each chunk by stage, and the speed in it: [first token, behind the last, chunks, ms, ...]."""
+    """Milliseconds of each chunk by stage, and the speed in it: [first token, end, chunks, ms, ...]."""
     chunks = telemetry.chunks.chunks
     if not chunks:
         return None

@@ -420,8 +420,8 @@ def test_the_documentation_names_every_event() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
     ours: tuple[type, ...] = (Waiting, Working, Opened, Saved, Stopped, QuestionFailed, Failed)
     assert set(get_args(JobEvent)) == {*get_args(Event), *ours}
-    told = {event_name(kind) for kind in (*get_args(Event), Waiting, Stopped)} | {"error"}
-    assert {name for name in told if f"`{name}`" not in text} == set()
+    reported = {event_name(kind) for kind in (*get_args(Event), Waiting, Stopped)} | {"error"}
+    assert {name for name in reported if f"`{name}`" not in text} == set()
 
 
 def test_failures_name_settings_by_their_keys() -> None:

@@ -134,7 +134,7 @@ def test_the_clock_runs_only_while_the_engine_works(engine: Engine, monkeypatch:
     for _ in session.open(generated(1000, TOKENIZER)):
         pass
     for _ in ingest.cycles_of(session):
-        clock[0] += 100.0  # whoever looks at an event takes long
+        clock[0] += 100.0  # the consumer of an event takes long
     session = engine.session()
     for _ in session.open(generated(1000, TOKENIZER)):
         pass

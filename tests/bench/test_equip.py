@@ -103,10 +103,10 @@ def test_shift_and_append_holds_sinks_and_recent_tokens_at_cache_positions(
         assert cache.next_position == [len(held) - size] * LAYERS
         for layer in range(LAYERS):
             unused = torch.full_like(keys[layer][:, :, new], torch.nan)
-            seen = cache.append(layer, keys[layer][:, :, new], unused, values[layer][:, :, new])
+            seen = cache.append_(layer, keys[layer][:, :, new], unused, values[layer][:, :, new])
             torch.testing.assert_close(seen[0], rotated(keys[layer][:, :, held], 0))
             torch.testing.assert_close(seen[1], values[layer][:, :, held])
-        cache.commit(size, -2)
+        cache.commit_(size, -2)
         assert cache.num_cached == [len(held)] * LAYERS
     num_tensors = 3 if caches_halves else 2
     assert cache.nbytes == num_tensors * LAYERS * BATCH * HEADS * CAPACITY * DIM * 4
@@ -134,7 +134,7 @@ def test_gather_and_append_holds_what_each_head_has_attended_to_most(sizes: list
         mass = []
         for layer in range(LAYERS):
             args = keys[layer][:, :, new], rotated(keys[layer][:, :, new], num_read), values[layer][:, :, new]
-            seen = cache.append(layer, *args)
+            seen = cache.append_(layer, *args)
             mass.append(torch.rand(seen[0].shape[:3], generator=generator))
             for b in range(BATCH):
                 for h in range(HEADS):
@@ -145,7 +145,7 @@ def test_gather_and_append_holds_what_each_head_has_attended_to_most(sizes: list
                     torch.testing.assert_close(seen[1][b, h], values[layer][b, h, held[head]])
                     for t, share in zip(held[head], mass[layer][b, h].tolist(), strict=True):
                         received[head][t] = received[head].get(t, 0.0) + share
-        cache.commit(size, -2)
+        cache.commit_(size, -2)
         cache.observe(mass)
         num_read += size
     assert len({tuple(kept) for kept in held.values()}) > 1  # heads do differ
@@ -279,7 +279,7 @@ def ids(batch: int, num_tokens: int) -> Tensor:
 BUILDERS = {
     "copies": shift_append,
     "RoPE caching": shift_append_halves,
-    "in place, RoPE anew": in_place_recompute,
+    "in place, RoPE again": in_place_recompute,
     "stored": in_place("stored"),
     "half-cache": in_place("half-cache"),
     "on-read": in_place("on-read"),

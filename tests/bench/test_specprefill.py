@@ -159,9 +159,9 @@ def test_the_same_budget_is_read(engine):
 def test_what_a_speculator_finds(engine):
     wanted = finding.wanted_passkeys(engine, (Case(500, 0.5, 0),))
     tokens = finding.prompt_session(engine, SpecConfig(), "why?", wanted[0].document).context.tokens
-    told = engine.loaded.tokenizer.decode(tokens.ids(wanted[0].start, wanted[0].stop).tolist())
-    assert told.startswith("The pass key is")
-    assert told.endswith("is the pass key.")
+    shown = engine.loaded.tokenizer.decode(tokens.ids(wanted[0].start, wanted[0].stop).tolist())
+    assert shown.startswith("The pass key is")
+    assert shown.endswith("is the pass key.")
     spans = finding.wanted_spans(engine, document(), 2)
     assert [one.stop - one.start for one in spans] == [16, 16]
     compared = finding.settings(engine.config.spec, (1,), (2,))

@@ -46,7 +46,7 @@ def keep(name: str, picture: Image.Image) -> None:
 def share_differing(name: str, picture: Image.Image) -> float:
     """Share of the pixels that are not as in the baseline; 1 where the page has another size.
 
-    Above `MOST_DIFFERING` a picture of them is left behind.
+    Above `MOST_DIFFERING` a picture of them is left.
     """
     path = FOLDER / f"{name}.webp"
     assert path.exists(), f"there is no baseline {path.name}: make screenshots-update"

@@ -74,7 +74,7 @@ def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit:
     marked = "".join(page.locator(".od-text .od-flash").all_text_contents())
     assert marked.split() == source.locator("q").inner_text().split()
     page.locator(".od-answers details[open] .od-copy").click()
-    visit.until(lambda: visit.text(".od-told") == "Copied.", "it says so")
+    visit.until(lambda: visit.text(".od-said") == "Copied.", "it says so")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("## And before?")
     assert "slots" in copied

@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Pa
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\x00" * 100)
     visit.upload(str(picture))
     visit.page.get_by_test_id("toast-body").wait_for()
-    visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "told beside it, too")
+    visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "shown beside it, too")
     assert visit.page.get_by_role("alert").first.is_visible()
 
 
@@ -194,7 +194,7 @@ def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(
     unread = canvas.evaluate(painted)
     page.get_by_role("tab", name="Read & ask").click()
     canvas.wait_for()
-    visit.until(lambda: canvas.evaluate(painted) != unread, "the canvas is drawn anew")
+    visit.until(lambda: canvas.evaluate(painted) != unread, "the canvas is drawn again")
 
 
 def test_progress_comes_at_most_ten_times_a_second(visit: Visit) -> None:
@@ -235,7 +235,7 @@ def test_every_screen_fits_and_reads_well(program: Any, url: str, scheme: str, w
 
 
 def contrast(visit: Visit, selector: str) -> float:
-    """Contrast ratio of WCAG between a text and what lies behind it."""
+    """Contrast ratio of WCAG between a text and its background."""
     script = """
         let behind = element, ground = [0, 0, 0, 0];
         while (behind && (ground[3] ?? 1) === 0) {

@@ -120,7 +120,7 @@ def test_the_map_by_keyboard_alone(visit: Visit) -> None:
     page.keyboard.press("Home")
     first = readout(visit, "Tokens 1")
     page.keyboard.press("ArrowRight")
-    visit.until(lambda: visit.text(".od-detail .od-readout") != first, "the next cell is told")
+    visit.until(lambda: visit.text(".od-detail .od-readout") != first, "the next cell is described")
     assert page.get_attribute(".od-detail .od-readout", "aria-live") == "polite"
     page.hover(".od-map", position={"x": 300, "y": 100})
     assert page.get_attribute(".od-detail .od-readout", "aria-live") == "off"
@@ -130,9 +130,9 @@ def test_the_map_by_keyboard_alone(visit: Visit) -> None:
         page.wait_for_timeout(60)
     page.keyboard.press("End")
     total = int(page.get_by_role("progressbar", name="Tokens read").get_attribute("aria-valuemax") or 0)
-    told = readout(visit, f"Token {total:,}")
-    assert "Recent" in told
-    assert "Held by 6 of 6 heads" in told
+    shown = readout(visit, f"Token {total:,}")
+    assert "Recent" in shown
+    assert "Held by 6 of 6 heads" in shown
     assert page.locator(".od-heads").is_visible()
     assert "layers 1, 2, 3 of 3" in str(page.locator(".od-heads").get_attribute("aria-label"))
     page.keyboard.press("Enter")

@@ -165,7 +165,7 @@ def test_a_toast_is_accessible(scheme: str, program: Any, url: str, clock: Clock
 
 
 def serious_violations(visit: Visit) -> list[str]:
-    """What axe-core finds, of serious and critical impact."""
+    """Findings of axe-core, of serious and critical impact."""
     found = Axe().run(visit.page).response["violations"]
     return [
         f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes']][:3]}"

@@ -193,7 +193,7 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
     write_unsummed(other, saved.tensors, saved.header)
     monkeypatch.setattr("ondevice.model.loading.embedded.cached_embedded", lambda: None)
     refused = run("ask", other, "When?", "--json")
-    assert "ondevice fetch" in last_json(refused)["error"]["fix"]
+    assert "ondevice models fetch smollm2-135m" in last_json(refused)["error"]["fix"]
 
 
 def test_a_saved_pot_is_asked_as_the_options_say_now(checkpoint: Path, text: Path, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: 
     [
         (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
         (["ask", "nowhere.txt"], "config", "There is no question"),
-        (["ask", "a.txt", "When?", "--keep", "9999"], "config", "--keep 9999"),
+        (["ask", "a.txt", "When?", "--capacity", "99", "--keep", "98"], "config", "--keep 98"),
         (["ask", "a.txt", "When?", "--adaptive-keep", "5"], "config", "LOW,HIGH"),
         (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
         (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),
@@ -243,7 +243,7 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
 
 
 def test_settings_that_cannot_work_are_named_by_their_options(text: Path) -> None:
-    failed = run("ask", text, "When?", "--keep", "5000", "--json")
+    failed = run("ask", text, "When?", "--capacity", "2048", "--keep", "5000", "--json")
     assert failed.exit_code == 2
     error = last_json(failed)["error"]
     assert error["what"] == "--keep 5000 and --reserve 256 leave no room to read in --capacity 2048"
@@ -356,7 +356,7 @@ def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Whoever was started in the background ignores the signal, and so does what it starts.
+        # A process started in the background ignores the signal, and so does what it starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdin is not None
@@ -397,7 +397,7 @@ def flags(*path: str) -> set[str]:
     [
         *[("app",), ("ask",), ("calibrate",)],
         *[("eval", name) for name in ("passkey", "recall", "slim-curve", "art-curve", "specprefill", "speculator")],
-        *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "art", "specprefill")],
+        *[("bench", name) for name in ("ingest", "decode", "equip", "slim", "tier", "art", "specprefill")],
     ],
 )
 def test_every_command_has_the_same_pot_options(path: tuple[str, ...]) -> None:
@@ -515,11 +515,11 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monk
     done = run("doctor", "--json")
     assert done.exit_code == 0, done.output
     findings = {finding["topic"]: finding for finding in last_json(done)["findings"]}
-    assert findings["default model"]["state"] == "missing"
-    assert findings["default model"]["fix"] == "ondevice fetch"
+    assert findings["models"]["state"] == "missing"
+    assert findings["models"]["fix"] == "ondevice models fetch"
     assert findings["bitsandbytes"]["state"] == "missing"
     assert findings["gradio"]["state"] == "good"
-    assert findings["model to try"]["fix"].startswith("ondevice app")
+    assert findings["model of this machine"]["fix"].startswith("ondevice models fetch")
     assert list(tmp_path.iterdir()) == [], "the doctor changes nothing"
 
 

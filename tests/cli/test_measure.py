@@ -56,7 +56,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def described() -> str:
-    """What the help says of every measuring command and of the options that it does not share with all of them."""
+    """Help of every measuring command and of the options that it does not share with all of them."""
     shared, lines = PotOptions.settings.keys(), []
     root = typer.main.get_command(app)
     commands = {

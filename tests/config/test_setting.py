@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from ondevice.cli.options import AnswerOptions, Options, PotOptions, takes_options
-from ondevice.cli.terminal import told
+from ondevice.cli.terminal import errors_shown
 from ondevice.config import (
     ANSWERING,
     READING,
@@ -71,11 +71,11 @@ class LampOptions(Options, of=LAMP):
 
 
 def lit(*arguments: str) -> tuple[LampConfig | None, str]:
-    """What a command with these options gets, and what it prints."""
+    """Settings that a command with these options gets, and its output."""
     got: list[LampConfig] = []
 
     def light(lamp: LampOptions) -> None:
-        with told(as_json=False):
+        with errors_shown(as_json=False):
             got.append(with_values(LampConfig(), lamp.values()))
 
     app = typer.Typer()
@@ -148,7 +148,7 @@ NO_ROOM = (
 
 def test_each_face_names_settings_as_its_users_do() -> None:
     with pytest.raises(ConfigError) as refused:
-        PotConfig(num_kept=2000)
+        PotConfig(2048, num_kept=2000)
     error = refused.value
     shown = (error.to_dict(option_name)["fix"], on_screen(error), error.to_dict(key_name)["what"], str(error))
     assert shown == NO_ROOM

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.model.families import model_parts
 from tests.builders import tiny_model
@@ -27,7 +27,15 @@ CASES = [
     ("llama", {"spec": DRAFTS, "pot": PotConfig(decode_policy="h2o")}, False, {"drafts"}, 1),
     ("llama", {"spec": DRAFTS, "tier": TIER}, False, {"drafts", "recalls_host"}, 1),
     ("llama", {"tier": TIER}, False, {"recalls_host"}, 0),
-    ("llama", {"tier": TIER, "pot": PotConfig(policy="full")}, False, set(), 1),
+    ("llama", {"tier": TIER, "pot": PotConfig(policy="full")}, False, set(), 0),
+    ("llama", {"tier": TIER, "pot": PotConfig(policy="full"), "slim": SlimConfig("auto")}, False, {"recalls_host"}, 0),
+    (
+        "llama",
+        {"tier": TIER, "pot": PotConfig(policy="truncate"), "slim": SlimConfig("auto")},
+        False,
+        {"recalls_host"},
+        0,
+    ),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="truncate")}, False, set(), 1),
     ("llama", {"spec": SKIPS}, False, {"recalls_skipped"}, 0),
     ("llama", {"spec": SKIPS}, True, set(), 1),

@@ -239,7 +239,7 @@ def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_
             drawn.append(token)
         pairs.append(tuple(drawn))
         drafter.end()
-        pot.truncate(*asked)
+        pot.rewind_to_(*asked)
     out = session.context.decoder.forward(session.context.decoder.ids([first]), pot)
     target = probabilities(session.context.decoder.logits(out.hidden_states[:, -1])[0], **options)
     target = target / target.sum()
@@ -248,7 +248,7 @@ def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_
     out = session.context.decoder.forward(session.context.decoder.ids([likeliest]), pot)
     second = probabilities(session.context.decoder.logits(out.hidden_states[:, -1])[0], **options)
     assert_drawn_from(second / second.sum(), [pair[1] for pair in pairs if pair[0] == likeliest])
-    pot.truncate(*lengths)
+    pot.rewind_to_(*lengths)
 
 
 def assert_drawn_from(target, drawn):

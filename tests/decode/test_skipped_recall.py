@@ -80,7 +80,7 @@ def test_the_best_blocks_of_a_question_are_found():
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
 def test_tokens_read_late_stand_as_if_read_in_their_place(family, key_rotation):
-    """Tokens behind the last one that was read see all that is before: then late is the same as in time."""
+    """Tokens after the last one that was read see all that is before: then late is the same as in time."""
     decoder = Decoder(tiny_model(family))
     ids = torch.randint(0, 256, (1, 60), generator=torch.Generator().manual_seed(5))
     in_time, late = (decoder.new_pot(80, key_rotation=key_rotation) for _ in range(2))

@@ -94,7 +94,7 @@ def test_what_is_noted_is_the_attention_of_the_queries_that_chose_the_answer(loa
     used, position = list(pot.num_cached), list(pot.next_position)
     decoder.forward(decoder.ids(ids[:-1]), pot)
     steps = [decoder.forward(decoder.ids([token]), pot, num_observed=1).mass for token in (ids[-1], *written[:-1])]
-    pot.truncate(used, position)
+    pot.rewind_to_(used, position)
     groups = decoder.parts.num_heads // decoder.parts.num_kv_heads
     for layer, expected in enumerate(zip(*steps, strict=True)):
         mean = sum(mass[0, :, : used[layer]] for mass in expected) / (groups * len(written))

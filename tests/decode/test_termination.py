@@ -1,4 +1,4 @@
-"""Run-time termination in answers: what is read, in which order, what is told, and where thresholds come from."""
+"""Run-time termination in answers: what is read, in which order, what is reported, and where thresholds come from."""
 
 import json
 import math
@@ -79,7 +79,7 @@ def test_every_family_decodes_the_same_logits_when_everything_is_read(family):
     reading = RunTimeTermination(pots[0], ArtConfig(block_size=16), None)
     for token in range(3):
         out, plain = (
-            decoder.forward(ids[:, token : token + 1], pot, reading=some).hidden_states
+            decoder.forward(ids[:, token : token + 1], pot, attention=some).hidden_states
             for pot, some in zip(pots, (reading, None), strict=True)
         )
         torch.testing.assert_close(out, plain, atol=1e-5, rtol=1e-5)
@@ -193,7 +193,7 @@ def test_the_benchmark_measures_every_part(monkeypatch):
     monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
     plan = replace(QUICK, caches=(Cache("400", POT), Cache("full", PotConfig(policy="full"))), budget_seconds=0.01)
     engine = Engine(tiny_loaded(), EngineConfig(art=CARELESS))
-    rows = [row for part in run_art(engine, _document(), plan, lambda *told: None) for row in part]
+    rows = [row for part in run_art(engine, _document(), plan, lambda *reported: None) for row in part]
     summary = summary_of(rows)
     assert {"kernel_time_saving_percent_400", "kernel_time_saving_percent_full"} <= set(summary)
     assert {"detector_overhead_percent", "output_error_p99", "decode_share_of_read_bandwidth"} <= set(summary)
@@ -252,7 +252,7 @@ def test_steps_are_recorded_where_all_layers_can_end_early_only(key_rotation):
 @pytest.mark.parametrize("policy", ["truncate", "full", "infinipot"])
 def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
     session = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
-    steps = read_and_record(session, _document(), 5, lambda *told: None)
+    steps = read_and_record(session, _document(), 5, lambda *reported: None)
     assert steps[-1].num_slots == session.context.pot.num_cached[0]
     origin = session.context.pot.origin[0].unique()
     assert int(origin[-1]) == len(TEXT) - 6
@@ -262,7 +262,7 @@ def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
         assert session.context.num_read == len(TEXT) - (stop - start) - 5
     too_long = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
     with pytest.raises(ConfigError, match="kept for later"):
-        read_and_record(too_long, _document(TEXT[:300]), 300, lambda *told: None)
+        read_and_record(too_long, _document(TEXT[:300]), 300, lambda *reported: None)
 
 
 def test_results_say_where_the_thresholds_came_from(tmp_path, monkeypatch):

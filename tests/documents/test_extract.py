@@ -1,4 +1,4 @@
-"""The worker and its parent: kinds of files, limits that really kill, nothing lost, nothing left behind."""
+"""The worker and its parent: kinds of files, limits that really kill, nothing lost, no process or file left."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_stopped_run_keeps_its_trials_and_the_next_one_goes_on(
 
     ran.clear()
     assert CliRunner().invoke(app, command).exit_code == 0
-    assert len(ran[0]) == 3, "a finished run is measured anew"
+    assert len(ran[0]) == 3, "a finished run is measured again"
 
 
 def test_an_unfinished_run_with_other_settings_is_not_mixed_in(
@@ -197,5 +197,5 @@ def test_an_unfinished_run_with_other_settings_is_not_mixed_in(
     out.write_text(json.dumps(unfinished))
     done = CliRunner().invoke(app, [*command, "--depths", "0.5", "--novelty", "0"])
     assert done.exit_code == 0
-    assert "starting anew" in done.stderr
+    assert "starting over" in done.stderr
     assert {row.contender for row in read_result(out).rows} == {"InfiniPot CaP-G without NuC 256/96"}

@@ -136,7 +136,7 @@ def test_angles_are_gathered_once_for_layers_that_share_their_positions(monkeypa
     gathered.clear()
     decoder.forward(_ids(1, batch=1), pot)
     assert len(gathered) == 2, "cosines and sines, for three layers"
-    pot.keep(slice(1, 2), torch.arange(41).flip(0).expand(1, 1, 2, -1))  # now the second layer has them otherwise
+    pot.compact_(slice(1, 2), torch.arange(41).flip(0).expand(1, 1, 2, -1))  # now the second layer has them otherwise
     gathered.clear()
     decoder.forward(_ids(1, batch=1), pot)
     assert len(gathered) == 6

@@ -24,7 +24,7 @@ SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)
 
 
 class KeepsTheFirst:
-    """Stands for `Pruning`: behind each layer only the first tokens go on."""
+    """Stands for `Pruning`: after each layer only the first tokens go on."""
 
     needs_early_states = False
 
@@ -44,8 +44,7 @@ def test_what_is_read_on_is_as_if_it_had_never_been_dropped(family, key_rotation
     origin, num_layers = torch.arange(40, dtype=torch.int32), len(decoder.parts.layers)
     whole, pot = (decoder.new_pot(64, key_rotation=key_rotation) for _ in range(2))
     expected = decoder.forward(ids, whole, origin=origin).hidden_states
-    dropped: list[DroppedStates] = []
-    decoder.forward(ids, pot, origin=origin, pruning=KeepsTheFirst(28, 20), dropped=dropped)
+    dropped = decoder.forward(ids, pot, origin=origin, pruning=KeepsTheFirst(28, 20), keeps_dropped=True).dropped
     assert [(one.layer, one.tokens.tolist()) for one in dropped] == [(0, [*range(28, 40)]), (1, [*range(20, 28)])]
     read_on(decoder, dropped, pot)
     assert pot.num_cached == pot.next_position == [40] * num_layers
@@ -125,13 +124,13 @@ def test_pruned_tokens_come_back_into_every_layer_and_leave_no_trace(tmp_path):
 @pytest.mark.parametrize("slim", [SLIM, SlimConfig()])
 def test_copies_are_made_beside_the_reading_and_accounted_for(slim, monkeypatch):
     session, events = _read(_engine(slim=slim))
-    told = [event for event in events if isinstance(event, TokensOffloaded)]
-    assert sum(event.num_tokens for event in told) == session.context.tokens.num_tokens
+    reported = [event for event in events if isinstance(event, TokensOffloaded)]
+    assert sum(event.num_tokens for event in reported) == session.context.tokens.num_tokens
     outside = session.context.host
     hidden_bytes = outside.hidden.num_bytes_moved if slim is SLIM else 0
-    assert sum(event.num_bytes for event in told) == outside.tier.num_bytes_moved + hidden_bytes
+    assert sum(event.num_bytes for event in reported) == outside.tier.num_bytes_moved + hidden_bytes
     assert (hidden_bytes > 0) == (slim is SLIM)
-    assert all(0 <= event.waited_seconds <= event.seconds for event in told)
+    assert all(0 <= event.waited_seconds <= event.seconds for event in reported)
     # Copies made at once give the same tier.
     plain = HostMemory.begin
 

@@ -179,7 +179,7 @@ def test_a_long_answer_without_any_sink_leaves_no_trace(key_rotation):
     assert session.context.num_protected == 0
     before = session.context.pot.state()
     events = list(session.ask("Why?"))
-    assert events[-1].num_overwritten > 500, "positions were counted anew, too"
+    assert events[-1].num_overwritten > 500, "positions were numbered again, too"
     for name, tensor in session.context.pot.state().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -190,7 +190,7 @@ def _uneven(decoder, key_rotation="stored"):
     decoder.forward(_ids(CAPACITY), pot, origin=torch.arange(CAPACITY, dtype=torch.int32))
     for layer, num_free in ((0, 6), (2, 10)):
         kept = torch.cat((torch.arange(SINKS), torch.arange(SINKS + num_free, CAPACITY)))
-        pot.keep(slice(layer, layer + 1), kept.expand(1, 1, 2, -1))
+        pot.compact_(slice(layer, layer + 1), kept.expand(1, 1, 2, -1))
     pot.is_uniform = False
     return pot
 

@@ -13,10 +13,12 @@ from ondevice.documents import Document, Page
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
 from ondevice.model.decoder import Decoder
+from ondevice.pot.host import host_memory
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.host.swapping import Moved, bring_back, plan_swap, rank_blocks
+from ondevice.pot.host.looking import rank_blocks
+from ondevice.pot.host.swapping import Moved, bring_back, plan_swap
 from ondevice.pot.saved_state import Extent
-from ondevice.pot.shape import FREE, PROMPT, PotShape
+from ondevice.pot.shape import PROMPT, PotShape
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
@@ -48,40 +50,81 @@ def _tokens(first, count, seed=0):
 
 
 @pytest.mark.parametrize("stored", ["int8", "stored"])
-def test_a_full_tier_forgets_the_oldest_and_never_grows(stored):
-    tier = HostTier(SHAPE, 20_000, dtype=torch.float32, stored=stored)
-    size, at = tier.nbytes, tier._storage.data_ptr()
-    assert size <= 20_000
-    assert tier.capacity > 20
-    first = 0
-    for count in (5, tier.capacity, 7, 3 * tier.capacity + 2, 1):
+def test_a_tier_grows_up_to_its_bound_and_then_forgets_the_oldest(stored):
+    budget = 400_000
+    tier = HostTier(SHAPE, budget, dtype=torch.float32, stored=stored)
+    assert tier.nbytes == 0
+    assert budget * 0.95 < tier.most_bytes <= budget
+    assert tier.capacity > 600
+    first, places = 0, []
+    for count in (5, 600, tier.capacity - 605, 7, 3 * tier.capacity + 2, 1):
         keys, values, origin = _tokens(first, count)
         tier.offload(0, keys, values, origin)
         first += count
-        held = slice(0, tier.num_held(0))
-        assert sorted(tier.origin[0, held].tolist()) == list(range(max(first - tier.capacity, 0), first))
+        assert tier.nbytes <= tier.most_bytes // 2, "the other layer has nothing"
+        assert tier.addresses()[: len(places)] == places, "a chunk never moves"
+        places = tier.addresses()
+        held = tier.origin(0)
+        assert sorted(held.tolist()) == list(range(max(first - tier.capacity, 0), first))
         # The newest token is there, in every head.
-        place = int((tier.origin[0] == first - 1).nonzero())
-        torch.testing.assert_close(tier.keys(0, slice(place, place + 1)), keys[:, -1:], atol=0.02, rtol=0)
-        torch.testing.assert_close(tier.values(0, slice(place, place + 1)), values[:, -1:], atol=0.02, rtol=0)
+        place = int((held == first - 1).nonzero())
+        back = tier.keys_values(0, slice(place, place + 1))
+        torch.testing.assert_close(back, torch.stack((keys, values))[:, :, -1:], atol=0.02, rtol=0)
+        torch.testing.assert_close(tier.keys(0, torch.tensor([place])), back[0])
+    assert len(places) > 1
     assert tier.num_held(1) == 0
-    assert bool((tier.origin[1] == FREE).all())
-    assert (tier.nbytes, tier._storage.data_ptr()) == (size, at)
+    assert tier.origin(1).numel() == 0
 
 
-def test_a_tier_may_lie_in_a_file(tmp_path):
+@pytest.mark.parametrize("stored", ["int8", "stored"])
+def test_mean_keys_are_those_of_the_places(stored):
+    """Equation 1, also while the last unit fills up and after the ring has begun again."""
+    tier = HostTier(SHAPE, 60_000, dtype=torch.float32, stored=stored)
+    first = 0
+    for count in (3, 9, tier.capacity - 2, 5):
+        tier.offload(1, *_tokens(first, count))
+        first += count
+        keys = tier.keys(1, slice(0, tier.num_held(1)))
+        expected = torch.stack([unit.mean(dim=1) for unit in keys.split(8, dim=1)], dim=1)
+        torch.testing.assert_close(tier.unit_keys(1), expected, atol=0.02, rtol=0)
+
+
+def test_a_document_lowers_the_bound_to_what_it_can_bring():
+    tier = HostTier(SHAPE, 10**9, dtype=torch.float32)
+    tier.expect(2999)
+    assert tier.capacity == 3000
+    assert tier.most_bytes == 3000 * HostTier.token_bytes(SHAPE, torch.float32, "int8")
+
+
+def test_a_text_of_3000_tokens_takes_less_than_50_mb():
+    """The default model: 30 layers of 3 heads of 64."""
+    shape = PotShape(num_layers=30, num_kv_heads=3, head_dim=64, capacity=2048)
+    tier = HostTier(shape, 10**9, dtype=torch.float32)
+    for layer in range(30):
+        tier.offload(layer, torch.randn(3, 3000, 64), torch.randn(3, 3000, 64), torch.arange(3000))
+    assert tier.nbytes < 50e6
+
+
+def test_a_tier_may_lie_in_files(tmp_path):
     in_memory = HostTier(SHAPE, 20_000, dtype=torch.float32)
     in_file, other = (HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path) for _ in range(2))
     for first, tier in ((0, in_memory), (0, in_file), (50, other)):
         tier.offload(1, *_tokens(first, 9))
     assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9))), "each has a file of its own"
-    assert not list(tmp_path.iterdir()), "a file without a name is left behind by nobody"
+    assert not list(tmp_path.iterdir()), "a file without a name leaves nothing"
     with pytest.raises(PotError, match="cannot be kept in a file"):
-        HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path / "nowhere")
-    with pytest.raises(PotError, match="memory are free"):
-        HostTier(SHAPE, 10**15, dtype=torch.float32)
-    with pytest.raises(PotError, match="does not hold one token"):
+        HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path / "nowhere").offload(1, *_tokens(0, 9))
+    with pytest.raises(PotError, match="does not hold 8 tokens"):
         HostTier(SHAPE, 10, dtype=torch.float32)
+
+
+def test_a_tier_that_would_not_fit_is_refused_before_it_is_read_into(monkeypatch):
+    session = _engine(TierConfig(budget_bytes=10**7)).session()
+    needed = session.context.pot.nbytes + len(TEXT) * 200
+    monkeypatch.setattr(host_memory, "free_memory_bytes", lambda: needed)
+    with pytest.raises(PotError, match="memory are free"):
+        _open(session, TEXT)
+    _open(_engine(TierConfig(budget_bytes=10**7)).session(), TEXT[:300])
 
 
 @pytest.mark.parametrize("more", [0, 1000])
@@ -91,12 +134,28 @@ def test_a_restored_tier_forgets_the_oldest_first_too(more):
     tier.offload(0, *_tokens(0, size))
     other = HostTier(SHAPE, 20_000 + more, dtype=torch.float32)
     other.restore(tier.state(), Extent(size, size))
+    torch.testing.assert_close(
+        other.unit_keys(0)[:, 1:2], other.keys(0, slice(8, 16)).mean(dim=1, keepdim=True), atol=0.02, rtol=0
+    )
     other.offload(0, *_tokens(size, other.capacity - tier.capacity + 3))
-    held = sorted(other.origin[0, : other.num_held(0)].tolist())
+    held = sorted(other.origin(0).tolist())
     if more == 0:
         assert held == list(range(size + 3 - tier.capacity, size + 3))
     assert held[-1] == size + other.capacity - tier.capacity + 2
     assert len(held) == other.capacity
+
+
+def test_rings_that_older_files_hold_as_they_lay_are_put_in_order():
+    tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    for layer in range(2):
+        tier.offload(layer, *_tokens(0, tier.capacity))
+    state = {name: part.clone() for name, part in tier.state().items()}
+    state["origin"][:, :3] = torch.arange(tier.capacity, tier.capacity + 3)  # the newest
+    state["num_written"] += 3
+    other = HostTier(SHAPE, 20_000, dtype=torch.float32)
+    other.restore(state, Extent(tier.capacity + 3, tier.capacity + 3))
+    assert other.origin(1).tolist() == list(range(3, tier.capacity + 3))
+    assert torch.equal(other.keys(1, slice(0, 5)), tier.keys(1, slice(3, 8)))
 
 
 def test_algorithm_1_of_the_paper():
@@ -143,7 +202,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     # Every head keeps its prompt and 12 tokens of its own.
     heads = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(i))[:12] + 4 for i in range(2)])
     index = torch.cat((torch.arange(4).expand(2, -1), heads), dim=1)
-    pot.keep(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
+    pot.compact_(slice(0, 3), index[None, None].expand(3, 1, -1, -1).contiguous())
     mass = [torch.rand(1, 2, 16) for _ in range(3)]
     moved = bring_back(
         pot, tier, [4, 0, 3, 1, 2], mass,
@@ -189,7 +248,7 @@ def _one_head_without(decoder, tokens, capacity, num_held):
         tier.offload(layer, pot.keys[layer][0, :, used], pot.values[layer][0, :, used], pot.origin[layer, 0, 0, used])
     first, second = torch.arange(54), torch.tensor([slot for slot in range(54) if slot - 4 not in tokens])
     num_dropped = num_held or len(tokens)
-    pot.keep(
+    pot.compact_(
         slice(0, 3), torch.stack((first[: 54 - num_dropped], second[: 54 - num_dropped]))[None, None].repeat(3, 1, 1, 1)
     )
     return pot, tier
@@ -257,12 +316,33 @@ def test_part_of_a_block_comes_back():
     assert moved.tokens.tolist() == [16, 17, 18]
 
 
-def test_blocks_of_the_tier_are_those_of_all_its_rings():
-    tier = HostTier(SHAPE, 20_000, dtype=torch.float32)
-    assert tier.blocks(8) == frozenset()
-    tier.offload(0, *_tokens(40, 9))
-    tier.offload(1, *_tokens(0, 3))
-    assert tier.blocks(8) == {0, 5, 6}
+def test_nothing_is_looked_for_in_an_empty_tier():
+    tier = HostTier(SHAPE, 100_000, dtype=torch.float32)
+    query = [torch.randn(1, 6, 4, 8)] * 2
+    how = {"scale": 1.0, "softcap": None, "block_size": 8, "first": 4, "coverage": 1.0}
+    assert rank_blocks(tier, query, **how) == []
+    assert rank_blocks(tier, query, num_close=1, **how) == []
+    tier.offload(1, *_tokens(0, 9))  # one layer alone has some
+    assert rank_blocks(tier, query, **how) != []
+
+
+@pytest.mark.parametrize("block_size", [8, 12, 64])
+def test_a_close_look_at_few_blocks_finds_what_a_look_at_all_finds(block_size):
+    """Tokens begin anywhere in a unit, and units reach over the ends of blocks."""
+    tier, wanted = HostTier(SHAPE, 10**7, dtype=torch.float32), 333
+    for layer in range(2):
+        keys, values, origin = _tokens(5, 995, seed=layer)
+        keys /= 10
+        keys[:, wanted - 5] = 1.5
+        tier.offload(layer, keys, values, origin)
+    queries = [torch.full((1, 6, 2, 8), 0.5)] * 2
+    how = {"scale": 1.0, "softcap": None, "block_size": block_size, "first": 4, "coverage": 1.0}
+    everything, close = rank_blocks(tier, queries, **how), rank_blocks(tier, queries, num_close=3, **how)
+    assert close[0] == everything[0] == wanted // block_size
+    assert len(close) == 3 < len(everything)
+    others = rank_blocks(tier, queries, num_close=3, present={everything[0]}, **how)
+    assert everything[0] not in others
+    assert len(others) == 3
 
 
 def _engine(tier, slim=None, pot=POT, **generation):
@@ -280,6 +360,11 @@ def recall_for(session, question, undo):
     return recall.recall(undo)
 
 
+def _open(session, text):
+    for _ in session.open(Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))):
+        pass
+
+
 def _read(engine, text=TEXT):
     session = engine.session()
     for _ in session.read(Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))):
@@ -295,7 +380,9 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
     session = _read(
         _engine(tier, slim, PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120, policy=policy))
     )
-    assert session.context.host.tier.num_held(0) == session.context.tokens.num_tokens
+    kept_whole = session.context.tokens.num_tokens - int(session.context.host.tier.origin(0).max()) - 1
+    assert session.context.host.tier.num_held(0) == session.context.tokens.num_tokens - kept_whole
+    assert 0 < kept_whole < POT.capacity, "the end of the document stays in the pot, and needs no copy"
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
     answers = []
     for _ in range(2):

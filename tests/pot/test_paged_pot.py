@@ -36,8 +36,8 @@ def random_tokens(num_rows, num_tokens, seed, dtype=torch.float32):
 def append(pot, num_tokens, rows=None, seed=0, origin=PROMPT):
     keys, values = random_tokens(pot.shape.batch if rows is None else len(rows), num_tokens, seed)
     for layer in range(LAYERS):
-        pot.append(layer, keys[layer], keys[layer], values[layer], rows=rows)
-    pot.commit(num_tokens, origin, rows=rows)
+        pot.append_(layer, keys[layer], keys[layer], values[layer], rows=rows)
+    pot.commit_(num_tokens, origin, rows=rows)
 
 
 def rotate_keys(keys, positions):
@@ -94,7 +94,7 @@ class Contiguous:
 @pytest.mark.parametrize(("dtype", "limit"), LIMITS)
 @pytest.mark.parametrize("policy_name", ["ring", "heavy-hitters"])
 def test_decoding_equals_contiguous_replacement(policy_name, dtype, limit):
-    """40 tokens behind prompts of different lengths: rows grow first, each for itself, then replace in place."""
+    """40 tokens after prompts of different lengths: rows grow first, each for itself, then replace in place."""
     pot = new_pot(dtype=dtype)
     policy = (
         SinkRecentRing(pot, window_size=BUDGET - SINKS)
@@ -107,8 +107,8 @@ def test_decoding_equals_contiguous_replacement(policy_name, dtype, limit):
     for row, length in enumerate((20, 13)):
         keys, values = random_tokens(1, length, row, dtype)
         for layer in range(LAYERS):
-            pot.append(layer, keys[layer], keys[layer], values[layer], rows=[row])
-        pot.commit(length, PROMPT, rows=[row])
+            pot.append_(layer, keys[layer], keys[layer], values[layer], rows=[row])
+        pot.commit_(length, PROMPT, rows=[row])
         for i in range(length):
             others[row].add(keys[:, 0, :, i], values[:, 0, :, i])
     for step in range(40):
@@ -122,9 +122,9 @@ def test_decoding_equals_contiguous_replacement(policy_name, dtype, limit):
             others[row].add(keys[:, row, :, 0], values[:, row, :, 0])
         for layer in range(LAYERS):
             if growing:
-                pot.append(layer, keys[layer][growing], keys[layer][growing], values[layer][growing], rows=growing)
+                pot.append_(layer, keys[layer][growing], keys[layer][growing], values[layer][growing], rows=growing)
             if full:
-                pot.replace(layer, slots, keys[layer][full], values[layer][full], rows=full)
+                pot.replace_(layer, slots, keys[layer][full], values[layer][full], rows=full)
             query = torch.randn(2, KV_HEADS * GROUPS, DIM, generator=generator).to(dtype)
             seen = query, pot.key_blocks[layer]
             out = paged_attention(*seen, pot.value_blocks[layer], pot.block_tables, lengths, scale=SCALE)
@@ -133,9 +133,9 @@ def test_decoding_equals_contiguous_replacement(policy_name, dtype, limit):
             for row in range(2):
                 assert float((out[row] - others[row].attend(layer, query[row])).abs().max()) <= limit
         if growing:
-            pot.commit(1, PROMPT, rows=growing)
+            pot.commit_(1, PROMPT, rows=growing)
         if full:
-            pot.commit(1, PROMPT, slots=slots, rows=full)
+            pot.commit_(1, PROMPT, slots=slots, rows=full)
     pot.check_integrity()
     assert [buffer.data_ptr() for buffer in pot.buffers()] == addresses
     assert pot.num_cached == [BUDGET, BUDGET]
@@ -156,15 +156,15 @@ def test_several_tokens_replace_several_slots_at_once():
     keys, values = random_tokens(2, 7, seed=9)
     slots = ring.evict(7)
     for layer in range(LAYERS):
-        pot.replace(layer, slots, keys[layer], values[layer])
-    pot.commit(7, torch.arange(7, dtype=torch.int32).expand(2, -1), slots=slots)
+        pot.replace_(layer, slots, keys[layer], values[layer])
+    pot.commit_(7, torch.arange(7, dtype=torch.int32).expand(2, -1), slots=slots)
     pot.check_integrity()
     one_by_one = SinkRecentRing(turned, window_size=BUDGET - SINKS)
     for i in range(7):
         slots = one_by_one.evict(1)
         for layer in range(LAYERS):
-            turned.replace(layer, slots, keys[layer][:, :, i : i + 1], values[layer][:, :, i : i + 1])
-        turned.commit(1, i, slots=slots)
+            turned.replace_(layer, slots, keys[layer][:, :, i : i + 1], values[layer][:, :, i : i + 1])
+        turned.commit_(1, i, slots=slots)
     assert_same(turned, contents(pot))
     assert pot.next_position == [BUDGET + 7] * 2
 
@@ -187,21 +187,21 @@ def test_heavy_hitters_evict_several_of_the_lightest_per_head():
 
 
 def test_turned_sinks_equal_positions_within_the_cache():
-    """StreamingLLM numbers its cache 0..n-1 and rotates every key anew; here only the sinks turn."""
+    """StreamingLLM numbers its cache 0..n-1 and rotates every key again; here only the sinks turn."""
     pot, size = new_pot(batch=1, dtype=torch.float64), BUDGET
     ring = SinkRecentRing(pot, window_size=size - SINKS)
     keys, values = (random_tokens(1, 60, seed=1, dtype=torch.float64)[i] for i in range(2))
     prompt = rotate_keys(keys[:, 0, :, :size], torch.arange(size).expand(LAYERS, KV_HEADS, -1))
     for layer in range(LAYERS):
-        pot.append(layer, keys[layer][:, :, :size], prompt[layer][None], values[layer][:, :, :size])
-    pot.commit(size, PROMPT)
+        pot.append_(layer, keys[layer][:, :, :size], prompt[layer][None], values[layer][:, :, :size])
+    pot.commit_(size, PROMPT)
     for position in range(size, 60):
         slots = ring.evict(1)
-        pot.turn_sinks(ring.sink_positions(1), rotate_keys)
+        pot.turn_sinks_(ring.sink_positions(1), rotate_keys)
         kept = [*range(SINKS), *range(position + 1 - size + SINKS, position + 1)]
         for layer in range(LAYERS):
             new, value = keys[layer][:, :, position : position + 1], values[layer][:, :, position : position + 1]
-            pot.replace(layer, slots, rotate_keys(new, torch.full((1, KV_HEADS, 1), position)), value)
+            pot.replace_(layer, slots, rotate_keys(new, torch.full((1, KV_HEADS, 1), position)), value)
             query = torch.randn(1, KV_HEADS * GROUPS, 1, DIM, dtype=torch.float64)
             at = rotate_keys(query, torch.full((1, KV_HEADS * GROUPS, 1), position))[:, :, 0]
             storage = pot.key_blocks[layer], pot.value_blocks[layer], pot.block_tables, pot.lengths
@@ -210,7 +210,7 @@ def test_turned_sinks_equal_positions_within_the_cache():
             last = rotate_keys(query, torch.full((1, KV_HEADS * GROUPS, 1), size - 1))
             expected = attention(last, in_cache, values[layer][:, :, kept], scale=SCALE)[:, :, 0]
             assert float((out - expected).abs().max()) <= 1e-12
-        pot.commit(1, PROMPT, slots=slots)
+        pot.commit_(1, PROMPT, slots=slots)
         pot.check_integrity()
 
 
@@ -225,7 +225,7 @@ def test_blocks_of_a_finished_sequence_are_used_again():
     assert caught.value.fix
     assert_same(pot, before)
     assert pot.num_cached == [20, 9]
-    pot.release(0)
+    pot.release_(0)
     pot.check_integrity()
     assert pot.tables.num_free == 5
     append(pot, 18, rows=[1])
@@ -259,9 +259,9 @@ def test_truncating_takes_back_what_was_appended():
     before, owned = contents(pot), [list(blocks) for blocks in pot.tables.owned]
     append(pot, 15, seed=4)
     new = random_tokens(2, 3, seed=5)
-    pot.append(0, new[0, 0], new[0, 0], new[1, 0])  # never committed
+    pot.append_(0, new[0, 0], new[0, 0], new[1, 0])  # never committed
     for row in range(2):
-        pot.truncate(row, 10, 10)
+        pot.rewind_to_(row, 10, 10)
     assert_same(pot, before)
     assert pot.tables.owned == owned
     pot.check_integrity()
@@ -289,7 +289,7 @@ def test_integrity_check_notices_damage():
 
 
 steps = st.tuples(
-    st.sampled_from(["append", "ring", "heavy-hitters", "truncate", "release"]),
+    st.sampled_from(["append", "ring", "heavy-hitters", "rewind", "release"]),
     st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
     st.integers(1, 9),
 )
@@ -307,11 +307,11 @@ def test_invariants_hold_after_every_operation(operations):
                 append(pot, num_tokens, rows, seed=i)
             except PotError:
                 assert_same(pot, before)
-        elif operation == "truncate":
+        elif operation == "rewind":
             length = max(0, pot.num_cached[row] - num_tokens)
-            pot.truncate(row, length, pot.next_position[row])
+            pot.rewind_to_(row, length, pot.next_position[row])
         elif operation == "release":
-            pot.release(row)
+            pot.release_(row)
         elif pot.num_cached[row] >= SINKS + 1 + num_tokens:
             overwrite(pot, operation, row, num_tokens, seed=i)
         pot.check_integrity()
@@ -329,5 +329,5 @@ def overwrite(pot, policy_name, row, num_tokens, seed):
         slots = HeavyHitters(pot, window_size=1).evict(num_tokens, rows=[row])
     keys, values = random_tokens(1, num_tokens, seed)
     for layer in range(LAYERS):
-        pot.replace(layer, slots, keys[layer], values[layer], rows=[row])
-    pot.commit(num_tokens, PROMPT, slots=slots, rows=[row])
+        pot.replace_(layer, slots, keys[layer], values[layer], rows=[row])
+    pot.commit_(num_tokens, PROMPT, slots=slots, rows=[row])

@@ -44,10 +44,10 @@ def test_a_stream_is_read_within_the_pot(policy):
     pot = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60, policy=policy)
     session = Engine(tiny_loaded(), EngineConfig(pot=pot)).session()
     document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
-    told = [event for event in session.read(document) if isinstance(event, PotDistilled)]
+    reported = [event for event in session.read(document) if isinstance(event, PotDistilled)]
     session.context.pot.check_integrity(session.context.tokens.num_tokens)
     expected = layer_budgets(pot, 160, session.context.pot.shape.num_layers, session.context.num_protected)
-    assert told[0].num_cached == tuple(expected)
+    assert reported[0].num_cached == tuple(expected)
     assert (len(set(expected)) > 1) == (policy == "pyramidkv")
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
     list(session.ask("When?"))

@@ -38,10 +38,10 @@ def feed(pot, num_tokens, first, *, seed=0):
     for layer in range(LAYERS):
         keys, values = torch.randn(2, pot.shape.batch, HEADS, num_tokens, DIM, generator=generator)
         positions = torch.arange(num_tokens) + pot.next_position[layer]
-        pot.append(layer, keys, rotate_keys(keys, positions.expand(pot.shape.batch, HEADS, -1)), values)
+        pot.append_(layer, keys, rotate_keys(keys, positions.expand(pot.shape.batch, HEADS, -1)), values)
     tokens = torch.arange(first, first + num_tokens, dtype=torch.int32)
-    pot.commit(num_tokens, tokens)
-    pot.set_novelty(tokens, torch.rand(pot.shape.batch, num_tokens, generator=generator))
+    pot.commit_(num_tokens, tokens)
+    pot.set_novelty_(tokens, torch.rand(pot.shape.batch, num_tokens, generator=generator))
 
 
 def random_mass(pot, seed=0):
@@ -109,8 +109,8 @@ def test_invariants_hold_after_every_operation(
                 eviction.make_room()
             tokens = torch.full((1, HEADS, 1, DIM), float(i))
             for layer in range(LAYERS):
-                pot.append(layer, tokens, tokens, tokens)
-            pot.commit(1, PROMPT)
+                pot.append_(layer, tokens, tokens, tokens)
+            pot.commit_(1, PROMPT)
             eviction.observe(random_mass(pot, i))
             pot.check_integrity(num_read)
     log.rewind()
@@ -182,7 +182,7 @@ def test_a_share_of_unknown_novelty_goes_to_the_catalyst():
     known = torch.tensor([7, 11, 12, 20, 31])
     novelty = torch.full((1, 40), UNKNOWN)
     novelty[0, known] = torch.tensor([0.0, 3.0, 1.0, 2.0, 0.5])
-    pot.set_novelty(torch.arange(40, dtype=torch.int32), novelty)
+    pot.set_novelty_(torch.arange(40, dtype=torch.int32), novelty)
     mass = random_mass(pot)
     result = run_distill(pot, mass, config(num_kept=20, novelty=0.5))
     pot.check_integrity(40)
@@ -207,11 +207,11 @@ def test_zeros_of_an_older_pot_mean_unknown():
     pot, other = new_pot(), new_pot()
     feed(pot, 10, 0)
     pot.novelty[..., 3] = 0.0
-    other.restore(pot.state(), rotate_keys, Extent(10, 10))
+    other.restore_(pot.state(), rotate_keys, Extent(10, 10))
     assert bool((other.novelty[..., 3] == UNKNOWN).all()), "nothing was unknown: the file is an old one"
     other.check_integrity(10)
     pot.novelty[..., 5] = UNKNOWN
-    other.restore(pot.state(), rotate_keys, Extent(10, 10))
+    other.restore_(pot.state(), rotate_keys, Extent(10, 10))
     assert_same(other, contents(pot))
 
 
@@ -321,8 +321,8 @@ def test_overwriting_takes_what_the_question_heeds_least():
         if pot.num_free == 0:
             eviction.make_room()
         for layer in range(LAYERS):
-            pot.append(layer, new, new, new)
-        pot.commit(1, PROMPT)
+            pot.append_(layer, new, new, new)
+        pot.commit_(1, PROMPT)
     least = mass[0][0, 0, 2:10].argsort()[:2] + 2
     gone = set(range(10)) - set(pot.origin[0, 0, 0].tolist())
     assert gone == set(least.tolist())

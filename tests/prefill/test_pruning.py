@@ -144,7 +144,7 @@ def _masked(decoder, ids, offsets):
     for layer, given in zip(parts.layers, offsets, strict=True):
         cos, sin = (t[:, None] for t in parts.rotary(hidden, positions[None]))
         half = sin.shape[-1] // 2
-        query, _, keys, values = project_heads(
+        _, query, _, keys, values = project_heads(
             decoder.parts, layer, hidden, cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
         )
         distance = positions[:, None] - positions[None]

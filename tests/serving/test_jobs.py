@@ -288,6 +288,26 @@ def test_file_caches_of_a_board_with_shared_memory_count_as_free(monkeypatch: py
                 require_room(engine.plan(CONFIG), len(TEXT), [])
 
 
+@pytest.mark.parametrize("is_integrated", [True, False])
+def test_on_a_board_with_shared_memory_pot_and_tier_are_taken_from_one(
+    monkeypatch: pytest.MonkeyPatch, is_integrated: bool
+) -> None:
+    engine = tiny_engine()
+    engine.loaded = replace(ENGINE.loaded, device=torch.device("cuda"))
+    board = SimpleNamespace(is_integrated=is_integrated)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: board)
+    plan = engine.plan(replace(CONFIG, tier=TierConfig(budget_bytes=10**9)))
+    pot, tier = plan.pot_bytes(), plan.tier_bytes(len(TEXT))
+    assert 0 < tier < 10**8, "the text decides, and not the budget"
+    for free in (pot + tier, max(pot, tier)):
+        room = int(free / 0.9) + 100
+        if free == pot + tier or not is_integrated:
+            require_room(plan, len(TEXT), [], free_memory=lambda device, room=room: room)
+        else:
+            with pytest.raises(PotError, match="The pot and its host tier would take"):
+                require_room(plan, len(TEXT), [], free_memory=lambda device, room=room: room)
+
+
 @pytest.mark.parametrize("share", [0.89, 0.95])
 def test_the_app_and_the_engine_agree_on_what_fits(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     needed = ENGINE.plan(CONFIG).pot_bytes()

@@ -12,10 +12,10 @@ import pytest
 from ondevice.documents import Document, Limits, Page
 from ondevice.errors import DocumentError
 from ondevice.serving.registry import Registry
-from ondevice.serving.token_map import make_layout
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui.environment import prepare_gradio, private_folder
+from tests.builders import page_table
 
 DOCUMENT = Document("a.txt", "txt", "part", (Page(1, "text"),), 1, 4)
 
@@ -82,7 +82,7 @@ def test_the_least_recently_used_workspace_gives_way() -> None:
     registry = Registry(max_visitors=2, clock=clock)
     old, middle = registry.create(), registry.create()
     for visitor in (old, middle):
-        visitor.current.accept(DOCUMENT, make_layout([(1, 3)], "part"))
+        visitor.current.accept(DOCUMENT, page_table(3))
     clock.now = 1
     registry.find(middle.id)
     clock.now = 2
@@ -97,11 +97,11 @@ def test_who_has_nothing_gives_way_to_who_has_documents() -> None:
     clock = Clock()
     registry = Registry(max_visitors=2, clock=clock)
     owner = registry.create()
-    owner.current.accept(DOCUMENT, make_layout([(1, 3)], "part"))
+    owner.current.accept(DOCUMENT, page_table(3))
     for _ in range(3):
         clock.now += 1
         last = registry.create()
-        assert registry.find(last.id) is last, "whoever comes may stay"
+        assert registry.find(last.id) is last, "who comes may stay"
     assert registry.find(owner.id) is owner
     assert len(registry) == 2
 

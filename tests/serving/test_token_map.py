@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ondevice.config import SlimConfig, TierConfig
 from ondevice.events import PotDistilled
-from ondevice.serving.token_map import MAX_CELLS, Cells, Look, State, make_cells, make_layout
+from ondevice.serving.token_map import MAX_CELLS, Cells, Look, State, make_cells
 from ondevice.serving.token_view import TokenView
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import RetentionHistory
@@ -43,14 +43,13 @@ def test_cells_count_every_token_once(seed: int, size: int, start: int, pruned: 
     chance = np.random.default_rng(seed)
     depths = chance.integers(1, 3, 80).astype(np.uint16) if pruned else np.empty(0, np.uint16)
     seen = seen_of(chance, depths=depths, in_host=(30, 80) if hosted else (0, 0))
-    layout = make_layout([(1, SIZE)], "page")
-    fine = make_cells(layout, seen, RetentionHistory(), 0, SIZE, 1)
+    fine = make_cells(SIZE, seen, RetentionHistory(), 0, SIZE, 1)
     for token in range(SIZE):
         assert fine.states[token] == expected(seen, token), token
         assert fine.counts[token].sum() == 1
         assert fine.counts[token].argmax() == fine.states[token]
         assert fine.shares[token] == pytest.approx((seen.holders(token) > 0).mean())
-    coarse = make_cells(layout, seen, RetentionHistory(), start, SIZE, size)
+    coarse = make_cells(SIZE, seen, RetentionHistory(), start, SIZE, size)
     for i, first in enumerate(range(start, SIZE, size)):
         part = slice(first, min(first + size, SIZE))
         assert coarse.counts[i].tolist() == fine.counts[part].sum(axis=0).tolist()
@@ -79,23 +78,22 @@ def expected(seen: Provenance, token: int) -> State:
 
 def test_one_head_is_all_or_nothing() -> None:
     seen = seen_of(np.random.default_rng(0))
-    layout = make_layout([(1, SIZE)], "page")
-    cells = make_cells(layout, seen, RetentionHistory(), 0, 60, 1, Look(layer=1, head=2))
+    cells = make_cells(SIZE, seen, RetentionHistory(), 0, 60, 1, Look(layer=1, head=2))
     assert np.flatnonzero(cells.shares).tolist() == sorted(seen.origin[1, 2].tolist())
     assert set(cells.shares.tolist()) == {0.0, 1.0}
-    layer = make_cells(layout, seen, RetentionHistory(), 0, 60, 1, Look(layer=1))
+    layer = make_cells(SIZE, seen, RetentionHistory(), 0, 60, 1, Look(layer=1))
     assert set(np.round(layer.shares * 3).astype(int).tolist()) <= {0, 1, 2, 3}
 
 
 def test_the_past_is_as_the_distillation_left_it() -> None:
-    chance, history, layout = np.random.default_rng(1), RetentionHistory(), make_layout([(1, SIZE)], "page")
+    chance, history = np.random.default_rng(1), RetentionHistory()
     first = chance.integers(0, 7, 50).astype(np.uint16)
     second = np.concatenate((np.minimum(first, chance.integers(0, 7, 50)), chance.integers(0, 7, 10))).astype(np.uint16)
     for cycle, retention in ((1, first), (2, second)):
         novel = np.flatnonzero(retention > 5).astype(np.int32)
         history.apply(PotDistilled(cycle, len(retention), 9, 9, (9,), 0.0, 0.0, 6, retention, novel))
     seen = seen_of(chance, host_capacity=20, in_host=(60, 80))
-    then = make_cells(layout, seen, history, 0, SIZE, 1, Look(cycle=1))
+    then = make_cells(SIZE, seen, history, 0, SIZE, 1, Look(cycle=1))
     assert (then.shares[:50] > 0).tolist() == (first > 0).tolist()
     assert then.shares.sum() * 6 == pytest.approx(first.sum(), rel=1e-5), "the mean over a level is the true one"
     assert (then.states[50:] == State.UNREAD).all()
@@ -115,20 +113,12 @@ def test_two_bytes_say_state_step_and_strength() -> None:
 
 
 def test_a_million_tokens_make_no_larger_answer() -> None:
-    layout = make_layout([(1, 1_000_000)], "page")
     seen = replace(seen_of(np.random.default_rng(0)), num_positions=900_000, num_settled=900_000)
-    cells = make_cells(layout, seen, RetentionHistory(), 0, 1_000_000, 256)
+    cells = make_cells(1_000_000, seen, RetentionHistory(), 0, 1_000_000, 256)
     assert len(cells.to_bytes()) == 2 * 3907
     assert 2 * MAX_CELLS < 64_000
     assert cells.counts.sum() == 1_000_000
     assert cells.steps[0] > 0, "what one head keeps of 256 tokens is seen"
-
-
-def test_pages_are_found_and_empty_ones_hold_nothing() -> None:
-    layout = make_layout([(1, 2), (2, 0), (3, 3)], "chapter")
-    assert [layout.page_of(token) for token in range(5)] == [1, 1, 3, 3, 3]
-    assert [layout.page_span(index) for index in range(3)] == [(0, 2), (2, 2), (2, 5)]
-    assert make_layout([], "page").num_tokens == 0
 
 
 @pytest.mark.parametrize("stop_at", [None, 3])
@@ -177,7 +167,9 @@ def test_what_is_not_known_becomes_the_present(tmp_path: Path) -> None:
     assert view is not None
     assert view.known(Look(cycle=1, layer=1)) == Look(cycle=1)
     assert view.known(Look(cycle=99, layer=1, head=9)) == Look(layer=1)
-    reopened = TokenView(view.layout)
+    reopened = TokenView(view.page_table, view.document)
+    assert reopened.summary()["document"] == view.summary()["document"]
+    assert TokenView(view.page_table).summary()["document"] != view.summary()["document"]
     session = desk.workspace.session
     assert session is not None
     session.context.last_distilled = None  # as of a pot from disk

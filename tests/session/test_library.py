@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_no_trace(library: Library, saved: Entry, monkeypatch
     def full(*args: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for place in ("ondevice.pot.saving.save_file", "ondevice.session.library.json.dump"):
+    for place in ("ondevice.pot.saving.save_file", "ondevice.session.library.Path.write_text"):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             with pytest.raises(LibraryError, match="No space left"):

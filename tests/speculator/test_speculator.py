@@ -1,4 +1,4 @@
-"""SpecPrefill: what the speculator scores, what is chosen, and what reading with it leaves behind."""
+"""SpecPrefill: what the speculator scores, what is chosen, and what reading with it leaves."""
 
 from dataclasses import replace
 
@@ -437,8 +437,8 @@ def test_a_saved_session_belongs_to_the_speculators_weights_and_not_to_their_pla
 def test_a_saved_session_is_asked_as_is_wished_now(loaded, tmp_path):
     def reopen(path, **spec):
         pot, generation = PotConfig(key_rotation="half-cache"), GenerationConfig(max_new_tokens=12)
-        wished = EngineConfig(pot=pot, seed=9, spec=SpecConfig(**spec), generation=generation)
-        return load_session(Engine(loaded, wished), path, reopened(saved_config(path), wished))
+        asked = EngineConfig(pot=pot, seed=9, spec=SpecConfig(**spec), generation=generation)
+        return load_session(Engine(loaded, asked), path, reopened(saved_config(path), asked))
 
     paths = {}
     for name, spec in {"skims": HALF, "drafts": SpecConfig(num_draft=2, layers=1), "plain": SpecConfig()}.items():

@@ -54,7 +54,7 @@ def test_the_picture_is_the_pot_at_every_event(name: str) -> None:
     for event in session.read(document()):
         if not session.context.is_open:
             continue
-        # A pass that led to a distillation is told after it: the cursor alone has moved when it is.
+        # A pass that led to a distillation is reported after it: the cursor alone has moved when it is.
         if isinstance(event, TokensRead) and seen is not None and session.context.num_cycles > seen.num_cycles:
             continue
         seen = follow(session, event, seen)
@@ -131,7 +131,7 @@ def test_host_memory_holds_what_was_read_last() -> None:
     session = tiny_engine(CONFIGS["host tier"]).session()
     list(session.read(document()))
     assert session.context.host is not None
-    origin = session.context.host.tier.origin[0]
+    origin = session.context.host.tier.origin(0)
     start, stop = take_provenance(session.context).in_host
     assert sorted(origin[origin >= 0].tolist()) == list(range(start, stop))
     assert start > 0

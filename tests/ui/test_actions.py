@@ -1,4 +1,4 @@
-"""What the buttons do, driven without a browser: reading, stopping, asking, and every way it can go wrong."""
+"""Actions of the buttons, without a browser: reading, stopping, asking, and every way it can go wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
 from ondevice.serving.room import require_room
-from ondevice.serving.token_map import make_layout
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
@@ -32,6 +31,7 @@ from ondevice.ui.actions import Actions
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
+from tests.builders import page_table
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
@@ -223,14 +223,14 @@ def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "shown"),
     [
         ({"tier.budget_bytes": 0.0001}, "does not hold one token"),
         ({"pot.catalyst": "text", "pot.catalyst_text": "why " * 100}, "catalyst prompt has"),
     ],
 )
 def test_settings_that_only_the_engine_can_refuse_cost_nothing(
-    read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], told: str
+    read_desk: Desk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], shown: str
 ) -> None:
     session, answers = read_desk.workspace.session, len(read_desk.workspace.messages)
     made, new_pot = [], ENGINE.decoder.new_pot
@@ -238,7 +238,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
         ENGINE.decoder, "new_pot", lambda capacity, **options: made.append(capacity) or new_pot(capacity, **options)
     )
     screen = screen_after(read_desk.actions.read(read_desk.id, read_desk.form | changes))
-    assert told in screen["problem"]["text"]
+    assert shown in screen["problem"]["text"]
     assert screen["status"]["phase"] == "read"
     assert read_desk.workspace.session is session
     assert len(read_desk.workspace.messages) == answers
@@ -246,7 +246,7 @@ def test_settings_that_only_the_engine_can_refuse_cost_nothing(
 
 
 def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
-    """Where memory is taken when it is written to, an old pot frees what it has used; a host tier takes room, too."""
+    """An old pot frees what it has used, where memory is taken when it is written to; a host tier takes room, too."""
     form = desk.form | {"pot.capacity": 2048, "tier.budget_bytes": 2}
     assert screen_after(desk.actions.read(desk.id, form))["status"]["phase"] == "read"
     pot, tier = desk.workspace.pot_bytes, desk.workspace.tier_bytes
@@ -264,7 +264,7 @@ def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
     for spare, is_told in ((1000, False), (-1000, True)):
         desk.free_memory = lambda device, spare=spare: int(free + spare)
         other = desk.visitor.new("other.txt")
-        other.accept(desk.document, make_layout([(1, len(TEXT))], "part"))
+        other.accept(desk.document, page_table(len(TEXT)))
         desk.visitor.look_at(other)
         screen = screen_after(desk.actions.read(desk.id, form))
         assert ("would take" in screen["problem"]["text"]) == is_told
@@ -294,10 +294,11 @@ def test_a_pot_that_does_not_fit_is_refused_before_it_is_made(read_desk: Desk) -
 def test_on_a_gpu_a_host_tier_needs_room_elsewhere() -> None:
     engine = copy.copy(ENGINE)
     engine.loaded = replace(ENGINE.loaded, device=torch.device("cuda"))
-    config = replace(CONFIG, tier=TierConfig(budget_bytes=1_000_000))
+    config = replace(CONFIG, tier=TierConfig(budget_bytes=100_000))
     plan = engine.plan(config)
     needed = plan.pot_bytes() + plan.speculator_bytes()
-    free = {"cuda": needed / 0.9 + 10, "cpu": 1_000_000 / 0.9 + 10}
+    assert plan.tier_bytes(len(TEXT)) == 100_000
+    free = {"cuda": needed / 0.9 + 10, "cpu": 100_000 / 0.9 + 10}
 
     def require(config: EngineConfig) -> None:
         require_room(
@@ -306,7 +307,7 @@ def test_on_a_gpu_a_host_tier_needs_room_elsewhere() -> None:
 
     require(config)
     free["cpu"] -= 20
-    with pytest.raises(PotError, match=r"The host tier would take 1\.0 MB"):
+    with pytest.raises(PotError, match=r"The host tier would take 0\.1 MB|The host tier would take 100 kB"):
         require(config)
     require(replace(config, tier=TierConfig(budget_bytes=10**9, folder="/x")))
     free["cuda"] -= 20
@@ -539,7 +540,7 @@ def test_an_expired_page_is_told_and_gets_a_new_workspace(desk: Desk) -> None:
         screen = screen_after(steps)
         assert screen["session_id"] not in (unknown, desk.id)
         assert "idle for too long" in screen["problem"]["text"]
-    assert dict(screen["card"]["rows"])["File"] == "lighthouse.md", "told, and done"
+    assert dict(screen["card"]["rows"])["File"] == "lighthouse.md", "shown, and done"
     assert not desk.actions.follow(unknown)["follow"]["active"], "nobody asks for it every second for ever"
 
 

@@ -228,10 +228,10 @@ def test_a_question_that_was_not_answered_stays_in_its_field(desk: Desk, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("question", "failure", "told"), [("why " * 500, None, "free slots"), ("Why?", MemoryError(), "not enough memory")]
+    ("question", "failure", "shown"), [("why " * 500, None, "free slots"), ("Why?", MemoryError(), "not enough memory")]
 )
 def test_a_question_that_fails_while_reading_does_not_end_the_reading(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, question: str, failure: Exception | None, told: str
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, question: str, failure: Exception | None, shown: str
 ) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
 
@@ -246,7 +246,7 @@ def test_a_question_that_fails_while_reading_does_not_end_the_reading(
             if failure is not None:
                 monkeypatch.setattr(desk.workspace.session, "ask", failing)
             asked = desk.workspace.asked.put(Asked(question, CONFIG.generation, True))
-    assert any(told in patch.get("toast", "") for patch in patches)
+    assert any(shown in patch.get("toast", "") for patch in patches)
     assert not any(map(clears_the_field, patches)), "it stays in its field"
     assert patches[-1]["status"]["phase"] == "read"
 

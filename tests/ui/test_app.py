@@ -1,4 +1,4 @@
-"""The served app: who can do what over HTTP, what runs in which lane, and that nothing is left behind."""
+"""The served app: who can do what over HTTP, what runs in which lane, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_password_guards_all_but_health() -> None:
         assert HTTP.get(f"{address}/health").json() == {"status": "ok"}
         folder = Path(os.environ["GRADIO_TEMP_DIR"]).parent
         assert folder.exists()
-    assert not folder.exists(), "nothing stays behind"
+    assert not folder.exists(), "nothing stays"
     with pytest.raises(httpx.ConnectError):
         HTTP.get(f"{address}/health")
 

@@ -1,4 +1,4 @@
-"""The library on the screen: what is saved comes back with its conversation, and every failure is told."""
+"""The library on the screen: what is saved comes back with its conversation, and every failure is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page asks for while it is looked at: small answers, true ones, and none for strangers."""
+"""Requests of the page while it is shown: small answers, true ones, and none for strangers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from starlette.testclient import TestClient
 
 from ondevice.documents import Document, Page
 from ondevice.serving.security import LOOPBACK_NAMES, guarded
-from ondevice.serving.token_map import MAX_CELLS, Look, State, make_layout
+from ondevice.serving.token_map import MAX_CELLS, Look, State
 from ondevice.serving.token_view import TokenView
 from ondevice.ui.map.reading_view import PIECE_TOKENS, num_pieces, page_source, piece
 from ondevice.ui.map.routes import HEADER, map_routes
+from tests.builders import page_table
 from tests.ui_tools import TEXT, Desk, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,7 +98,7 @@ def test_what_is_not_there_is_refused(
 
 def test_one_answer_holds_so_many_cells(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ENGINE)
-    desk.workspace.accept(desk.document, make_layout([(1, 100_000)], "part"))
+    desk.workspace.accept(desk.document, page_table(100_000))
     with TestClient(Starlette(routes=map_routes(desk.registry, ENCODE))) as client:
         assert get(client, desk, "cells", start=0, stop=100_000, size=1).status_code == 400
         assert len(get(client, desk, "cells", start=0, stop=MAX_CELLS, size=1).content) == 2 * MAX_CELLS
@@ -115,14 +116,14 @@ def test_a_token_is_told_with_its_text_place_reason_and_holders(client: TestClie
     assert view is not None
     assert view.seen is not None
     kept = int(view.seen.tokens[-1])
-    told = get(client, desk, "token", start=kept, stop=kept + 1).json()
-    assert told["title"].startswith(f"Token {kept + 1:,} · part ")
-    assert told["before"] + told["text"] + told["after"] in TEXT
-    assert TEXT[kept] == told["text"]
+    shown = get(client, desk, "token", start=kept, stop=kept + 1).json()
+    assert shown["title"].startswith(f"Token {kept + 1:,} · part ")
+    assert shown["before"] + shown["text"] + shown["after"] in TEXT
+    assert TEXT[kept] == shown["text"]
     held = (session.context.pot.origin[:, 0] == kept).any(dim=-1)  # type: ignore[union-attr]
-    assert [[bool(head) for head in row] for row in told["holders"]] == held.tolist()
-    assert f"Held by {int(held.sum())} of 6 heads" in told["lines"][1]
-    assert told["lines"][2].startswith("Score ")
+    assert [[bool(head) for head in row] for row in shown["holders"]] == held.tolist()
+    assert f"Held by {int(held.sum())} of 6 heads" in shown["lines"][1]
+    assert shown["lines"][2].startswith("Score ")
     cell = get(client, desk, "token", start=0, stop=len(TEXT)).json()
     assert cell["holders"] == []
     assert f"Tokens 1–{len(TEXT)}" in cell["title"]  # noqa: RUF001
@@ -133,15 +134,15 @@ def test_a_token_is_told_with_its_text_place_reason_and_holders(client: TestClie
 
 def test_pieces_put_together_are_the_document(client: TestClient, desk: Desk) -> None:
     text, position = "", 0
-    assert desk.workspace.layout is not None
+    assert desk.workspace.page_table is not None
     for index in range(2):
-        first, last = desk.workspace.layout.page_span(index)
+        first, last = desk.workspace.page_table.page_span(index)
         for part in range(num_pieces(last - first)):
-            told = get(client, desk, "text", index=index, part=part).json()
-            assert told["start"] == position
-            assert sum(run[0] for run in told["runs"]) == told["stop"] - told["start"]
-            position = told["stop"]
-            text += "".join(run[1] for run in told["runs"])
+            shown = get(client, desk, "text", index=index, part=part).json()
+            assert shown["start"] == position
+            assert sum(run[0] for run in shown["runs"]) == shown["stop"] - shown["start"]
+            position = shown["stop"]
+            text += "".join(run[1] for run in shown["runs"])
     assert position == len(TEXT)
     assert text == TEXT
 
@@ -151,10 +152,10 @@ def test_a_document_that_is_closed_meanwhile_is_no_failure(desk: Desk) -> None:
         """A workspace that is closed between two looks at it."""
 
         session = None
-        document, layout = desk.document, make_layout([(1, 5)], "part")
+        document, page_table = desk.document, page_table(5)
 
         def __init__(self) -> None:
-            self.views = [TokenView(self.layout)]
+            self.views = [TokenView(self.page_table)]
 
         @property
         def view(self) -> TokenView | None:
@@ -182,7 +183,7 @@ def test_the_pieces_of_an_unread_page_tokenise_it_once(tmp_path: Path) -> None:
 def long_view(text: str) -> tuple[TokenView, Any]:
     document = Document("long.txt", "txt", "part", (Page(1, text),), 1, len(text))
     ids, _ = ENCODE(text)
-    return TokenView(make_layout([(1, len(ids))], "part")), page_source(document, None, ENCODE)
+    return TokenView(page_table(len(ids))), page_source(document, None, ENCODE)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def long_view(text: str) -> tuple[TokenView, Any]:
 )
 def test_pieces_meet_at_words_and_lose_nothing(text: str) -> None:
     view, source = long_view(text)
-    pieces = [piece(view, source, 0, part, Look()) for part in range(num_pieces(view.layout.num_tokens))]
+    pieces = [piece(view, source, 0, part, Look()) for part in range(num_pieces(view.page_table.num_tokens))]
     assert "".join(run[1] for one in pieces for run in one["runs"]) == text
     assert [one["start"] for one in pieces[1:]] == [one["stop"] for one in pieces[:-1]]
     assert max(one["stop"] - one["start"] for one in pieces) <= PIECE_TOKENS + 128
@@ -211,9 +212,9 @@ def test_every_answer_stays_below_64_kB(desk: Desk) -> None:
     view.__class__ = Scattered
     import json
 
-    for part in range(num_pieces(view.layout.num_tokens)):
-        told = piece(view, source, 0, part, Look())
-        assert len(json.dumps(told, ensure_ascii=False).encode()) < 64_000
+    for part in range(num_pieces(view.page_table.num_tokens)):
+        shown = piece(view, source, 0, part, Look())
+        assert len(json.dumps(shown, ensure_ascii=False).encode()) < 64_000
 
 
 def test_a_single_endless_word_is_cut_and_says_so() -> None:
@@ -221,13 +222,13 @@ def test_a_single_endless_word_is_cut_and_says_so() -> None:
         return np.zeros(1, np.int32), np.array([[0, len(text)]], np.int32)
 
     document = Document("w", "txt", "part", (Page(1, "w" * 100_000),), 1, 100_000)
-    told = piece(TokenView(make_layout([(1, 1)], "part")), page_source(document, None, encode), 0, 0, Look())
-    assert "88,000 characters are not shown" in told["runs"][0][1]
+    shown = piece(TokenView(page_table(1)), page_source(document, None, encode), 0, 0, Look())
+    assert "88,000 characters are not shown" in shown["runs"][0][1]
 
 
 def test_a_page_without_text_is_a_piece_without_runs() -> None:
     document = Document("w", "txt", "part", (Page(1, ""), Page(2, "ab")), 2, 2)
-    view = TokenView(make_layout([(1, 0), (2, 2)], "part"))
+    view = TokenView(page_table(0, 2))
     source = page_source(document, None, ENCODE)
     assert piece(view, source, 0, 0, Look())["runs"] == []
     assert piece(view, source, 1, 0, Look())["runs"] == [[2, "ab", State.UNREAD, 0]]

@@ -13,7 +13,7 @@ from ondevice.pot.memory_pot import Victims
 
 
 class InPlaceRecomputeCache:
-    """StreamingLLM whose keys (before RoPE) and values are overwritten in place, and RoPE computed for all keys anew.
+    """StreamingLLM whose keys (before RoPE) and values are overwritten in place, and RoPE computed for all keys again.
 
     Cached tokens have positions 0..n-1 by age, in the order of the slots a permutation: angles are looked up by it.
 
@@ -44,7 +44,7 @@ class InPlaceRecomputeCache:
         return self._keys.nbytes + self._values.nbytes
 
     def make_room(self, num_tokens: int = 1) -> None:
-        """Let the next token overwrite the oldest one behind the sinks."""
+        """Let the next token overwrite the oldest one after the sinks."""
         assert num_tokens == 1, "one token at a time is what is compared"
         self.victims = slice(self._oldest, self._oldest + 1)
         self._positions[self._num_sinks :] -= 1
@@ -54,10 +54,10 @@ class InPlaceRecomputeCache:
         self._oldest = max((self._oldest + 1) % self._capacity, self._num_sinks)
 
     def observe(self, mass: list[Tensor]) -> None:
-        """What is evicted depends on age alone."""
+        """Nothing: age alone decides what is evicted."""
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write in place; returns all keys after RoPE, and all values. Arguments as for `ShiftAppendCache.append`."""
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write in place; returns all keys after RoPE, and all values. Arguments as for `ShiftAppendCache.append_`."""
         start = self.num_cached[layer]
         end = start if self.victims is not None else start + keys.shape[2]
         for buffer, new in ((self._keys, keys), (self._values, values)):
@@ -66,7 +66,7 @@ class InPlaceRecomputeCache:
         cos, sin = (angle[:end] for angle in self._angles)
         return seen * cos + rotate_half(seen) * sin, self._values[layer, :, :, :end]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
         """Count the tokens just written; where they come from is not remembered."""
@@ -75,6 +75,6 @@ class InPlaceRecomputeCache:
             self.next_position = list(self.num_cached)
         self.victims = None
 
-    def discard(self, num_tokens: int) -> None:
-        """What the pass replaced is gone."""
+    def discard_(self, num_tokens: int) -> None:
+        """Refuse: what the pass replaced is gone."""
         raise RuntimeError("a baseline cannot be stopped in the middle of a pass")

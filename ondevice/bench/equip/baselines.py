@@ -1,4 +1,4 @@
-"""What EQUIP replaces: StreamingLLM and H2O with the copies that their usual implementations make.
+"""Baselines of EQUIP: StreamingLLM and H2O with the copies that their usual implementations make.
 
 Each class stands in for a `MemoryPot` in `Decoder.forward` and is its own eviction rule: `make_room` before a pass
 that would not fit, `observe` after it. They are here to be measured against and are used for nothing else.
@@ -39,7 +39,7 @@ class _Cache:
         """Everything that is cached."""
         return [*self.keys, *self.values]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
         """Count the tokens just appended; where they come from is not remembered."""
@@ -47,8 +47,8 @@ class _Cache:
         assert offsets is None, "nothing is pruned here"
         self.num_cached = [values.shape[2] for values in self.values]
 
-    def discard(self, num_tokens: int) -> None:
-        """What the pass replaced is gone."""
+    def discard_(self, num_tokens: int) -> None:
+        """Refuse: what the pass replaced is gone."""
         raise RuntimeError("a baseline cannot be stopped in the middle of a pass")
 
 
@@ -64,7 +64,7 @@ class ShiftAppendCache(_Cache):
         capacity: tokens cached at most, with the sinks.
         num_sinks: first tokens, which stay.
         cos, sin: (capacity, head_dim), of positions 0..capacity-1, the sine without a sign.
-        caches_halves: shift and append `rotate_half(keys)` too, instead of computing it anew.
+        caches_halves: shift and append `rotate_half(keys)` too, instead of computing it again.
     """
 
     observes = False
@@ -82,14 +82,14 @@ class ShiftAppendCache(_Cache):
         return [*super().tensors(), *self._halves]
 
     def make_room(self, num_tokens: int = 1) -> None:
-        """Let the next pass evict the oldest tokens behind the sinks; the new ones then have the last positions."""
+        """Let the next pass evict the oldest tokens after the sinks; the new ones then have the last positions."""
         self._num_evicted = max(self.num_cached[0] + num_tokens - self.capacity, 0)
         self.next_position = [cached - self._num_evicted for cached in self.num_cached]
 
     def observe(self, mass: list[Tensor]) -> None:
-        """What is evicted depends on age alone."""
+        """Nothing: age alone decides what is evicted."""
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Shift and append; returns all keys after RoPE, and all values.
 
         Args:
@@ -104,10 +104,10 @@ class ShiftAppendCache(_Cache):
         used = slice(0, all_keys.shape[2])
         return all_keys * self._cos[used] + halves * self._sin[used], self.values[layer]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
-        super().commit(num_tokens, origin, num_transient, offsets)
+        super().commit_(num_tokens, origin, num_transient, offsets)
         self._num_evicted = 0
         self.next_position = list(self.num_cached)
 
@@ -160,16 +160,16 @@ class GatherAppendCache(_Cache):
         for layer, received in enumerate(mass):
             self._scores[layer] = self._scores[layer] + received.float()
 
-    def append(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append; returns all keys (after RoPE) and values. Arguments as for `ShiftAppendCache.append`."""
+    def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append; returns all keys (after RoPE) and values. Arguments as for `ShiftAppendCache.append_`."""
         for cached, new in ((self.keys, rotated), (self.values, values)):
             _put(cached, layer, torch.cat((cached[layer], new), dim=2) if layer < len(cached) else new.clone())
         return self.keys[layer], self.values[layer]
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, num_transient: int = 0, offsets: Sequence[Tensor] | None = None
     ) -> None:
-        super().commit(num_tokens, origin, num_transient, offsets)
+        super().commit_(num_tokens, origin, num_transient, offsets)
         self.next_position = [position + num_tokens for position in self.next_position]
         for layer, keys in enumerate(self.keys):
             nothing_yet = torch.zeros(*keys.shape[:2], num_tokens, dtype=torch.float32, device=keys.device)

@@ -40,10 +40,10 @@ def snapkv(
 def lagkv(keys: Tensor, values: Tensor, capacity: int, *, num_sinks: int = 4, lag: int = 192) -> Choice:
     """LagKV (arXiv 2504.04704): of each partition stays what stands out from the next one, by keys and values alone.
 
-    Behind the sinks the cache is cut into partitions of `lag` tokens. Every channel of a partition is normalised by
+    After the sinks the cache is cut into partitions of `lag` tokens. Every channel of a partition is normalised by
     its minimum and maximum in the partition that follows; a token's score is the standard deviation over its
     channels, made comparable by a softmax over the partition, keys and values added. The last whole partition and
-    what is behind it stay.
+    what follows it stay.
 
     Args:
         keys, values: (batch, num_kv_heads, num_cached, head_dim).
@@ -79,7 +79,7 @@ def cut_by_copies(keys: Tensor, values: Tensor, choice: Choice) -> tuple[Tensor,
 
 
 def cut_in_place_(keys: Tensor, values: Tensor, choice: Choice) -> tuple[Tensor, Tensor]:
-    """EQUIP's way: what is kept stays where it is, unless it lies behind the cut; that overwrites what is evicted.
+    """EQUIP's way: what is kept stays where it is, unless it lies after the cut; that overwrites what is evicted.
 
     Args:
         keys, values: as for `cut_by_copies`, contiguous, changed in place.
@@ -90,11 +90,11 @@ def cut_in_place_(keys: Tensor, values: Tensor, choice: Choice) -> tuple[Tensor,
     num_kept, head_dim = choice.slots.shape[-1], keys.shape[-1]
     is_kept = torch.zeros(keys.shape[:3], dtype=torch.bool, device=keys.device).scatter_(-1, choice.slots, True)
     rows = torch.arange(is_kept.numel(), device=keys.device).view(is_kept.shape)
-    # As many are evicted before the cut as are kept behind it, in every head: the n-th goes to the n-th.
+    # As many are evicted before the cut as are kept after it, in every head: the n-th goes to the n-th.
     evicted = rows[..., :num_kept][~is_kept[..., :num_kept]]
-    behind = rows[..., num_kept:][is_kept[..., num_kept:]]
+    after_cut = rows[..., num_kept:][is_kept[..., num_kept:]]
     for cached in (keys.view(-1, head_dim), values.view(-1, head_dim)):
-        cached.index_copy_(0, evicted, cached.index_select(0, behind))
+        cached.index_copy_(0, evicted, cached.index_select(0, after_cut))
     return keys[:, :, :num_kept], values[:, :, :num_kept]
 
 
@@ -108,6 +108,6 @@ def _lag_scores(cached: Tensor, num_sinks: int, num_partitions: int, lag: int) -
 
 
 def _choice(index: Tensor, num_cached: int, num_last: int) -> Choice:
-    """Sort the indices and put the last `num_last` slots behind them."""
+    """Sort the indices and put the last `num_last` slots after them."""
     last = torch.arange(num_cached - num_last, num_cached, device=index.device).expand(*index.shape[:2], -1)
     return Choice(torch.cat((index.sort(dim=-1).values, last), dim=-1), num_last)

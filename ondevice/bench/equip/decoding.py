@@ -1,10 +1,10 @@
 """Decoding with EQUIP beside StreamingLLM and H2O by copies: latency once the cache is full, and whole sequences.
 
-A step of a model that does not fit into caches takes a second, so nobody waits for 4,096 of them: the time of a
+A step of a model that does not fit into caches takes a second, and 4,096 of them take too long: the time of a
 sequence is a sum of sampled steps. Steps are timed at some lengths of the growing cache and, many more, with the full
 one; between the lengths a straight line is assumed, and every step with the full cache counts as the sampled ones.
 `run_validation` runs one small sequence whole beside that sum. The prompt is one token: all of the sequence is
-decoded. Not sampled: EQUIP counts positions anew once in 3 x capacity steps, which takes as long as one of
+decoded. Not sampled: EQUIP numbers positions again once in 3 x capacity steps, which takes as long as one of
 StreamingLLM's steps; and no side samples or streams its tokens.
 """
 
@@ -108,7 +108,7 @@ def run_decoding(decoder: Decoder, plan: DecodePlan) -> Iterator[list[Row] | Lef
 def run_breakdown(
     decoder: Decoder, name: str, capacity: int, batch: int, budget_seconds: float
 ) -> Iterator[list[Row] | LeftOut]:
-    """What every optimisation is worth, alone and together (figure 8b), and how many bytes its cache takes."""
+    """Speedup of every optimisation, alone and together (figure 8b), and the bytes of its cache."""
     needed = int(_TEMPORARY * 8.5 * kv_bytes(decoder, capacity, batch))
     if missing := room_for(f"The breakdown on {name}, batch {batch}, cache {capacity}", needed, decoder.device):
         yield missing
@@ -179,7 +179,7 @@ def means_of(rows: Sequence[Row], plan: DecodePlan, suffix: str = "") -> dict[st
     """Geometric means over the sequences of one model, at the batch sizes of which the paper speaks.
 
     Args:
-        suffix: behind the contenders' names.
+        suffix: of the contenders' names.
     """
     large = [row for row in rows if row.case.get("batch", 0) >= _LARGE_BATCH]
     metrics = [end_to_end(sequence) for sequence in plan.sequences]

@@ -34,7 +34,7 @@ PERPLEXITY = "perplexity"
 PERPLEXITY_DIFFERENCE = "perplexity, relative difference"
 _PREFILL_STEP = 64
 
-Report = Callable[[float], None]  # is told the share done
+Report = Callable[[float], None]  # takes the share done
 
 
 def sdpa_deviation(model: Any, ids: Tensor, capacity: int) -> list[Row]:

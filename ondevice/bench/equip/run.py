@@ -29,7 +29,7 @@ from ondevice.model.tokenizer import Tokenizer
 from ondevice.results.process_memory import kept_memory, return_free_memory
 from ondevice.results.results import Row
 
-KEPT = ", freed memory kept"  # behind the contender's name
+KEPT = ", freed memory kept"  # after the contender's name
 _TEXT = "lighthouse.md"
 _SMALL = "llama-2-like-small"
 
@@ -120,7 +120,7 @@ def run_equip(
 
     Args:
         loaded: the model of the proofs, and the one whose heads may be grouped.
-        report: is told the stage and the share done.
+        report: takes the stage and the share done.
         parts: some of `PARTS`.
     """
     decoder = new_decoder(loaded.model)
@@ -166,7 +166,7 @@ def summary_of(rows: Sequence[Row], plan: EquipPlan) -> dict[str, float]:
 def _with_memory_kept(items: Iterator[list[Row] | LeftOut], device: torch.device) -> Iterator[list[Row] | LeftOut]:
     """A measurement once more, where new tensors cost the baselines nothing but the copies themselves.
 
-    torch has no store of freed memory on a CPU: every large tensor is mapped anew. That is what copies cost as they
+    torch has no store of freed memory on a CPU: every large tensor is mapped again. That is what copies cost as they
     are usually made, and is no part of the methods.
     """
     if device.type != "cpu":

@@ -79,8 +79,8 @@ class Side:
             return
         for layer in range(len(source.keys)):
             new = (buffers[layer][:, :, start:num_cached] for buffers in (source.keys, source.rotated, source.values))
-            self.cache.append(layer, *(tensor.expand(batch, -1, -1, -1) for tensor in new))
-        self.cache.commit(num_cached - start, PROMPT)
+            self.cache.append_(layer, *(tensor.expand(batch, -1, -1, -1) for tensor in new))
+        self.cache.commit_(num_cached - start, PROMPT)
         if self.rule.observes:
             shape = (batch, source.shape.num_kv_heads, num_cached)
             generator = torch.Generator().manual_seed(num_cached)
@@ -131,7 +131,7 @@ def gather_append(decoder: Decoder, capacity: int, batch: int) -> Side:
 def in_place_heavy(decoder: Decoder, capacity: int, batch: int) -> Side:
     """H2O in a memory pot."""
     pot = decoder.new_pot(capacity, batch)
-    # Positions are never counted anew, as in the other contender.
+    # Positions are never numbered again, as in the other contender.
     rule = HeavyHitter(pot, 0, capacity // 2, decoder.rotate_keys, max_positions=1 << 30)
     return Side(EQUIP + H2O, decoder, pot, rule, capacity)
 

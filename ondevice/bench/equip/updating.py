@@ -106,7 +106,7 @@ def run_cuts(cases: Sequence[CutCase], device: torch.device, budget_seconds: flo
 
 
 def means_of(rows: Sequence[Row], suffix: str = "") -> dict[str, float | None]:
-    """Geometric means over all cases of Table 6; `suffix` is behind the contenders' names."""
+    """Geometric means over all cases of Table 6; `suffix` ends the contenders' names."""
     return {
         "kv_update_vs_shift": mean_speedup(rows, [UPDATE], EQUIP + STREAMING + suffix),
         "kv_update_vs_gather": mean_speedup(rows, [UPDATE], EQUIP + H2O + suffix),

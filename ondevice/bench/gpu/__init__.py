@@ -1,1 +1,1 @@
-"""What only a machine with an NVIDIA GPU can measure."""
+"""Measurements that need an NVIDIA GPU."""

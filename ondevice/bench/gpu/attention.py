@@ -1,4 +1,4 @@
-"""How long attention kernels take on a GPU: decode attention with and without an end beside torch's, and the others.
+"""Times of attention kernels on a GPU: decode attention with and without an end beside torch's, and the others.
 
 The caches are made so that attention lies where it lies in language models: most of it on the first slots (the sinks)
 and on some of the newest ones, a little on one place in the middle, and the rest thinly on everything. How much is

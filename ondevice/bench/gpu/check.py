@@ -1,4 +1,4 @@
-"""`python -m ondevice.bench.gpu.check`: what only a machine with an NVIDIA GPU can tell, in a few minutes.
+"""`python -m ondevice.bench.gpu.check`: checks that need an NVIDIA GPU, in a few minutes.
 
 Every Triton kernel is compiled and held against its reference; then attention, decoding as a CUDA graph, how much
 several tokens at once round otherwise than one by one, and the time to the first token of a long prompt are measured,
@@ -60,7 +60,7 @@ class Run:
 
 
 def missing() -> str:
-    """What this machine lacks for the check, "" when nothing."""
+    """Reason why this machine cannot run the check; "" where it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed: its kernels are what is checked."
     if not torch.cuda.is_available():
@@ -138,7 +138,7 @@ def measure_graph(run: Run) -> None:
 
 
 def measure_drafts(run: Run) -> None:
-    """How far the logits of several tokens read at once are from those read one by one: `drafting` calls less a tie."""
+    """Distance between logits of tokens read at once and one by one: `drafting` calls less a tie."""
     from ondevice.model.decoder import Decoder
 
     name, decoder = _decoder(run)
@@ -151,14 +151,14 @@ def measure_drafts(run: Run) -> None:
 
 @torch.inference_mode()
 def logit_deviation(decoder: Decoder, *, num_cached: int, num_tokens: int, rounds: int) -> float:
-    """The largest distance between logits of `num_tokens` tokens at once and one by one, behind `num_cached` tokens, in
+    """The largest distance between logits of `num_tokens` tokens at once and one by one, after `num_cached` tokens, in
     units in the last place of the largest logit."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, decoder.parts.vocab_size, (1, num_cached + rounds * num_tokens), generator=generator)
     ids, pot, worst = ids.to(decoder.device), decoder.new_pot(ids.shape[1]), 0.0
     decoder.forward(ids[:, :num_cached], pot)
     for part in ids[:, num_cached:].split(num_tokens, dim=1):
-        with pot.taken_back():
+        with pot.savepoint():
             together = decoder.logits(decoder.forward(part, pot).hidden_states)
         alone = [decoder.logits(decoder.forward(token, pot).hidden_states) for token in part.split(1, dim=1)]
         expected = torch.cat(alone, dim=1)

@@ -26,7 +26,7 @@ class StaticStep:
 
     Args:
         decoder: of a model without softcaps and sliding windows.
-        pot: batch 1, with stored rotated keys; its slots are filled with noise, and its counts are not looked at.
+        pot: batch 1, with stored rotated keys; its slots are filled with noise, and its counts are not used.
     """
 
     def __init__(self, decoder: Decoder, pot: MemoryPot) -> None:
@@ -55,7 +55,7 @@ class StaticStep:
         cos, sin = decoder.parts.rotary(hidden, self._position)
         cos, sin = cos[:, None], signed_sine(sin)[:, None]
         for index, layer in enumerate(decoder.parts.layers):
-            query, keys, rotated, values = project_heads(decoder.parts, layer, hidden, cos, sin)
+            _, query, keys, rotated, values = project_heads(decoder.parts, layer, hidden, cos, sin)
             seen_keys, seen_values = pot.rotated[index], pot.values[index]
             for buffer, new in ((pot.keys[index], keys), (seen_values, values), (seen_keys, rotated)):
                 buffer.index_copy_(2, self._slot, new)
@@ -64,7 +64,7 @@ class StaticStep:
         logits = decoder.logits(decoder.parts.norm(hidden)[:, -1])
         self._token.copy_(logits.argmax(dim=-1, keepdim=True))
         self._position.add_(1)
-        # The next one behind the sinks, round and round.
+        # The next one after the sinks, round and round.
         self._slot.sub_(_NUM_SINKS - 1).remainder_(self._capacity - _NUM_SINKS).add_(_NUM_SINKS)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ class StaticStep:
             self.step()
 
     def run(self, num_tokens: int, *, as_graph: bool) -> tuple[float, list[int]]:
-        """Tokens per second, and the tokens; each is read by the host, as when an answer is told."""
+        """Tokens per second, and the tokens; each is read by the host, as when an answer is shown."""
         self.reset()
         tokens = []
         synchronize(self._decoder.device)

@@ -1,4 +1,4 @@
-"""What every Triton kernel is held against its reference with: in Triton's interpreter by the tests, on a GPU by
+"""Cases in which every Triton kernel is compared with its reference: in Triton's interpreter by the tests, on a GPU by
 `gpu_check`. No pytest here, so that the check needs none.
 """
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from ondevice.documents.formats.guess import guess
 
-# The guess looks at this much from the first byte that is not ASCII.
+# The guess uses this much from the first byte that is not ASCII.
 _SAMPLE_BYTES = 16_384
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _BYTE_ORDER_MARKS = (

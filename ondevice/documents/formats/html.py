@@ -41,7 +41,7 @@ def open_html(request: Request) -> Reader:
 
 
 def declared_encoding(data: bytes) -> str:
-    """What the page says of its own encoding, "" when it says nothing that can be true."""
+    """Encoding that the page names, "" when it names none that can be true."""
     match = _XML_ENCODING.match(data[:1024]) or _CHARSET.search(data[:4096])
     name = known_encoding(match[1].decode("ascii", "replace")) if match else ""
     # These words could not have been found by their ASCII letters if the page were in UTF-16.

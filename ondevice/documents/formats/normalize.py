@@ -70,7 +70,7 @@ def _finish(text: str) -> str:
 
 
 def _safe_end(text: str) -> int:
-    """Where `text` can be cut so that nothing that follows can change what stands before the cut."""
+    """Index at which `text` can be cut: nothing that follows changes what stands before."""
     floor = max(len(text) - _MAX_HELD, 0)
     for index in range(len(text) - 1, floor - 1, -1):
         if _starts_afresh(text[index]):

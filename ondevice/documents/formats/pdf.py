@@ -93,7 +93,7 @@ def _unlock(reader: PdfReader, request: Request) -> None:
 
 
 def _announced_pages(reader: PdfReader) -> int:
-    """How many pages the file says it has: more than were found when its end has been cut off."""
+    """Number of pages that the file names: more than were found when its end has been cut off."""
     try:
         pages: Any = reader.root_object["/Pages"]
         count = pages["/Count"]

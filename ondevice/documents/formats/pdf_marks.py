@@ -1,4 +1,4 @@
-"""What a PDF page without text shows: an image, letters without meaning, a drawing, or nothing."""
+"""Marks on a PDF page without text: an image, letters without meaning, a drawing, or nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_OBJECTS = 200
 
 
 def what_is_drawn(page: PageObject) -> Drawn:
-    """The most telling thing on the page. Decodes content streams, never an image."""
+    """The most informative mark on the page. Decodes content streams, never an image."""
     data = page.get_contents()
     return _strongest(_scan(data.get_data() if data is not None else b"", page.get("/Resources"), 0))
 

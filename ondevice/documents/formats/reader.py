@@ -1,4 +1,4 @@
-"""What the worker asks of every format: a request in, numbered pages out, one at a time."""
+"""The interface of every format: a request in, numbered pages out, one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which reader a file needs, told from its first bytes. The name only decides between kinds of text."""
+"""The reader that a file needs, by its first bytes. The name only decides between kinds of text."""
 
 from __future__ import annotations
 

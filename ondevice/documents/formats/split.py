@@ -68,7 +68,7 @@ def split_pages(chunks: Iterable[str]) -> Iterator[str]:
 
 
 def _part_end(text: str, start: int, least: int, size: int) -> int:
-    """Where the part that begins at `start` ends, -1 when that is not known yet."""
+    """End of the part that begins at `start`, -1 when that is not known yet."""
     feed = text.find("\f", start + least, start + size)
     if feed >= 0:
         return feed + 1

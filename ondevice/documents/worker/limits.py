@@ -1,4 +1,4 @@
-"""What one document may cost before it is given up. The worker limits itself where it can; the parent does the rest."""
+"""Limits of one document, beyond which it is given up. The worker limits itself where it can, the parent the rest."""
 
 from __future__ import annotations
 

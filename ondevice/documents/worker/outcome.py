@@ -1,4 +1,4 @@
-"""What the workers of one document have delivered so far, and the document or the error that comes of it."""
+"""Results of the workers of one document so far, and the document or the error that comes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker takes away from itself before it opens a file: memory, time, files, processes, network.
+"""The sandbox of the worker, entered before it opens a file: memory, time, files, processes, network.
 
 The limits of the kernel hold for C code as well. The audit hook only stops Python code; it is a second line against
 parsers that would fetch or start something, not a wall against a parser that has been taken over.

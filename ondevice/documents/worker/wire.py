@@ -14,7 +14,7 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 class WireError(Exception):
-    """What came is no message: cut off, too long, or not a JSON object."""
+    """The bytes received are no message: cut off, too long, or not a JSON object."""
 
 
 def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:

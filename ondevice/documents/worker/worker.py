@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _as_user_error(error: Exception, request: Request) -> DocumentError:
-    """What a parser throws at us. Only the name of the exception is told: its text may quote the document."""
+    """Translate an exception of a parser. Only its name is given: its text may quote the document."""
     if isinstance(error, MemoryError):
         what, fix = "reading it takes more memory than is allowed", "Print it to a new PDF, then open that."
         return DocumentTooComplex(what, where=request.name, fix=fix)

@@ -13,8 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from ondevice.errors import ModelError
+from ondevice.files import sync_file, sync_folder
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
+from ondevice.model.loading.progress import Progress
 
 _MANIFEST = "manifest.json"
 
@@ -55,6 +59,21 @@ def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
 
 
 @contextmanager
+def held(lock_file: Path, waiting: str, on_progress: Progress) -> Iterator[None]:
+    """Hold a lock between processes while the block runs; `waiting` is shown where another one has it."""
+    lock = FileLock(lock_file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        on_progress(waiting, None)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def built_beside(folder: Path, *, source: dict[str, str]) -> Iterator[Path]:
     """A new folder to fill, which takes the place of `folder` when the block ends, and vanishes when it fails.
 
@@ -88,11 +107,5 @@ def _write_manifest(folder: Path, source: dict[str, str]) -> None:
 def _sync(folder: Path) -> None:
     """Push the files to the disk before the rename makes them count."""
     for path in folder.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(path)
+    sync_folder(folder)

@@ -1,4 +1,4 @@
-"""What a file holds, as a hash: of every byte, or of samples that take milliseconds for gigabytes."""
+"""Hashes of files: of every byte, or of samples that take milliseconds for gigabytes."""
 
 from __future__ import annotations
 

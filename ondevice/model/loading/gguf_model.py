@@ -27,7 +27,7 @@ _ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
 
 @dataclass(frozen=True, slots=True)
 class GgufSummary:
-    """What the header says.
+    """Facts of the header.
 
     Attributes:
         architecture: llama.cpp's name of the family.

@@ -6,13 +6,18 @@ Only safetensors, json and text files of the repository's top folder are fetched
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from ondevice.errors import ModelError
+from ondevice.errors import ModelDownloadError, ModelError
+from ondevice.model.loading.catalogue import HubFile
 from ondevice.model.loading.checkpoint import inspect, read_config
 from ondevice.model.loading.progress import Progress
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_REACH_SECONDS = 5.0
 _ALLOWED = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _IGNORED = ["*/*", "consolidated*"]  # Mistral publishes its weights twice
 
@@ -36,6 +41,42 @@ def fetch(hub_id: str, on_progress: Progress) -> Path:
     return _download(hub_id, _ALLOWED)
 
 
+def fetch_file(source: HubFile, folder: Path, stage: str, on_progress: Progress) -> Path:
+    """One file of a repository, in `folder`; goes on where an earlier attempt was cut off.
+
+    Raises:
+        ModelDownloadError: the hub cannot be reached, or does not have it.
+    """
+    from huggingface_hub import hf_hub_download
+
+    require_reachable(source.repo)
+    on_progress(stage, None)
+    try:
+        return Path(hf_hub_download(source.repo, source.file, local_dir=folder))
+    except (OSError, ValueError) as error:  # every failure of the hub's client is one of them
+        raise ModelDownloadError("The hub could not send it", where=f"{source.repo}/{source.file}") from error
+
+
+def require_reachable(where: str) -> None:
+    """Give up at once where the hub cannot be reached: its client tries for half a minute.
+
+    Raises:
+        ModelDownloadError: it cannot be reached.
+    """
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    if constants.is_offline_mode():
+        raise ModelDownloadError("The hub is switched off (HF_HUB_OFFLINE)", where=where)
+    if getproxies():  # which looks the name up by itself
+        return
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname or "", port), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise ModelDownloadError("The hub cannot be reached", where=where) from error
+
+
 def cached(hub_id: str) -> Path | None:
     """The folder of a repository's files if they are all in the cache, else None; no connection is made."""
     from huggingface_hub import errors, snapshot_download
@@ -46,6 +87,19 @@ def cached(hub_id: str) -> Path | None:
     except (errors.LocalEntryNotFoundError, errors.HFValidationError, OSError, ModelError):
         return None
     return Path(folder)
+
+
+def remove(hub_id: str) -> int:
+    """Delete a repository from the hub's cache; returns the bytes that are free now."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        found = [one for one in scan_cache_dir().repos if one.repo_type == "model" and one.repo_id == hub_id]
+    except CacheNotFound:
+        return 0
+    strategy = scan_cache_dir().delete_revisions(*(rev.commit_hash for one in found for rev in one.revisions))
+    strategy.execute()
+    return int(strategy.expected_freed_size)
 
 
 def _download(hub_id: str, patterns: list[str]) -> Path:

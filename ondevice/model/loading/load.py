@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.model.loading import embedded, hub, pretrained
+from ondevice.model.loading import catalogue, embedded, hub, model_file, pretrained
+from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
-from ondevice.model.loading.placement import choose_device, choose_dtype, recommendation_for, require_memory
+from ondevice.model.loading.placement import choose_device, choose_dtype, recommendations_for, require_memory
 from ondevice.model.loading.progress import Progress, silent
 from ondevice.model.tokenizer import Tokenizer
+
+MODEL_VARIABLE = "ONDEVICE_MODEL"  # what `auto` takes, for those who have decided once and for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class LoadedModel:
         quantization: `none`, `8bit` or `4bit`.
         fingerprint: sha256, hexadecimal; equal for equal configuration, weights, type and quantisation.
         max_positions: positions that the model was trained for.
+        source: what loads it again: a name of the catalogue, a hub id or a path.
         notice: a sentence for the user, or "".
     """
 
@@ -48,12 +52,13 @@ class LoadedModel:
     quantization: Quantization
     fingerprint: str
     max_positions: int
+    source: str = ""
     notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """How the caller wants the model: the arguments of `load_model`, the device chosen."""
+    """A request for a model: the arguments of `load_model`, the device chosen."""
 
     device: torch.device
     dtype: DtypeName
@@ -72,7 +77,8 @@ def load_model(
     """Load a causal LM of one of the known families.
 
     Args:
-        name_or_path: `smollm2` for the default model, a folder with safetensors, a .gguf file, or a hub id.
+        name_or_path: `auto` for the best that this machine carries, a name of the catalogue, a folder with safetensors,
+            a .gguf file, or a hub id.
         device: `auto` takes CUDA when there is one.
         dtype: `auto` takes bfloat16 on CUDA (float16 before Ampere) and float32 on a CPU.
         quantization: bitsandbytes 8- or 4-bit weights.
@@ -80,39 +86,80 @@ def load_model(
 
     Raises:
         UnsafeModel: the checkpoint could run code.
-        ModelDownloadError: the default model is not here and cannot be fetched.
+        ModelDownloadError: a model of the catalogue is not here and cannot be fetched.
         ModelError: anything else that keeps the model from being used.
     """
     wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
-    path = _path_of(name_or_path)
     if name_or_path == DEFAULT_MODEL:
-        folder = embedded.ensure_embedded(wish.report)
-        return _from_folder(folder, embedded.NAME, wish, _embedded_notice(wish.device))
-    if os.path.isfile(path):
-        return _from_file(path, wish)
-    if os.path.isdir(path):
-        return _from_folder(path, path.resolve().name, wish)
-    if hub.is_hub_id(name_or_path):
-        return _from_folder(hub.fetch(name_or_path, wish.report), name_or_path, wish)
-    raise ModelError(
-        "There is no such model",
-        where=name_or_path,
-        fix=f"Name {DEFAULT_MODEL}, a folder, a .gguf file, or a hub id of the form owner/model.",
-    )
+        chosen = os.environ.get(MODEL_VARIABLE, "").strip()
+        return _load(chosen, wish) if chosen and chosen != DEFAULT_MODEL else _load_best(wish)
+    return _load(name_or_path, wish)
+
+
+def _load(name: str, wish: _Wish) -> LoadedModel:
+    path, row = _path_of(name), catalogue.find(name)
+    if row is not None:
+        loaded = _from_catalogue(row, wish)
+    elif os.path.isfile(path):
+        loaded = _from_file(path, wish)
+    elif os.path.isdir(path):
+        loaded = _from_folder(path, path.resolve().name, wish)
+    elif hub.is_hub_id(name):
+        loaded = _from_folder(hub.fetch(name, wish.report), name, wish)
+    else:
+        raise ModelError(
+            "There is no such model",
+            where=name,
+            fix="Name one of `ondevice models list`, a folder, a .gguf file, or a hub id of the form owner/model.",
+        )
+    return replace(loaded, source=name)
+
+
+def _from_catalogue(row: CatalogueModel, wish: _Wish) -> LoadedModel:
+    if row is SMOLLM2:
+        notice = f"{row.title} shows that everything works, but is too small to answer hard questions."
+        return _from_folder(embedded.ensure_embedded(wish.report), row.title, wish, notice)
+    if row.file:
+        return _from_file(model_file.ensure_file(row, wish.report), wish, row.title)
+    (source,) = row.sources
+    assert isinstance(source, HubRepository), "what is no file is a repository"
+    return _from_folder(hub.fetch(source.repo, wish.report), source.repo, wish)
+
+
+def _load_best(wish: _Wish) -> LoadedModel:
+    """The best model of the catalogue that can be had and fits; a notice says why not a better one.
+
+    Raises:
+        ModelError: not even the smallest can be had.
+    """
+    problem, failed = "", list[ModelError]()
+    for one in recommendations_for(wish.device):
+        stored = one.quantization if wish.quantization == "none" else wish.quantization
+        try:
+            loaded = _load(one.model.name, replace(wish, quantization=stored))
+        except ModelError as error:
+            problem = problem or f"{one.model.title} would suit this machine better. {error.text()}"
+            failed.append(error)
+            continue
+        return replace(loaded, notice=" ".join(text for text in (loaded.notice, problem) if text))
+    raise failed[-1]
 
 
 def require_local(name: str) -> None:
     """Refuse a model that would have to be fetched.
 
     A file may name the model that it was made with, but only the user sends for one. A folder that lies here may be
-    read whoever named it: no code of it runs.
+    read, no matter who named it: no code of it runs.
 
     Raises:
         ModelError: it is not on this machine.
     """
-    if name == DEFAULT_MODEL:
-        if embedded.cached_embedded() is None:
-            raise ModelError("The default model is not on this machine", where=name, fix="Run `ondevice fetch` once.")
+    row = catalogue.find(name)
+    if row is not None and not isinstance(row.sources[0], HubRepository):
+        if (embedded.cached_embedded() if row is SMOLLM2 else model_file.cached_file(row)) is None:
+            raise ModelError(
+                f"{row.title} is not on this machine", where=name, fix=f"Run `ondevice models fetch {row.name}` once."
+            )
         return
     is_share = name.replace("\\", "/").startswith("//")  # of another machine, where a system opens those as paths
     path = _path_of(name)
@@ -141,7 +188,7 @@ def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> Load
     return _finished(model, tokenizer, name, wish.device, dtype, quantization, checkpoint.fingerprint(), notice)
 
 
-def _from_file(path: Path, wish: _Wish) -> LoadedModel:
+def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
     if path.suffix in PICKLE_SUFFIXES:
         raise pickle_refused(path)
     if path.suffix != ".gguf":
@@ -157,7 +204,9 @@ def _from_file(path: Path, wish: _Wish) -> LoadedModel:
     require_memory(summary.num_parameters * dtype.itemsize, wish.device, "none")
     wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
     model, tokenizer = load_gguf(path, summary, dtype)
-    return _finished(model.to(wish.device), tokenizer, path.name, wish.device, dtype, "none", sample_sha256(path))
+    return _finished(
+        model.to(wish.device), tokenizer, name or path.name, wish.device, dtype, "none", sample_sha256(path)
+    )
 
 
 def _finished(
@@ -183,11 +232,3 @@ def _finished(
         max_positions=model.config.max_position_embeddings,
         notice=notice,
     )
-
-
-def _embedded_notice(device: torch.device) -> str:
-    better = recommendation_for(device)
-    notice = f"{embedded.NAME} shows that everything works, but is too small to answer hard questions."
-    if better.model == DEFAULT_MODEL:
-        return notice
-    return f"{notice} For this machine try {better.model}: `{better.command}`."

@@ -1,6 +1,9 @@
-"""Where a model goes and in which type: device, dtype, and whether the weights fit."""
+"""Placement of a model: device, dtype, and whether the weights fit."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
 
 import psutil
 import torch
@@ -58,12 +61,17 @@ def require_memory(weight_bytes: int, device: torch.device, quantization: Quanti
         smaller = "Add {engine.quantization} 4bit, or choose a smaller one"
     raise ModelError(
         f"The weights take {weight_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are free on {device.type}",
-        fix=f"{smaller}: `{recommendation_for(device).command}` suits this machine.",
+        fix=f"{smaller}: `{next(recommendations_for(device)).command}` suits this machine.",
     )
 
 
-def recommendation_for(device: torch.device) -> Recommendation:
-    """What `recommend` says about this machine."""
+def recommendations_for(device: torch.device) -> Iterator[Recommendation]:
+    """The advice of `recommend` for this machine."""
     has_cuda = device.type == "cuda"
     cuda_bytes = torch.cuda.get_device_properties(device).total_memory if has_cuda else 0
-    return recommend(psutil.virtual_memory().total, has_cuda, cuda_bytes)
+    return recommend(psutil.virtual_memory().total, usable_cores(), has_cuda, cuda_bytes)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

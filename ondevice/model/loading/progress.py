@@ -1,4 +1,4 @@
-"""How loading a model tells what it is doing: a callback, since nothing below the user interface prints."""
+"""Progress of loading a model: a callback, since nothing below the user interface prints."""
 
 from __future__ import annotations
 

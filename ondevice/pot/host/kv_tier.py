@@ -1,13 +1,12 @@
 """The host tier: keys and values of what was read, kept outside the pot so that a question can bring them back.
 
-It owns host memory of a fixed size, or a file mapped into memory, as a ring: once it is full the oldest tokens go.
-Keys are stored before RoPE, in the model's type or in 8 bits. It knows nothing of which tokens are wanted.
+It owns a ring of tokens for each layer, whose memory grows with the document up to a bound; once a ring is full the
+oldest tokens go. Keys are stored before RoPE, in the model's type or in 8 bits, with the mean key of every few
+tokens (equation 1 of SlimInfer), by which a look finds where to look closely. It knows nothing of what is wanted.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import torch
@@ -16,27 +15,28 @@ from torch import Tensor
 from ondevice.config import TierDtypeName
 from ondevice.errors import PotError
 from ondevice.kernels.quantize import dequantize, quantize
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
 
+_ALL = slice(None)
+
 
 class HostTier:
-    """A ring of tokens for each layer, (num_kv_heads, capacity, head_dim).
+    """A ring of tokens for each layer.
 
     Args:
         shape: of the pot whose tokens come here, batch 1.
-        budget_bytes: all that it may take.
+        budget_bytes: the most that it may take.
         dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
-        folder: keep it in a file there instead of in memory. The file has no name, and goes when the tier goes.
+        folder: keep it in files there instead of in memory. They have no names, and go when the tier goes.
 
     Attributes:
-        capacity: tokens of each layer.
-        origin: (num_layers, capacity) int32, the document token in each place, or `FREE`.
+        capacity: tokens of each layer, at most.
         num_bytes_moved: written into the tier so far.
 
     Raises:
-        PotError: the budget does not hold one token, or there is no room for it.
+        PotError: the budget does not hold the fewest tokens that there are.
     """
 
     def __init__(
@@ -49,46 +49,57 @@ class HostTier:
         folder: Path | None = None,
     ) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
-        self._dtype, self._is_quantized = dtype, stored == "int8"
-        per_token = self.token_bytes(shape, dtype, stored)
-        self._layer_bytes = per_token // shape.num_layers - 4
-        self.capacity = self.capacity_of(budget_bytes, per_token)
-        size = (shape.num_layers, 2, shape.num_kv_heads, self.capacity)
-        self._storage = allocate((*size, shape.head_dim), torch.int8 if self._is_quantized else dtype, folder)
-        self._scales = torch.zeros(size) if self._is_quantized else None
-        self.origin = torch.full((shape.num_layers, self.capacity), FREE, dtype=torch.int32)
+        self._shape, self._dtype, self._is_quantized = shape, dtype, stored == "int8"
+        self._fields = _fields(shape, dtype, stored)
+        self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
+        self._rings = [Chunks(self._fields, self.capacity, folder) for _ in range(shape.num_layers)]
         self._num_written = [0] * shape.num_layers
         self.num_bytes_moved = 0
 
     @staticmethod
     def token_bytes(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> int:
         """Bytes of one token with what is kept beside it, over all layers."""
-        vector = shape.head_dim + 4 if stored == "int8" else shape.head_dim * dtype.itemsize
-        return shape.num_layers * (2 * shape.num_kv_heads * vector + 4)
+        return -(-shape.num_layers * Chunks.unit_bytes(_fields(shape, dtype, stored)) // UNIT_ROWS)
 
-    @staticmethod
-    def capacity_of(budget_bytes: int, token_bytes: int) -> int:
-        """Tokens that a budget has room for; raises PotError where that is none."""
-        if budget_bytes < token_bytes:
+    @classmethod
+    def capacity_of(cls, budget_bytes: int, shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> int:
+        """Tokens of each layer that a budget has room for; raises PotError as the class."""
+        unit = shape.num_layers * Chunks.unit_bytes(_fields(shape, dtype, stored))
+        if budget_bytes < unit:
             raise PotError(
-                f"A host tier of {budget_bytes:,} bytes does not hold one token, which takes {token_bytes:,}",
+                f"A host tier of {budget_bytes:,} bytes does not hold {UNIT_ROWS} tokens, which take {unit:,}",
                 fix="Raise {tier.budget_bytes}.",
             )
-        return budget_bytes // token_bytes
+        return budget_bytes // unit * UNIT_ROWS
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers, constant."""
-        scales = 0 if self._scales is None else self._scales.nbytes
-        return self._storage.nbytes + scales + self.origin.nbytes
+        """Bytes that it takes now."""
+        return sum(ring.nbytes for ring in self._rings)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that it may come to take."""
+        return sum(ring.capacity // UNIT_ROWS * Chunks.unit_bytes(self._fields) for ring in self._rings)
+
+    def addresses(self) -> list[int]:
+        """Where its chunks lie; those that are here stay the same while others come."""
+        return [address for ring in self._rings for address in ring.addresses()]
+
+    def expect(self, num_tokens: int) -> None:
+        """Lower the bound to what a document of so many tokens can bring; before the first of them comes."""
+        assert not any(self._num_written), "the rings have begun"
+        for ring in self._rings:
+            ring.limit(num_tokens)
+        self.capacity = self._rings[0].capacity
 
     def num_held(self, layer: int) -> int:
         """Tokens of a layer that are here."""
         return min(self._num_written[layer], self.capacity)
 
-    def blocks(self, block_size: int) -> frozenset[int]:
-        """Blocks of the document of which any layer has a token here: rings of layers with fewer tokens wrap later."""
-        return frozenset((self.origin[self.origin != FREE] // block_size).unique().tolist())
+    def origin(self, layer: int) -> Tensor:
+        """The document token in each place of a layer, (num_held,) int32."""
+        return self._rings[layer].read("origin", slice(0, self.num_held(layer)))
 
     def offload(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
         """Copy new tokens of one layer into the ring, over the oldest once it is full.
@@ -99,35 +110,40 @@ class HostTier:
             origin: (n,) int32, rising.
         """
         extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
-        keys, values, origin = keys[:, extra:], values[:, extra:], origin[extra:]
-        start = self._num_written[layer] % self.capacity
-        for part, first in ring_parts(start, origin.shape[0], self.capacity):
-            at = slice(first, first + part.stop - part.start)
-            for i, new in enumerate((keys[:, part], values[:, part])):
-                if self._scales is None:
-                    self._storage[layer, i, :, at] = to_host(new)
-                else:
-                    numbers, scales = map(to_host, quantize(new))  # before they are copied: a quarter of the bytes
-                    self._storage[layer, i, :, at], self._scales[layer, i, :, at] = numbers, scales
-            self.origin[layer, at] = to_host(origin[part])
-        self._num_written[layer] += origin.shape[0]
-        self.num_bytes_moved += origin.shape[0] * self._layer_bytes
+        both = torch.stack((keys[:, extra:], values[:, extra:]))
+        # Numbers are made small before they are copied: a quarter of the bytes.
+        new = {name: to_host(part).movedim(2, 0) for name, part in self._stored("numbers", "scales", both)}
+        new["origin"] = to_host(origin[extra:]).to(torch.int32)
+        self._put(layer, new)
+        self.num_bytes_moved += sum(part.nbytes for part in new.values())
 
-    def keys(self, layer: int, at: Tensor | slice) -> Tensor:
-        """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) in the model's type."""
-        return self._read(layer, 0, at)
+    def keys(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
+        """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32; (n,) int64 rising."""
+        return self._read(layer, at, ("numbers", "scales"), torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
 
-    def values(self, layer: int, at: Tensor | slice) -> Tensor:
-        """Values of the places `at`, as `keys`."""
-        return self._read(layer, 1, at)
+    def keys_values(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
+        """Keys before RoPE and values of the places `at`, (2, num_kv_heads, n, head_dim) in the model's type."""
+        return self._read(layer, at, ("numbers", "scales"), self._dtype, device).movedim(0, 2)
+
+    def unit_keys(self, layer: int, device: torch.device | str = "cpu") -> Tensor:
+        """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32."""
+        units = slice(0, -(-self.num_held(layer) // UNIT_ROWS))
+        return self._read(layer, units, ("means", "mean_scales"), torch.float32, device).movedim(0, 1)
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name; with `restore` it makes another tier equal to this one."""
-        used = max(self.num_held(layer) for layer in range(len(self._num_written)))
-        state = {"numbers": self._storage[:, :, :, :used], "origin": self.origin[:, :used]}
-        if self._scales is not None:
-            state["scales"] = self._scales[:, :, :, :used]
-        return state | {"num_written": torch.tensor(self._num_written)}
+        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is."""
+        num_held = [self.num_held(layer) for layer in range(self._shape.num_layers)]
+        state = {"num_written": torch.tensor(num_held)}
+        for name in self._saved_names:
+            field = self._fields[name]
+            saved = torch.full((self._shape.num_layers, max(num_held), *field.shape), 0, dtype=field.dtype)
+            if name == "origin":
+                saved.fill_(FREE)
+            for layer, held in enumerate(num_held):
+                oldest = self._num_written[layer] % self.capacity if self._num_written[layer] > self.capacity else 0
+                saved[layer, :held] = self._rings[layer].read(name, slice(0, held)).roll(-oldest, dims=0)
+            state[name] = saved if name == "origin" else saved.movedim(1, 3)
+        return state
 
     def restore(self, state: dict[str, Tensor], extent: Extent) -> None:
         """Take over what `state` of another tier gave.
@@ -139,60 +155,97 @@ class HostTier:
             DamagedPot: no tier beside this pot can have that state.
             PotError: it does not fit into this one, or is of another type.
         """
-        num_layers, _, num_heads, _, head_dim = self._storage.shape
-        origin = take(state, "origin", torch.int32, (num_layers, None))
-        used, saved = origin.shape[1], state.get("numbers", self._storage).dtype
-        if used > self.capacity or saved != self._storage.dtype:
+        num_layers, num_heads, head_dim = self._shape.num_layers, self._shape.num_kv_heads, self._shape.head_dim
+        origin, wanted = take(state, "origin", torch.int32, (num_layers, None)), self._fields["numbers"].dtype
+        used, saved = origin.shape[1], state["numbers"].dtype if "numbers" in state else wanted
+        if used > self.capacity or saved != wanted:
             raise PotError(
                 f"The host tier that was saved has {used:,} tokens as {str(saved).removeprefix('torch.')}, "
-                f"this one has room for {self.capacity:,} as {str(self._storage.dtype).removeprefix('torch.')}",
+                f"this one has room for {self.capacity:,} as {str(wanted).removeprefix('torch.')}",
                 fix="Raise {tier.budget_bytes}, or give the {tier.dtype} that it was saved with.",
             )
         numbers = take(state, "numbers", saved, (num_layers, 2, num_heads, used, head_dim))
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
-        # A ring of the same size goes on where the other was; in a larger one there is room behind.
         num_held = [min(count, used) for count in num_written]
         check_ring(origin, num_held, extent)
-        if self._scales is None:
-            check_names(state, {"numbers", "origin", "num_written"})
-            check_finite("numbers", numbers)
-        else:
-            check_names(state, {"numbers", "origin", "num_written", "scales"})
+        check_names(state, {*self._saved_names, "num_written"})
+        if self._is_quantized:
             scales = take(state, "scales", torch.float32, (num_layers, 2, num_heads, used))
             check_finite("scales", scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
-            self._scales[:, :, :, :used] = scales
-        self._storage[:, :, :, :used] = numbers
-        self.origin.fill_(FREE)
-        self.origin[:, :used] = origin
-        self._num_written = num_written if used == self.capacity else num_held
+        else:
+            check_finite("numbers", numbers)
+        for layer, held in enumerate(num_held):
+            # Files of before hold rings as they lay: what was written last stands before what is oldest.
+            oldest = num_written[layer] % used if num_written[layer] > used else 0
+            new = {name: state[name][layer] for name in self._saved_names}
+            rows = {name: part if name == "origin" else part.movedim(2, 0) for name, part in new.items()}
+            self._put(layer, {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()})
 
-    def _read(self, layer: int, which: int, at: Tensor | slice) -> Tensor:
-        numbers = self._storage[layer, which, :, at]
-        if self._scales is None:
-            return numbers
-        return dequantize(numbers, self._scales[layer, which, :, at], self._dtype)
+    @property
+    def _saved_names(self) -> tuple[str, ...]:
+        return ("numbers", "scales", "origin") if self._is_quantized else ("numbers", "origin")
 
+    def _put(self, layer: int, new: dict[str, Tensor]) -> None:
+        """Write rows (n, ...) of every field behind the newest ones, and the mean keys that follow from them."""
+        ring, count = self._rings[layer], new["origin"].shape[0]
+        start, held = self._num_written[layer] % self.capacity, self.num_held(layer) + count
+        for part, first in ring_parts(start, count, self.capacity):
+            for name, rows in new.items():
+                ring.write(name, first, rows[part])
+            stop = first + part.stop - part.start
+            self._average(layer, first // UNIT_ROWS, stop, min(held, self.capacity))
+        self._num_written[layer] += count
 
-def allocate(size: tuple[int, ...], dtype: torch.dtype, folder: Path | None) -> Tensor:
-    """Zeros in memory, or in a file without a name in `folder`; raises PotError as `HostTier`."""
-    count, usable = torch.Size(size).numel(), usable_bytes(free_memory_bytes())
-    num_bytes = count * dtype.itemsize
-    if folder is None and num_bytes > usable:
-        raise PotError(
-            f"A host tier of {num_bytes / 1e9:.1f} GB does not fit: {usable / 1e9:.1f} GB of memory are free for it",
-            fix="Lower {tier.budget_bytes}, or keep it on disk with {tier.folder}.",
+    def _average(self, layer: int, first: int, stop: int, num_held: int) -> None:
+        """Mean keys of the units from `first` to the one of place `stop` - 1."""
+        at = slice(first * UNIT_ROWS, min(-(-stop // UNIT_ROWS) * UNIT_ROWS, num_held))
+        keys = self.keys(layer, at).movedim(1, 0)
+        missing = -keys.shape[0] % UNIT_ROWS
+        sums = torch.nn.functional.pad(keys, (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, UNIT_ROWS)).sum(dim=1)
+        sums[:-1] /= UNIT_ROWS
+        sums[-1] /= UNIT_ROWS - missing
+        for name, part in self._stored("means", "mean_scales", sums):
+            self._rings[layer].write(name, first, part)
+
+    def _stored(self, numbers: str, scales: str, vectors: Tensor) -> list[tuple[str, Tensor]]:
+        """Vectors (..., head_dim) as two fields store them."""
+        if not self._is_quantized:
+            return [(numbers, vectors.to(self._dtype))]
+        return list(zip((numbers, scales), quantize(vectors), strict=True))
+
+    def _read(
+        self,
+        layer: int,
+        at: Tensor | slice,
+        names: tuple[str, str],
+        dtype: torch.dtype,
+        device: torch.device | str,
+        which: slice = _ALL,
+    ) -> Tensor:
+        """The inverse: (n, ..., head_dim) of `dtype`, made wide only where it is wanted."""
+        numbers, *scales = (
+            to_device(self._rings[layer].read(name, at)[:, which], device) for name in names[: 1 + self._is_quantized]
         )
-    if folder is None:
-        return torch.zeros(size, dtype=dtype)
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder) as file:
-            # All of it at once: a disk that fills up later would end the program.
-            os.posix_fallocate(file.fileno(), 0, num_bytes)
-            return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(size)
-    except (OSError, RuntimeError) as error:
-        raise PotError(
-            f"The host tier cannot be kept in a file: {error}", where=str(folder), fix="Name another {tier.folder}."
-        ) from error
+        return dequantize(numbers, scales[0], dtype) if scales else numbers.to(dtype)
+
+
+def _fields(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> dict[str, Field]:
+    """What is kept for a token of one layer, and for a unit of them; the wider types first."""
+    token, unit = (2, shape.num_kv_heads), (shape.num_kv_heads,)
+    if stored == "int8":
+        return {
+            "scales": Field(token, torch.float32),
+            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
+            "origin": Field((), torch.int32),
+            "numbers": Field((*token, shape.head_dim), torch.int8),
+            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
+        }
+    origin = {"origin": Field((), torch.int32)}
+    numbers = {
+        "numbers": Field((*token, shape.head_dim), dtype),
+        "means": Field((*unit, shape.head_dim), dtype, UNIT_ROWS),
+    }
+    return numbers | origin if dtype.itemsize > torch.int32.itemsize else origin | numbers
 
 
 def to_host(tensor: Tensor) -> Tensor:
@@ -205,8 +258,13 @@ def to_host(tensor: Tensor) -> Tensor:
     return pinned
 
 
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The inverse; the copy to CUDA goes on while this thread does other things."""
+    return tensor if torch.device(device).type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
 def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
-    """(part of the new tokens, first place it goes to): one part, or two where the ring begins anew."""
+    """(part of the new tokens, first place it goes to): one part, or two where the ring begins again."""
     before_end = min(count, capacity - start)
     parts = [(slice(0, before_end), start)]
     if before_end < count:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import attention_votes
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot, NewTokens, RotateKeys
 
@@ -29,7 +28,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What came into the pot: wanted tokens of an average head, summed over the layers, all bytes, and the wanted
+    """Tokens that came into the pot: wanted ones of an average head, summed over the layers, all bytes, and the wanted
     document tokens that any head took (n,) int32, rising."""
 
     num_slots: int
@@ -49,39 +48,6 @@ def plan_swap(candidate: frozenset[int], active: frozenset[int], in_memory: froz
     if not candidate or len(candidate & active) / len(candidate) >= gamma:
         return Swap(active, frozenset(), frozenset())
     return Swap(candidate, (active - candidate) - in_memory, candidate - active)
-
-
-def rank_blocks(
-    tier: HostTier,
-    queries: Sequence[Tensor],
-    *,
-    scale: float,
-    softcap: float | None,
-    block_size: int,
-    first: int,
-    coverage: float,
-) -> list[int]:
-    """Blocks of the document that some queries look for in the tier, best first.
-
-    Every head of these layers votes for the tokens in the tier, by the square of its attention (`attention_votes`),
-    and a block has the votes of its tokens. Keys are compared before RoPE: where a block stood says nothing about
-    what it holds.
-
-    Args:
-        queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers vote.
-        first: document tokens below this are left out.
-        coverage: share of all votes; blocks beyond those that have so many are left out.
-    """
-    num_blocks = int(tier.origin.max()) // block_size + 1
-    votes = torch.zeros(num_blocks)
-    for layer, query in enumerate(queries):
-        held = slice(0, tier.num_held(layer))
-        keys, origin = tier.keys(layer, held)[None], tier.origin[layer, held].long()
-        given = attention_votes(query.to(keys.device), keys, scale=scale, softcap=softcap)[0]
-        votes.index_add_(0, origin // block_size, given.masked_fill_(origin < first, 0.0))
-    ranked = votes.argsort(descending=True)
-    before = votes[ranked].cumsum(0) - votes[ranked]
-    return ranked[(votes[ranked] > 0) & (before < coverage * votes.sum())].tolist()
 
 
 def bring_back(
@@ -104,7 +70,7 @@ def bring_back(
     are the ranks in document order.
 
     Args:
-        pot: changed in place; whoever calls has saved what it holds.
+        pot: changed in place; the caller has saved what it holds.
         blocks: of the document, the most wanted first.
         mass: attention of the question, for each layer (1, num_kv_heads, num_cached).
         max_tokens: for each head of each layer.
@@ -113,35 +79,37 @@ def bring_back(
         num_more: for each layer slots that are left free beside those, for what else comes.
     """
     num_moved, num_bytes, taken = 0, 0, [np.empty(0, np.int32)]
-    order = _order_of_blocks(blocks, max(int(tier.origin.max()) // block_size, *blocks) + 1)
-    for layer in range(pot.shape.num_layers):
+    origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
+    last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
+    order = _order_of_blocks(blocks, max(last // block_size, *blocks) + 1)
+    for layer, origin in enumerate(origins):
         used, limit = pot.num_cached[layer], pot.keys[layer].shape[2] - num_free - num_more[layer]
         is_protected = pot.positions[layer, :, :, :used] < num_protected
         num_staying = int(is_protected.sum(dim=-1).max())
-        heads = _lacking(pot, tier, layer, order, block_size, len(blocks))
+        heads = _lacking(pot, origin, layer, order, block_size, len(blocks))
         wanted = [max(min(head.wanted.shape[0], max_tokens, limit - num_staying), 0) for head in heads]
         grown = min(max(wanted), *(head.count for head in heads))
         num_used = max(min(used + grown, limit), num_staying)
         counts = [min(max(count, num_used - used), num_used - num_staying) for count in wanted]
         if num_used < used + max(counts):  # the least attended come last, where they are overwritten or left out
             scores = mass[layer].masked_fill(is_protected, torch.inf)
-            pot.keep(slice(layer, layer + 1), scores.topk(min(used, num_used), dim=-1).indices[None])
+            pot.compact_(slice(layer, layer + 1), scores.topk(min(used, num_used), dim=-1).indices[None])
         if not any(counts):
             continue
         places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
         distinct = torch.cat(places).unique()
-        keys, values = (read(layer, distinct).to(pot.positions.device) for read in (tier.keys, tier.values))
+        keys, values = tier.keys_values(layer, distinct, pot.positions.device)
         index = [torch.searchsorted(distinct, part).to(keys.device) for part in places]
         new = [
-            NewTokens(keys[head, at], values[head, at], tier.origin[layer, part].to(keys.device))
+            NewTokens(keys[head, at], values[head, at], origin[part].int().to(keys.device))
             for head, (at, part) in enumerate(zip(index, places, strict=True))
         ]
-        pot.insert_last(layer, num_used, new)
+        pot.insert_last_(layer, num_used, new)
         num_bytes += sum(tokens.keys.nbytes + tokens.values.nbytes for tokens in new)
         for head, count, part in zip(heads, wanted, places, strict=True):
             num_moved += min(count, part.shape[0])
-            taken.append(tier.origin[layer, part[: head.wanted.shape[0]]].numpy())
-    pot.number_by_origin(rotate_keys)
+            taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
+    pot.number_by_origin_(rotate_keys)
     num_slots = round(num_moved / pot.shape.num_kv_heads)
     return Moved(num_slots, num_bytes, np.unique(np.concatenate(taken)))
 
@@ -178,10 +146,9 @@ class _Lacking:
 
 
 def _lacking(
-    pot: MemoryPot, tier: HostTier, layer: int, order: Tensor, block_size: int, num_wanted: int
+    pot: MemoryPot, origin: Tensor, layer: int, order: Tensor, block_size: int, num_wanted: int
 ) -> list[_Lacking]:
-    """For each KV head what the tier has and the head has not."""
-    origin = tier.origin[layer, : tier.num_held(layer)].long()
+    """For each KV head what the tier, whose tokens (n,) int64 are `origin`, has and the head has not."""
     ranks = order[origin // block_size]
     heads = []
     for held in pot.origin[layer, 0, :, : pot.num_cached[layer]].cpu().long():

@@ -69,7 +69,7 @@ class BlockTables:
             self.table[row, start : start + count] = torch.tensor(blocks, dtype=torch.int32)
 
     def release(self, row: int, num_slots: int) -> list[int]:
-        """Return the blocks of a sequence behind its first `num_slots` slots to the free list; gives them back."""
+        """Return the blocks of a sequence after its first `num_slots` slots to the free list; gives them back."""
         num_kept = self._count(num_slots)
         freed = self.owned[row][num_kept:]
         del self.owned[row][num_kept:]

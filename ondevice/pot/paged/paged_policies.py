@@ -1,4 +1,4 @@
-"""Which slots the next tokens overwrite in a paged pot: the recent ring behind the sinks, or the least heavy hitter.
+"""Slots that the next tokens overwrite in a paged pot: the recent ring after the sinks, or the least heavy hitter.
 
 A policy has one method, `evict`: the slots that n new tokens of each sequence take, as `PagedPot.replace` wants them.
 """
@@ -14,7 +14,7 @@ from ondevice.pot.paged.paged_pot import PagedPot
 
 
 class SinkRecentRing:
-    """Sinks and the most recent tokens (arXiv 2309.17453): the oldest slot behind the sinks goes, in a ring.
+    """Sinks and the most recent tokens (arXiv 2309.17453): the oldest slot after the sinks goes, in a ring.
 
     Position p stands in slot num_sink_tokens + (p - num_sink_tokens) % window_size, first by being appended and
     then by replacement, so that the ring needs no state of its own.
@@ -70,7 +70,7 @@ class HeavyHitters:
         self.mass[chosen, layer, :, : mass.shape[-1]] += mass
 
     def evict(self, num_tokens: int, *, rows: Sequence[int] | None = None) -> Tensor:
-        """Return (rows, num_layers, num_kv_heads, n) int64; the mass of these slots starts anew."""
+        """Return (rows, num_layers, num_kv_heads, n) int64; the mass of these slots starts again from 0."""
         chosen = list(range(self._pot.shape.batch)) if rows is None else list(rows)
         for row in chosen:
             num_open = self._pot.num_cached[row] - self._pot.shape.num_sink_tokens - self.window_size

@@ -46,8 +46,8 @@ class PagedShape:
 class PagedPot:
     """Keys and values of a batch of sequences in shared blocks, allocated once and only ever changed in place.
 
-    Methods take the sequences concerned as `rows` of the batch, None for all. A step writes every layer by `append`
-    or `replace`; then `commit` counts it.
+    Methods take the sequences concerned as `rows` of the batch, None for all. A step writes every layer by `append_`
+    or `replace_`; then `commit_` counts it.
 
     Attributes:
         key_blocks: one tensor a layer, (num_blocks, block_size, num_kv_heads, head_dim), after RoPE.
@@ -96,10 +96,10 @@ class PagedPot:
         provenance = [self.positions, self.origin, self.lengths, self.block_tables]
         return [*self.key_blocks, *self.value_blocks, self.sink_keys, *provenance]
 
-    def append(
+    def append_(
         self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor, *, rows: Sequence[int] | None = None
     ) -> None:
-        """Write n new tokens of each sequence behind its used slots; blocks are allocated as needed.
+        """Write n new tokens of each sequence after its used slots; blocks are allocated as needed.
 
         Arguments have shape (rows, num_kv_heads, n, head_dim): keys before RoPE, keys after RoPE, values.
 
@@ -115,20 +115,20 @@ class PagedPot:
             if num_sinks > 0:
                 self.sink_keys[layer, row, :, start : start + num_sinks] = keys[i, :, :num_sinks]
 
-    def replace(
+    def replace_(
         self, layer: int, slots: Tensor, rotated: Tensor, values: Tensor, *, rows: Sequence[int] | None = None
     ) -> None:
         """Overwrite evicted slots of each sequence with n new tokens: EQUIP's in-place replacement.
 
         Args:
-            slots: distinct used slots behind the sinks, int64: (rows, n), the same for all layers and heads, or
+            slots: distinct used slots after the sinks, int64: (rows, n), the same for all layers and heads, or
                 (rows, num_layers, num_kv_heads, n).
             rotated: (rows, num_kv_heads, n, head_dim), keys after RoPE.
             values: as `rotated`.
         """
         self._write(layer, slots if slots.dim() == 2 else slots[:, layer], rotated, values, self._rows(rows))
 
-    def commit(
+    def commit_(
         self, num_tokens: int, origin: Tensor | int, *, slots: Tensor | None = None, rows: Sequence[int] | None = None
     ) -> None:
         """Record the provenance of n tokens that every layer has taken, and count them.
@@ -136,7 +136,7 @@ class PagedPot:
         Args:
             num_tokens: n.
             origin: (rows, n) int32 document tokens, or one of the constants for all.
-            slots: those given to `replace`; None: the tokens were appended.
+            slots: those given to `replace_`; None: the tokens were appended.
         """
         rows = self._rows(rows)
         where = self._free_slots(rows, num_tokens) if slots is None else slots
@@ -149,14 +149,14 @@ class PagedPot:
             if slots is None:
                 self._set_length(row, self.num_cached[row] + num_tokens)
 
-    def turn_sinks(
+    def turn_sinks_(
         self,
         positions: Tensor,
         rotate_keys: Callable[[Tensor, Tensor], Tensor],
         *,
         rows: Sequence[int] | None = None,
     ) -> None:
-        """Rotate the sinks anew, from their keys before RoPE, to the given logical positions.
+        """Rotate the sinks again, from their keys before RoPE, to the given logical positions.
 
         RoPE sees distances only: moving the few sinks along with the text equals StreamingLLM's positions within
         the cache (arXiv 2309.17453), where every other key would have to turn at every step.
@@ -174,8 +174,8 @@ class PagedPot:
             replace_paged_slots_(blocks, self._tables(rows), slots, layer_keys)
         self._record(self.positions, slots, positions, rows)
 
-    def truncate(self, row: int, num_cached: int, next_position: int) -> None:
-        """Free the slots of a sequence behind the first `num_cached`, uncommitted ones too, and their blocks."""
+    def rewind_to_(self, row: int, num_cached: int, next_position: int) -> None:
+        """Free the slots of a sequence after the first `num_cached`, uncommitted ones too, and their blocks."""
         self._clear(self.tables.release(row, num_cached), 0)
         if num_cached % self.shape.block_size:
             self._clear(self.tables.owned[row][-1:], num_cached % self.shape.block_size)
@@ -183,14 +183,14 @@ class PagedPot:
         self.next_position[row] = next_position
         self._set_length(row, num_cached)
 
-    def release(self, row: int) -> None:
+    def release_(self, row: int) -> None:
         """Return all blocks of a finished sequence; its row is free for another one."""
-        self.truncate(row, 0, 0)
+        self.rewind_to_(row, 0, 0)
 
     def logical(self, provenance: Tensor) -> Tensor:
         """Copy `positions` or `origin` into logical order: (batch, num_layers, num_kv_heads, max_slots).
 
-        What lies behind `lengths` is undefined.
+        What lies after `lengths` is undefined.
         """
         heads = gather_blocks(provenance.flatten(2), self.block_tables)
         return heads.unflatten(1, (self.shape.num_layers, self.shape.num_kv_heads))
@@ -223,7 +223,7 @@ class PagedPot:
         return self.block_tables if rows == list(range(self.shape.batch)) else self.block_tables[rows]
 
     def _free_slots(self, rows: list[int], num_tokens: int) -> Tensor:
-        """(rows, n) int64: the next n slots behind the used ones."""
+        """(rows, n) int64: the next n slots after the used ones."""
         return self.lengths[rows, None] + torch.arange(num_tokens, device=self.lengths.device)
 
     def _write(self, layer: int, slots: Tensor, rotated: Tensor, values: Tensor, rows: list[int]) -> None:

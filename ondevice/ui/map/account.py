@@ -1,4 +1,4 @@
-"""What is said about a token, or about a cell of several: where it is, what became of it, why, and who holds it."""
+"""Account of a token, or of a cell of several: its place, its state with the reason, and the heads that hold it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def account(view: TokenView, source: PageSource, start: int, stop: int, look: Lo
     `holders` is a row for each layer with a number for each head: 0 not held, 1 held, 2 held because it was new;
     empty for several tokens, for a moment in the past, and before anything was read.
     """
-    look, layout, unit = view.known(look), view.layout, view.layout.unit
+    look, table = view.known(look), view.page_table
     cells = view.cells(start, stop, stop - start, look)
     state, share, counts = State(int(cells.states[0])), float(cells.shares[0]), cells.counts[0]
-    pages = sorted({layout.page_of(start), layout.page_of(stop - 1)})
-    where = f"{unit} {pages[0]}" if len(pages) == 1 else f"{unit}s {pages[0]}–{pages[1]}"  # noqa: RUF001
+    pages = sorted({table.page_of(start), table.page_of(stop - 1)})
+    where = f"{table.unit} {pages[0]}" if len(pages) == 1 else f"{table.unit}s {pages[0]}–{pages[1]}"  # noqa: RUF001
     one = stop - start == 1
     title = f"Token {words.count(start + 1)}" if one else f"Tokens {words.count(start + 1)}–{words.count(stop)}"  # noqa: RUF001
     return {

@@ -70,7 +70,7 @@ def piece(
 
     A run is [number of tokens, text, state, step]; see `Cells`. Runs also end before the tokens `cuts`.
     """
-    first, last = view.layout.page_span(index)
+    first, last = view.page_table.page_span(index)
     text, spans = source(index)
     begin, end = (_cut(text, spans, at) for at in (part * PIECE_TOKENS, (part + 1) * PIECE_TOKENS))
     start, stop = first + begin, min(first + end, last)
@@ -85,13 +85,13 @@ def piece(
             shown = shown[:room] + f"… ({len(shown) - room:,} characters are not shown)"
         room = max(room - len(shown), 0)
         runs.append([after - run, shown, int(cells.states[run]), int(cells.steps[run])])
-    return {"page": int(view.layout.page_numbers[index]), "start": start, "stop": stop, "runs": runs}
+    return {"page": int(view.page_table.page_numbers[index]), "start": start, "stop": stop, "runs": runs}
 
 
 def excerpt(view: TokenView, source: PageSource, start: int, stop: int) -> Excerpt:
     """The text of the tokens [start, stop), up to the end of the page and to a line's length, with some around it."""
-    index = view.layout.page_index(start)
-    first, last = view.layout.page_span(index)
+    index = view.page_table.page_index(start)
+    first, last = view.page_table.page_span(index)
     text, spans = source(index)
     begin, end = int(spans[start - first][0]), _char_of(text, spans, min(stop, last) - first)
     end = max(min(end, begin + 2 * _CONTEXT_CHARS), int(spans[start - first][1]) if stop - start == 1 else begin)
@@ -99,7 +99,7 @@ def excerpt(view: TokenView, source: PageSource, start: int, stop: int) -> Excer
 
 
 def _cut(text: str, spans: npt.NDArray[np.int32], at: int) -> int:
-    """Where a piece that would end before token `at` ends: behind a line or a word, if one ends shortly before."""
+    """End of a piece that would end before token `at`: after a line or a word, if one ends shortly before."""
     if at <= 0:
         return 0
     if at >= len(spans):
@@ -118,5 +118,5 @@ def _text_of(text: str, spans: npt.NDArray[np.int32], begin: int, end: int) -> s
 
 
 def _char_of(text: str, spans: npt.NDArray[np.int32], token: int) -> int:
-    """Where a token's text begins; that of the last one ends with the page."""
+    """Start of a token's text; that of the last one ends with the page."""
     return int(spans[token][0]) if token < len(spans) else len(text)

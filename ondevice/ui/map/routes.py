@@ -1,6 +1,6 @@
 """The requests by which the page fills its token map and its reading view: a few kilobytes each, when they are needed.
 
-They are for this program's own page and no public interface. Whoever asks names the workspace in a header; its id
+They are for this program's own page and no public interface. A request names the workspace in a header; its id
 cannot be guessed, and in a header it ends up in no log. A page of another origin cannot send that header: the browser
 asks this server first, and is refused.
 """
@@ -27,11 +27,11 @@ PREFIX = "/ondevice"
 HEADER = "x-ondevice-workspace"
 _MAX_PAGES = 4096  # of one answer: 32 kB
 _NO_STORE = {"Cache-Control": "no-store"}
-_MISSING = 204  # a document may be closed while the page asks for it: that is no failure to be told in its console
+_MISSING = 204  # a document may be closed while the page asks for it: that is no failure for its console
 
 
 class _NotThere(Exception):
-    """What is asked for is not in this document."""
+    """This document has no such token, page or part."""
 
 
 _Answer = Callable[[TokenView, PageSource, Request], Response]
@@ -82,8 +82,8 @@ def _cells(view: TokenView, source: PageSource, request: Request) -> Response:
 def _pages(view: TokenView, source: PageSource, request: Request) -> Response:
     """Number and first token of each page from `first` on, as pairs of uint32."""
     at = slice(_number(request, "first"), _number(request, "first") + _MAX_PAGES)
-    layout = view.layout
-    pairs = np.stack((layout.page_numbers[at].astype(np.int64), layout.page_starts[at]), axis=1)
+    table = view.page_table
+    pairs = np.stack((table.page_numbers[at].astype(np.int64), table.page_starts[at]), axis=1)
     return _binary(pairs.astype("<u4").tobytes())
 
 
@@ -96,9 +96,9 @@ def _token(view: TokenView, source: PageSource, request: Request) -> Response:
 def _text(view: TokenView, source: PageSource, request: Request) -> Response:
     """A piece of the page at `index`, by the number of its part; runs also end before the tokens `from` and `to`."""
     index, part = _number(request, "index"), _number(request, "part")
-    if index >= view.layout.num_pages:
+    if index >= view.page_table.num_pages:
         raise _NotThere
-    first, last = view.layout.page_span(index)
+    first, last = view.page_table.page_span(index)
     if part >= num_pieces(last - first):
         raise _NotThere
     names = ("from", "to")
@@ -111,9 +111,9 @@ def _span(view: TokenView, request: Request) -> tuple[int, int, int]:
     size = _number(request, "size") if "size" in request.query_params else 1
     if stop < start or size < 1:
         raise ValueError
-    if start >= view.layout.num_tokens:
+    if start >= view.page_table.num_tokens:
         raise _NotThere
-    return start, min(stop, view.layout.num_tokens), size
+    return start, min(stop, view.page_table.num_tokens), size
 
 
 def _look(request: Request) -> Look:

