@@ -120,7 +120,19 @@ def test_unknown_contenders_and_too_small_budgets_are_refused() -> None:
         chosen("pot,rag")
     assert chosen("bm25, pot,bm25") == ("bm25", "pot")
     with pytest.raises(ConfigError, match="--budget is 244"):
-        contenders_module.check_budget(CONFIG, 244)
+        contenders_module.budget_of(CONFIG, 244)
+
+
+def test_settings_that_leave_the_size_open_give_all_contenders_the_usual_one() -> None:
+    open_size = EngineConfig()
+    assert open_size.pot.is_auto
+    budget = contenders_module.budget_of(open_size, None)
+    assert budget == open_size.pot.usual_capacity
+    made = {name: one.config(open_size, budget).pot for name, one in CONTENDERS.items()}
+    assert made.pop("default").is_auto
+    assert {pot.capacity for pot in made.values()} == {budget}
+    assert contenders_module.budget_of(open_size, 640) == 640
+    assert contenders_module.budget_of(CONFIG, None) == 640
 
 
 # -- scores ------------------------------------------------------------------------------------------
