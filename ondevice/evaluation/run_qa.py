@@ -13,7 +13,7 @@ from typing import Any
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation import scores
-from ondevice.evaluation.contenders import check_budget, chosen
+from ondevice.evaluation.contenders import budget_of, chosen
 from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
 from ondevice.evaluation.likelihood import log_likelihoods
 from ondevice.evaluation.longbench_tasks import TASKS
@@ -90,7 +90,7 @@ def _asks(text: Text) -> bool:
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = qa_config(given(), options.new_tokens)
     chosen(options.contenders)
-    check_budget(config, options.budget or config.pot.capacity or config.pot.usual_capacity)
+    budget_of(config, options.budget)
     return config
 
 
@@ -107,9 +107,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     found = list(texts)
     if not found:
         raise ConfigError("No text has questions and a length as asked for", where=str(options.data))
-    yield from run_qa(
-        setup, found, chosen(options.contenders), options.budget or config.pot.capacity or config.pot.usual_capacity
-    )
+    yield from run_qa(setup, found, chosen(options.contenders), budget_of(config, options.budget))
 
 
 MEASUREMENT = Measurement[Trial](

@@ -22,7 +22,9 @@ from ondevice.evaluation.qa_summary import longbench_summary, qa_summary
 from ondevice.evaluation.rows import Question, Text
 from ondevice.evaluation.run_qa import F1, GENERATION, LIKELIHOOD, qa_config, run_qa
 from ondevice.evaluation.trials import Trial
-from ondevice.results.results import Row, read_result, row
+from ondevice.results.charts import curve_of, draw
+from ondevice.results.markdown import make_pages
+from ondevice.results.results import Result, Row, read_result, row
 from ondevice.session.engine import Engine
 from tests.builders import save_checkpoint, tiny_encoder, tiny_loaded, tiny_model
 
@@ -118,7 +120,19 @@ def test_unknown_contenders_and_too_small_budgets_are_refused() -> None:
         chosen("pot,rag")
     assert chosen("bm25, pot,bm25") == ("bm25", "pot")
     with pytest.raises(ConfigError, match="--budget is 244"):
-        contenders_module.check_budget(CONFIG, 244)
+        contenders_module.budget_of(CONFIG, 244)
+
+
+def test_settings_that_leave_the_size_open_give_all_contenders_the_usual_one() -> None:
+    open_size = EngineConfig()
+    assert open_size.pot.is_auto
+    budget = contenders_module.budget_of(open_size, None)
+    assert budget == open_size.pot.usual_capacity
+    made = {name: one.config(open_size, budget).pot for name, one in CONTENDERS.items()}
+    assert made.pop("default").is_auto
+    assert {pot.capacity for pot in made.values()} == {budget}
+    assert contenders_module.budget_of(open_size, 640) == 640
+    assert contenders_module.budget_of(CONFIG, None) == 640
 
 
 # -- scores ------------------------------------------------------------------------------------------
@@ -197,6 +211,24 @@ def test_longbench_is_the_average_over_tasks() -> None:
         "t_default": 75.0, "u_default": 25.0, "t_bm25": 25.0,
     }  # fmt: skip
     assert longbench_summary(figures(bm25=[0.25]))["average"] == 25.0
+
+
+def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:
+    rows = figures(default=[1.0, 0.5], pot_tier=[0.25])
+    rows.append(row("default", {"task": "u", "budget": 1, "trial": "0"}, F1, "share", [0.0]))
+    machine = {"device": "a machine", "cores": 2, "memory_bytes": 2**30}
+    result = Result(
+        "ondevice eval qa --data a.jsonl", {}, 0, machine, {}, "abc", "2026-01-01", tuple(rows), {"default": 0.5}
+    )
+    pages = make_pages({"books": result}, "bench/results")
+    assert pages["books.svg"] == draw(result, curve_of(result))
+    assert all(name in pages["books.svg"] for name in ("default", "pot+tier", "75.0", "37.5", "mean over each task"))
+    page = pages["eval-qa.md"]
+    assert "](books.svg)" in page
+    assert "| task | metric | n | default | pot+tier |" in page
+    assert "| t | F1 | 2 | 75 % | 25 % |" in page
+    assert "| u | F1 | 1 | 0 % |  |" in page
+    assert "| `default` | 0.5 |" in page
 
 
 # -- the command -------------------------------------------------------------------------------------

@@ -196,4 +196,3 @@ def _halves_apart(rows: np.ndarray, num_heads: int) -> np.ndarray:
     """Undo llama.cpp's order of rotary dimensions: pairs side by side there, in two halves here."""
     pairs = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, -1)
     return pairs.swapaxes(1, 2).reshape(rows.shape)
-
