@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.model.families import model_parts
 from tests.builders import tiny_model
