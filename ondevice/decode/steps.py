@@ -186,14 +186,14 @@ class SwappingStep:
         began = time.perf_counter()
         recent = [torch.cat(layer, dim=2) for layer in zip(*self._recent, strict=True)]
         self._recent.clear()
-        if self._recall.has_room_for(len(self._ids) + len(self._written) + self._every):
-            out = self._swapped(recent) or out
+        out = self._swapped(recent) or out
         self.seconds += time.perf_counter() - began
         return out
 
     def _swapped(self, queries: Sequence[Tensor]) -> Pass | None:
-        """The state after the last token with other blocks in the pot; None where those that are there may stay."""
-        if not self._recall.wants_others(queries):
+        """The state after the last token with other blocks in the pot; None where those that are there stay."""
+        num_tokens = len(self._ids) + len(self._written) + self._every  # none is overwritten before the next look
+        if not self._recall.has_room_for(num_tokens) or not self._recall.wants_others(queries):
             return None
         self._undo.rewind()
         self.recalled = self._recall.recall(self._undo)

@@ -108,7 +108,9 @@ class Plan:
         capacities = None
         if reads_whole_prompt(config, self.decoder.parts, self.slim_steps):
             stored = stored_tokens(self.slim_steps, config.slim, chosen, len(self.decoder.parts.layers))
-            capacities = tuple(capacity - chosen + tokens for tokens in stored)
+            # What pruning keeps from a layer may come back there, and nothing is to make room for it.
+            recalled = config.tier.max_tokens if self._has_host else 0
+            capacities = tuple(capacity - chosen + min(tokens + recalled, chosen) for tokens in stored)
         return self.decoder.pot_shape(capacity, key_rotation=rotation, capacities=capacities)
 
     def num_positions(self, num_tokens: int | None) -> int:

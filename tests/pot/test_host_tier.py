@@ -7,7 +7,8 @@ import pytest
 import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config.policies import POLICIES
 from ondevice.decode import host_recall
 from ondevice.documents import Document, Page
 from ondevice.errors import PotError
@@ -399,6 +400,98 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
         for name, tensor in session.context.pot.state().items():
             assert torch.equal(tensor, before[name]), name
     assert answers[0] == answers[1]
+
+
+def _asked_without_a_trace(session, **generation):
+    """The events of an answer, after which the pot is as it was, bit for bit."""
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    settings = GenerationConfig(**{"chat": False, "num_sources": 0} | generation)
+    events = list(session.ask("Who is the keeper of lamp 7?", settings))
+    assert isinstance(events[-1], AnswerFinished)
+    session.context.pot.check_integrity(session.context.tokens.num_tokens)
+    after = session.context.pot.state()
+    assert after.keys() == before.keys()
+    for name, tensor in after.items():
+        assert torch.equal(tensor, before[name]), name
+    return events
+
+
+@pytest.mark.parametrize("schedule", ["off", "1:50%,2:25%"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_tier_works_with_every_policy(policy, schedule):
+    pot = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120, policy=policy)
+    slim = SlimConfig(schedule, block_size=8, unit_size=8)
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64), slim, pot))
+    events = _asked_without_a_trace(session, max_new_tokens=8)
+    loses = POLICIES[policy].distills or schedule != "off"
+    assert bool([event for event in events if isinstance(event, TokensRecalled)]) == loses
+    if not loses:
+        assert session.context.host is None, "nothing could come back, and no memory is taken for it"
+    elif not POLICIES[policy].distills:
+        assert events[0].num_read_on > 0, "what pruning dropped is read on"
+
+
+def test_a_whole_prompt_leaves_room_for_what_comes_back():
+    """SlimInfer's own mode: the deep layers have a slot for every token that they keep, and those that may return."""
+    pot = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120, policy="full")
+    slim = SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)
+    with_tier, without = (
+        _read(_engine(tier, slim, pot)).context.pot.shape.capacities
+        for tier in (TierConfig(budget_bytes=10**7, max_tokens=64), TierConfig())
+    )
+    assert [a - b for a, b in zip(with_tier, without, strict=True)] == [0, 64, 64]
+
+
+@pytest.mark.parametrize("policy", ["question", "streaming-llm", "h2o"])
+def test_an_answer_that_overwrites_slots_goes_on_looking(policy, monkeypatch):
+    """Blocks change at every look: also after the reserve is used up, and then the answer has room again."""
+    pot = PotConfig(capacity=240, num_kept=96, reserve=64, step_size=120, decode_policy=policy)
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64, every=20), pot=pot))
+    looks = iter(range(20, 200, 10))
+    monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: list(range(begin := next(looks), begin + 4)))
+    events = _asked_without_a_trace(session, max_new_tokens=150)
+    kinds = [type(event) for event in events if isinstance(event, AnswerToken | TokensRecalled)]
+    assert kinds.count(AnswerToken) == 150
+    assert kinds.count(TokensRecalled) == 8, "before the answer, and at every look while it is written"
+
+
+def test_an_answer_that_has_overwritten_slots_gets_room_by_a_swap(monkeypatch):
+    """The first looks find nothing new, so that the answer fills the pot; then one does."""
+    pot = PotConfig(capacity=240, num_kept=96, reserve=64, step_size=120)
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64, every=20), pot=pot))
+    looks, free = iter([range(20, 24)] * 7 + [range(60, 64)]), []
+    monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: list(next(looks)))
+    settings = GenerationConfig(chat=False, num_sources=0, max_new_tokens=150)
+    before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
+    for event in session.ask("Who is the keeper of lamp 7?", settings):
+        if isinstance(event, AnswerToken):
+            free.append(session.context.pot.num_free)
+    assert event.num_overwritten > 0
+    assert free[138] == 0
+    assert free[141] >= 18
+    for name, tensor in session.context.pot.state().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_where_an_answer_leaves_no_room_nothing_is_swapped_any_more(monkeypatch):
+    pot = PotConfig(capacity=200, num_kept=64, reserve=64, step_size=40)
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=32, every=20), pot=pot))
+    looks = iter(range(20, 200, 10))
+    monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: list(range(begin := next(looks), begin + 4)))
+    events = _asked_without_a_trace(session, max_new_tokens=160)
+    assert 1 < len([event for event in events if isinstance(event, TokensRecalled)]) < 8
+
+
+def test_an_answer_is_drafted_over_what_came_back():
+    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
+    engine = _engine(tier)
+    plain = [event.token_id for event in _asked_without_a_trace(_read(engine), max_new_tokens=20)[:-1]
+             if isinstance(event, AnswerToken)]  # fmt: skip
+    config = replace(engine.config, spec=SpecConfig(num_draft=3, layers=1, falls_back=False))
+    events = _asked_without_a_trace(_read(Engine(engine.loaded, config)), max_new_tokens=20)
+    assert [event.token_id for event in events if isinstance(event, AnswerToken)] == plain
+    assert isinstance(events[0], TokensRecalled)
+    assert events[-1].drafts.num_drafted > 0
 
 
 def test_the_pot_holds_the_chosen_blocks_while_it_answers():

@@ -177,8 +177,6 @@ class HostMemory:
         began, pot = time.perf_counter(), self._pot
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             for layer, (first, end) in enumerate(zip(before, after, strict=True)):
-                if first == end:
-                    continue
                 keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
                 self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])
             if self.hidden is not None:

@@ -188,6 +188,8 @@ class HostTier:
     def _put(self, layer: int, new: dict[str, Tensor]) -> None:
         """Write rows (n, ...) of every field behind the newest ones, and the mean keys that follow from them."""
         ring, count = self._rings[layer], new["origin"].shape[0]
+        if not count:
+            return
         start, held = self._num_written[layer] % self.capacity, self.num_held(layer) + count
         for part, first in ring_parts(start, count, self.capacity):
             for name, rows in new.items():

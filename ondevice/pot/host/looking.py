@@ -61,9 +61,11 @@ def rank_blocks(
     votes = torch.zeros(num_blocks)
     for layer, (query, origin) in enumerate(zip(queries, origins, strict=True)):
         blocks = origin // block_size
-        at = (is_close[blocks] & (origin >= first)).nonzero().squeeze(1)
+        # What is left out takes up the attention of heads that look for nothing, and gets no votes.
+        at = (is_close[blocks] | (origin < first)).nonzero().squeeze(1)
         if at.numel():
-            votes.index_add_(0, blocks[at], votes_for(query, tier.keys(layer, at, query.device)))
+            given = votes_for(query, tier.keys(layer, at, query.device))
+            votes.index_add_(0, blocks[at], given.masked_fill_(origin[at] < first, 0.0))
     ranked = votes.argsort(descending=True)
     before = votes[ranked].cumsum(0) - votes[ranked]
     return ranked[(votes[ranked] > 0) & (before < coverage * votes.sum())].tolist()
