@@ -15,7 +15,6 @@ def token_loss(
     *,
     softcap: float | None = None,
     slice_size: int = 4096,
-
 ) -> Tensor:
     """Negative log-likelihood of each target token: eq. 3 of InfiniPot (arXiv 2410.01518).
 

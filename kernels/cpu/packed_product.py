@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterable
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -67,9 +68,7 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
     return out if num_padded == num_rows else out[:, :num_rows].contiguous()
 
 
-def _multiply_part(
-    x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int
-) -> None:
+def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int) -> None:
     """Fill the columns of `out` from `first` on."""
     form, num_tokens = rows.form, x.shape[0]
     num_tiles, num_groups, _ = rows.data.shape
@@ -78,7 +77,9 @@ def _multiply_part(
     panel_bytes = panel_groups * form.panel_bytes
     # One piece of memory: two counters, rounded activations, their scales and sums, a panel for each thread.
     factor_bytes = _in_lines(4 * num_tokens * num_groups)
-    ends = list(accumulate((_COUNTER_BYTES, _in_lines(x.numel()), factor_bytes, factor_bytes, num_threads * panel_bytes)))
+    ends = list(
+        accumulate((_COUNTER_BYTES, _in_lines(x.numel()), factor_bytes, factor_bytes, num_threads * panel_bytes))
+    )
     memory = torch.empty(ends[-1], dtype=torch.uint8)
     memory[:_COUNTER_BYTES] = 0
     address = memory.data_ptr()
@@ -101,6 +102,13 @@ def _multiply_part(
     )
     run_in_threads(_kernel(_ROUND, form), call, 1 if x.numel() <= _SMALL else num_threads)
     run_in_threads(_kernel(_FEW if is_few else _MANY, form), call, num_threads)
+
+
+def prepare(weights: Iterable[PackedWeight]) -> None:
+    """Compile what products with these weights need, which otherwise the first of them would wait for."""
+    for form in {part.form for weight in weights for part in weight.parts}:
+        for stage in (_ROUND, _FEW, _MANY):
+            _kernel(stage, form)
 
 
 def _in_lines(num_bytes: int) -> int:
@@ -129,9 +137,10 @@ def _compiled(stage: int, bits: int, has_offset: int) -> Any:
     form = FORMATS[bits, bool(has_offset)]
     group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
     body = (_round, _few, _many)[stage]
+    has_avx2 = byte_vectors.HAS_AVX2
 
     def work(call):  # type: ignore[no-untyped-def]
-        _ = parts_changed  # part of the cache's key: Numba itself looks only at this file
+        _ = parts_changed, has_avx2  # part of the cache's key: Numba itself looks only at this file
         body(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
 
     signature = types.void(types.voidptr)
@@ -205,9 +214,7 @@ def _many(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: 
         for start in range(0, num_groups, call.panel_groups):
             num_here = min(call.panel_groups, num_groups - start)
             for group in range(num_here):
-                unpack_group(
-                    weights + (start + group) * group_bytes, panel + group * panel_bytes, bits, has_offset
-                )
+                unpack_group(weights + (start + group) * group_bytes, panel + group * panel_bytes, bits, has_offset)
             _add_tile(
                 call, panel, panel_bytes, tile, start, num_here, first, num_tokens, group_size, bits, has_offset, 0
             )
@@ -219,7 +226,9 @@ def _begin(call: Any, tile: int, first: int, num_tokens: int) -> None:
     for token in range(first, first + num_tokens):
         out = call.out + token * call.out_stride + 4 * TILE_ROWS * tile
         for row in range(TILE_ROWS):
-            write_integer(out + 4 * row, read_integer(call.bias + 4 * (TILE_ROWS * tile + row)) if call.bias != 0 else 0)
+            write_integer(
+                out + 4 * row, read_integer(call.bias + 4 * (TILE_ROWS * tile + row)) if call.bias != 0 else 0
+            )
 
 
 @_jit
@@ -257,15 +266,6 @@ def _add_tile(
             if has_offset:
                 add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 4, bits, is_packed)
             done += 4
-        elif num_tokens - done >= 2:
-            for g in range(num_here):
-                multiply_group(
-                    weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
-                    out, call.out_stride, 2, bits, has_offset, is_packed,
-                )  # fmt: skip
-            if has_offset:
-                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 2, bits, is_packed)
-            done += 2
         else:
             for g in range(num_here):
                 multiply_group(
