@@ -7,6 +7,7 @@ to bytes and multiplies those, `float32` unpacks the weights, slowly and exactly
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +43,13 @@ def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None
     if x.dim() == 1:
         return _ONEDNN_LINEAR(x[None], weight, bias, "none", [], "")[0]
     return _ONEDNN_LINEAR(x, weight, bias, "none", [], "")
+
+
+def prepare_packed(weights: Iterable[PackedWeight]) -> None:
+    """Compile what `project` needs for these weights; later processes find it in Numba's cache."""
+    from ondevice.kernels.cpu.packed_product import prepare
+
+    prepare(weights)
 
 
 def project_ref(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:

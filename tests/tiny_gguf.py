@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from pathlib import Path
 
@@ -18,8 +19,15 @@ MERGES = [("Ġ", "Ġ"), ("h", "e"), ("1", "2")]  # two spaces, "he", and a pair 
 TOKENS = [*CONTROL, *(byte_letter(byte) for byte in range(256)), *("".join(pair) for pair in MERGES)]
 
 
-def write_gguf(path: Path, *, architecture: str = "llama", seed: int = 0) -> Path:
-    """Random weights, in the quantisation types of the default model: Q4_1, Q8_0 and F32."""
+def write_gguf(
+    path: Path, *, architecture: str = "llama", seed: int = 0, kinds: tuple[str, ...] = ("Q4_1",), bias: bool = False
+) -> Path:
+    """Random weights, in the quantisation types of the default model: Q4_1, Q8_0 and F32.
+
+    Args:
+        kinds: other types for the layers' weights, which take turns; those of 32 values a block.
+        bias: projections to queries, keys and values have one, as those of Qwen2 do.
+    """
     writer = GGUFWriter(path, architecture)
     writer.add_context_length(128)
     writer.add_embedding_length(HIDDEN)
@@ -32,7 +40,7 @@ def write_gguf(path: Path, *, architecture: str = "llama", seed: int = 0) -> Pat
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(len(TOKENS))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre("smollm" if architecture == "llama" else "qwen2")
     writer.add_token_list(TOKENS)
     writer.add_token_types([3 if token in CONTROL else 1 for token in TOKENS])
     writer.add_token_merges([" ".join(pair) for pair in MERGES])
@@ -42,7 +50,7 @@ def write_gguf(path: Path, *, architecture: str = "llama", seed: int = 0) -> Pat
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
-    _add_weights(writer, np.random.default_rng(seed))
+    _add_weights(writer, np.random.default_rng(seed), kinds, bias)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -59,20 +67,21 @@ def write_wheel(folder: Path) -> Path:
     return path
 
 
-def _add_weights(writer: GGUFWriter, rng: np.random.Generator) -> None:
-    q4_1, q8_0 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0
-    _add(writer, rng, "token_embd.weight", (len(TOKENS), HIDDEN), q8_0)
+def _add_weights(writer: GGUFWriter, rng: np.random.Generator, kinds: tuple[str, ...], bias: bool) -> None:
+    turns = itertools.cycle(GGMLQuantizationType[kind] for kind in kinds)
+    _add(writer, rng, "token_embd.weight", (len(TOKENS), HIDDEN), GGMLQuantizationType.Q8_0)
     _add(writer, rng, "output_norm.weight", (HIDDEN,))
     for layer in range(LAYERS):
         _add(writer, rng, f"blk.{layer}.attn_norm.weight", (HIDDEN,))
         _add(writer, rng, f"blk.{layer}.ffn_norm.weight", (HIDDEN,))
-        _add(writer, rng, f"blk.{layer}.attn_q.weight", (HEADS * HEAD_DIM, HIDDEN), q4_1)
-        _add(writer, rng, f"blk.{layer}.attn_k.weight", (KV_HEADS * HEAD_DIM, HIDDEN), q4_1)
-        _add(writer, rng, f"blk.{layer}.attn_v.weight", (KV_HEADS * HEAD_DIM, HIDDEN), q4_1)
-        _add(writer, rng, f"blk.{layer}.attn_output.weight", (HIDDEN, HEADS * HEAD_DIM), q4_1)
-        _add(writer, rng, f"blk.{layer}.ffn_gate.weight", (INTERMEDIATE, HIDDEN), q4_1)
-        _add(writer, rng, f"blk.{layer}.ffn_up.weight", (INTERMEDIATE, HIDDEN), q4_1)
-        _add(writer, rng, f"blk.{layer}.ffn_down.weight", (HIDDEN, INTERMEDIATE), q4_1)
+        for part, rows in (("q", HEADS * HEAD_DIM), ("k", KV_HEADS * HEAD_DIM), ("v", KV_HEADS * HEAD_DIM)):
+            _add(writer, rng, f"blk.{layer}.attn_{part}.weight", (rows, HIDDEN), next(turns))
+            if bias:
+                _add(writer, rng, f"blk.{layer}.attn_{part}.bias", (rows,))
+        _add(writer, rng, f"blk.{layer}.attn_output.weight", (HIDDEN, HEADS * HEAD_DIM), next(turns))
+        _add(writer, rng, f"blk.{layer}.ffn_gate.weight", (INTERMEDIATE, HIDDEN), next(turns))
+        _add(writer, rng, f"blk.{layer}.ffn_up.weight", (INTERMEDIATE, HIDDEN), next(turns))
+        _add(writer, rng, f"blk.{layer}.ffn_down.weight", (HIDDEN, INTERMEDIATE), next(turns))
 
 
 def _add(

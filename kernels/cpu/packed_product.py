@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterable
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -103,6 +104,13 @@ def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor
     run_in_threads(_kernel(_FEW if is_few else _MANY, form), call, num_threads)
 
 
+def prepare(weights: Iterable[PackedWeight]) -> None:
+    """Compile what products with these weights need, which otherwise the first of them would wait for."""
+    for form in {part.form for weight in weights for part in weight.parts}:
+        for stage in (_ROUND, _FEW, _MANY):
+            _kernel(stage, form)
+
+
 def _in_lines(num_bytes: int) -> int:
     return -(-num_bytes // 64) * 64
 
@@ -129,9 +137,10 @@ def _compiled(stage: int, bits: int, has_offset: int) -> Any:
     form = FORMATS[bits, bool(has_offset)]
     group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
     body = (_round, _few, _many)[stage]
+    has_avx2 = byte_vectors.HAS_AVX2
 
     def work(call):  # type: ignore[no-untyped-def]
-        _ = parts_changed  # part of the cache's key: Numba itself looks only at this file
+        _ = parts_changed, has_avx2  # part of the cache's key: Numba itself looks only at this file
         body(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
 
     signature = types.void(types.voidptr)
@@ -257,15 +266,6 @@ def _add_tile(
             if has_offset:
                 add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 4, bits, is_packed)
             done += 4
-        elif num_tokens - done >= 2:
-            for g in range(num_here):
-                multiply_group(
-                    weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
-                    out, call.out_stride, 2, bits, has_offset, is_packed,
-                )  # fmt: skip
-            if has_offset:
-                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 2, bits, is_packed)
-            done += 2
         else:
             for g in range(num_here):
                 multiply_group(

@@ -23,6 +23,7 @@ from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
+from ondevice.model.packed_modules import is_packed, packed_bytes
 from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
 
@@ -116,11 +117,11 @@ def bytes_per_token(engine: Engine, num_cached: int) -> int:
     """Bytes that one decoding step has to read: the weights, but of the input embedding one row, and the cache."""
     model, parts = engine.loaded.model, engine.decoder.parts
     weights = {parameter.data_ptr(): parameter.nbytes for parameter in model.parameters()}
-    embedding = model.get_input_embeddings().weight
-    if embedding.data_ptr() != model.get_output_embeddings().weight.data_ptr():
-        del weights[embedding.data_ptr()]
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if not is_packed(model) and embedding.weight.data_ptr() != head.weight.data_ptr():
+        del weights[embedding.weight.data_ptr()]
     cache = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * num_cached * engine.loaded.dtype.itemsize
-    return sum(weights.values()) + cache
+    return sum(weights.values()) + packed_bytes(model) + cache
 
 
 class _PotDecoding:

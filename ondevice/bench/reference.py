@@ -69,7 +69,7 @@ def load_reference(setup: Setup) -> Reference:
             config.model,
             device=config.device,
             dtype=config.dtype,
-            quantization=config.quantization,
+            quantization="none" if config.quantization == "auto" else config.quantization,
             on_progress=setup.report,
         )
     )

@@ -14,7 +14,7 @@ from ondevice.errors import OndeviceError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Quantization = Literal["none", "8bit", "4bit"]
+Quantization = Literal["auto", "none", "8bit", "4bit"]
 
 DEFAULT_MODEL = "auto"
 
@@ -34,7 +34,8 @@ class EngineConfig:
     dtype: DtypeName = setting(  # bfloat16 on CUDA, float16 before Ampere, float32 on a CPU
         "auto", "Type of the weights; auto fits the device.", option="--dtype")
     quantization: Quantization = setting(
-        "none", "Weights in 8 or 4 bits (needs bitsandbytes).", option="--quantization")
+        "auto", "Weights in 8 or 4 bits (needs bitsandbytes); auto keeps those of a GGUF file as they are stored, where a "
+        "CPU computes; none unpacks them.", option="--quantization")
     seed: int = setting(
         0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "

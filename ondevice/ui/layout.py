@@ -69,8 +69,10 @@ def _header(engine: Engine) -> dict[str, str]:
     loaded = engine.loaded
     device = "GPU" if loaded.device.type == "cuda" else "CPU"
     dtype = str(loaded.dtype).removeprefix("torch.")
-    quantization = "" if loaded.quantization == "none" else f", {loaded.quantization}"
-    return {"model": f"{loaded.name} on {device}, {dtype}{quantization}", "notice": loaded.notice}
+    form = {"none": "", "stored": ", weights quantised as in the file"}.get(
+        loaded.quantization, f", {loaded.quantization}"
+    )
+    return {"model": f"{loaded.name} on {device}, {dtype}{form}", "notice": loaded.notice}
 
 
 def _document_parts() -> dict[str, Any]:

@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ondevice.config import Quantization
 from ondevice.errors import ModelError, UnsafeModel
 from ondevice.model.loading.checksums import sample_sha256
+from ondevice.model.loading.placement import WeightForm
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
@@ -43,7 +43,7 @@ class Checkpoint:
     shapes: dict[str, tuple[int, ...]]
 
     @property
-    def stored_quantization(self) -> Quantization | None:
+    def stored_quantization(self) -> WeightForm | None:
         """`8bit` or `4bit` when the checkpoint was saved quantised by bitsandbytes."""
         stored = self.config.get("quantization_config")
         if not stored:
@@ -57,7 +57,7 @@ class Checkpoint:
         identity = [[path.name, sample_sha256(path)] for path in self.weights]
         return hashlib.sha256(json.dumps([config, identity], sort_keys=True).encode()).hexdigest()
 
-    def weight_bytes(self, element_bytes: int, quantization: Quantization) -> int:
+    def weight_bytes(self, element_bytes: int, quantization: WeightForm) -> int:
         """Memory that the weights take with `element_bytes` for each that is not quantised."""
         if self.stored_quantization:
             return sum(path.stat().st_size for path in self.weights)

@@ -20,6 +20,7 @@ from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import FAMILIES
 from ondevice.model.loading.gguf_file import read_gguf
+from ondevice.model.loading.gguf_packed import can_pack
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
 _ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
@@ -33,11 +34,13 @@ class GgufSummary:
         architecture: llama.cpp's name of the family.
         num_parameters: values in all tensors.
         pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
+        is_packable: whether the weights can be used as they are stored.
     """
 
     architecture: str
     num_parameters: int
     pre_tokenizer: str
+    is_packable: bool
 
 
 def inspect_gguf(path: Path) -> GgufSummary:
@@ -62,7 +65,8 @@ def inspect_gguf(path: Path) -> GgufSummary:
             fix=f"Choose one of these families: {', '.join(FAMILIES)}.",
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
-    return GgufSummary(architecture, num_parameters, str(gguf.metadata.get("tokenizer.ggml.pre", "")))
+    pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
+    return GgufSummary(architecture, num_parameters, pre_tokenizer, can_pack(gguf))
 
 
 def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:

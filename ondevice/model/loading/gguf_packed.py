@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.packed import PackedWeight
+from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_gguf
@@ -70,13 +71,6 @@ class StoredRows:
         return dequantize_rows(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
 
 
-def can_pack(path: Path) -> bool:
-    """Whether `load_packed` knows everything that the file holds."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        gguf = read_gguf(data)
-        return _is_known(gguf)
-
-
 def packed_file_bytes(path: Path) -> int:
     """About what the packed weights take in memory: what they take in the file, and a few float16 scales."""
     return int(1.1 * path.stat().st_size)
@@ -92,20 +86,22 @@ def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, 
         body = model.model
         body.rotary_emb = type(body.rotary_emb)(config=config)  # its frequencies are computed, not stored
         tensors = {tensor.name: tensor for tensor in gguf.tensors}
-        sizes = [0, sum(tensor.num_bytes for tensor in gguf.tensors)]
+        done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
         for name, tensor in tensors.items():
             if name.endswith(".bias"):
                 continue
             _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata)
-            sizes[0] += tensor.num_bytes
-            on_fraction(sizes[0] / sizes[1])
+            done += tensor.num_bytes
+            on_fraction(done / total)
         if _HEAD not in tensors:
             model.lm_head = PackedLinear(_packed(path, tensors[_EMBEDDING]))
+        prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
         model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
         return model, build_tokenizer(gguf.metadata)
 
 
-def _is_known(gguf: GgufFile) -> bool:
+def can_pack(gguf: GgufFile) -> bool:
+    """Whether `load_packed` knows everything that the file holds."""
     family = gguf.metadata.get("general.architecture")
     if family not in _FAMILIES or not is_known(gguf.metadata):
         return False

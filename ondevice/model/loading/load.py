@@ -15,12 +15,18 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.model.loading import catalogue, embedded, hub, model_file, pretrained
+from ondevice.model.loading import catalogue, embedded, gguf_packed, hub, model_file, pretrained
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
-from ondevice.model.loading.placement import choose_device, choose_dtype, recommendations_for, require_memory
+from ondevice.model.loading.placement import (
+    WeightForm,
+    choose_device,
+    choose_dtype,
+    recommendations_for,
+    require_memory,
+)
 from ondevice.model.loading.progress import Progress, silent
 from ondevice.model.tokenizer import Tokenizer
 
@@ -37,7 +43,7 @@ class LoadedModel:
         name: the hub id, or the name of its folder or file.
         device: where its weights lie.
         dtype: of the weights that are not quantised, and of the activations.
-        quantization: `none`, `8bit` or `4bit`.
+        quantization: what the weights are in memory.
         fingerprint: sha256, hexadecimal; equal for equal configuration, weights, type and quantisation.
         max_positions: positions that the model was trained for.
         source: what loads it again: a name of the catalogue, a hub id or a path.
@@ -49,7 +55,7 @@ class LoadedModel:
     name: str
     device: torch.device
     dtype: torch.dtype
-    quantization: Quantization
+    quantization: WeightForm
     fingerprint: str
     max_positions: int
     source: str = ""
@@ -71,7 +77,7 @@ def load_model(
     *,
     device: DeviceName = "auto",
     dtype: DtypeName = "auto",
-    quantization: Quantization = "none",
+    quantization: Quantization = "auto",
     on_progress: Progress | None = None,
 ) -> LoadedModel:
     """Load a causal LM of one of the known families.
@@ -81,7 +87,8 @@ def load_model(
             a .gguf file, or a hub id.
         device: `auto` takes CUDA when there is one.
         dtype: `auto` takes bfloat16 on CUDA (float16 before Ampere) and float32 on a CPU.
-        quantization: bitsandbytes 8- or 4-bit weights.
+        quantization: bitsandbytes 8- or 4-bit weights; `auto` keeps those of a GGUF file as they are stored where it
+            can (on a CPU in float32), and unpacks them elsewhere, as `none` always does.
         on_progress: called with a stage to show and its fraction done, or None where that is unknown.
 
     Raises:
@@ -134,7 +141,7 @@ def _load_best(wish: _Wish) -> LoadedModel:
     """
     problem, failed = "", list[ModelError]()
     for one in recommendations_for(wish.device):
-        stored = one.quantization if wish.quantization == "none" else wish.quantization
+        stored = wish.quantization if one.quantization == "none" else one.quantization
         try:
             loaded = _load(one.model.name, replace(wish, quantization=stored))
         except ModelError as error:
@@ -180,7 +187,8 @@ def _path_of(name: str) -> Path:
 def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> LoadedModel:
     checkpoint = inspect(folder)
     dtype = choose_dtype(wish.dtype, wish.device, checkpoint.config["model_type"])
-    quantization = checkpoint.stored_quantization or wish.quantization
+    chosen = "none" if wish.quantization == "auto" else wish.quantization
+    quantization = checkpoint.stored_quantization or chosen
     require_memory(checkpoint.weight_bytes(dtype.itemsize, quantization), wish.device, quantization)
     wish.report(f"Loading {name}", None)
     model = pretrained.load_weights(checkpoint, wish.device, dtype, quantization)
@@ -193,7 +201,7 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
         raise pickle_refused(path)
     if path.suffix != ".gguf":
         raise ModelError("A single file can only be a GGUF model", where=str(path), fix="Name the folder it lies in.")
-    if wish.quantization != "none":
+    if wish.quantization not in ("auto", "none"):
         raise ModelError(
             "A GGUF model cannot be quantised again",
             where=str(path),
@@ -201,6 +209,9 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
         )
     summary = inspect_gguf(path)
     dtype = choose_dtype(wish.dtype, wish.device, summary.architecture)
+    is_plain = wish.device.type == "cpu" and dtype == torch.float32
+    if wish.quantization == "auto" and is_plain and summary.is_packable:
+        return _from_packed(path, wish, name or path.name)
     require_memory(summary.num_parameters * dtype.itemsize, wish.device, "none")
     wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
     model, tokenizer = load_gguf(path, summary, dtype)
@@ -209,13 +220,20 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
     )
 
 
+def _from_packed(path: Path, wish: _Wish, name: str) -> LoadedModel:
+    require_memory(gguf_packed.packed_file_bytes(path), wish.device, "stored")
+    stage = f"Loading {path.name}"
+    model, tokenizer = gguf_packed.load_packed(path, lambda fraction: wish.report(stage, fraction))
+    return _finished(model, tokenizer, name, wish.device, torch.float32, "stored", sample_sha256(path))
+
+
 def _finished(
     model: Any,
     hf_tokenizer: Any,
     name: str,
     device: torch.device,
     dtype: torch.dtype,
-    quantization: Quantization,
+    quantization: WeightForm,
     identity: str,
     notice: str = "",
 ) -> LoadedModel:

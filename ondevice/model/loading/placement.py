@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 import psutil
 import torch
 
-from ondevice.config import DeviceName, DtypeName, Quantization
+from ondevice.config import DeviceName, DtypeName
 from ondevice.errors import ModelError
 from ondevice.memory import free_memory_bytes
 from ondevice.model.loading.recommend import Recommendation, recommend
+
+WeightForm = Literal["none", "8bit", "4bit", "stored"]  # `stored`: as a GGUF file has them
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -47,7 +50,7 @@ def choose_dtype(name: DtypeName, device: torch.device, family: str) -> torch.dt
     return torch.float32 if family == "gemma2" else torch.float16  # its hidden states overflow float16
 
 
-def require_memory(weight_bytes: int, device: torch.device, quantization: Quantization) -> None:
+def require_memory(weight_bytes: int, device: torch.device, quantization: WeightForm) -> None:
     """Refuse weights that do not fit, before the machine starts to swap.
 
     Raises:
@@ -57,7 +60,7 @@ def require_memory(weight_bytes: int, device: torch.device, quantization: Quanti
     if weight_bytes <= free_bytes:
         return
     smaller = "Choose a smaller model"
-    if quantization != "4bit":
+    if quantization not in ("4bit", "stored"):
         smaller = "Add {engine.quantization} 4bit, or choose a smaller one"
     raise ModelError(
         f"The weights take {weight_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are free on {device.type}",

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from ondevice.config import Quantization
 from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.loading.placement import WeightForm
 
 
-def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, quantization: Quantization) -> Any:
+def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, quantization: WeightForm) -> Any:
     """The causal LM of a checkpoint, on `device`.
 
     Raises:
@@ -73,7 +73,7 @@ def load_tokenizer(folder: Path) -> Any:
         ) from error
 
 
-def _quantization_options(quantization: Quantization, dtype: torch.dtype) -> dict[str, Any]:
+def _quantization_options(quantization: WeightForm, dtype: torch.dtype) -> dict[str, Any]:
     if quantization == "none":
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:

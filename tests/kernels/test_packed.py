@@ -1,0 +1,138 @@
+"""Packed weights: packing loses nothing, and products equal those in float32 with activations rounded to bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
+from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.token_loss import token_loss, token_loss_ref
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = sorted(FORMATS)
+SHAPES = ((48, 96), (40, 1184), (7, 32))  # whole tiles; more than a panel and not whole tiles; less than a tile
+
+
+def weight_of(bits: int, has_offset: bool, shape: tuple[int, int], seed: int = 0) -> tuple[PackedWeight, Tensor]:
+    """A packed weight, and its values."""
+    generator = torch.Generator().manual_seed(seed)
+    form = FORMATS[bits, has_offset]
+    rows, columns = shape
+    codes = torch.randint(0, 1 << bits, shape, dtype=torch.uint8, generator=generator)
+    codes[0, :16] = (1 << bits) - 1  # sums of the largest codes must not overflow
+    scales = (torch.rand(rows, columns // form.group_size, generator=generator) + 0.1).half().float()
+    offsets = (torch.randn(scales.shape, generator=generator) * 4).half().float()
+    values = codes.view(rows, -1, form.group_size).float()
+    if has_offset:
+        values = values * scales[..., None] + offsets[..., None]
+    else:
+        values = (values - (1 << (bits - 1))) * scales[..., None]
+    return pack(codes, scales, offsets if has_offset else None, bits), values.view(shape)
+
+
+def rounded(x: Tensor, group_size: int) -> Tensor:
+    """Activations as products with packed weights see them."""
+    groups = x.view(*x.shape[:-1], -1, group_size)
+    steps = groups.abs().amax(dim=-1, keepdim=True) / 127
+    return (torch.where(steps > 0, groups / steps, 0.0).round() * steps).view(x.shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("bits", "has_offset"), ALL)
+def test_packing_loses_nothing(bits: int, has_offset: bool, shape: tuple[int, int]) -> None:
+    packed, values = weight_of(bits, has_offset, shape)
+    assert packed.shape == shape
+    assert torch.equal(unpack(packed), values)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("bits", "has_offset"), ALL)
+def test_products_equal_float32_with_rounded_activations(
+    bits: int, has_offset: bool, shape: tuple[int, int], with_bias: bool
+) -> None:
+    packed, values = weight_of(bits, has_offset, shape)
+    bias = torch.randn(shape[0]) * 10 if with_bias else None
+    for num_tokens in (1, 2, 7, 9, 64, 300):
+        x = torch.randn(num_tokens, shape[1])
+        x[0] = 1.0  # the largest rounded activation everywhere
+        if num_tokens > 1:
+            x[-1, :64] = 0.0
+        expected = project_ref(rounded(x, FORMATS[bits, has_offset].group_size), values, bias)
+        got = project(x, packed, bias)
+        assert got.is_contiguous()
+        # A number in the middle between two steps may be rounded to either.
+        assert (got - expected).norm() <= 3e-4 * expected.norm()
+        assert (got - project_ref(x, packed, bias)).norm() < 0.02 * expected.norm()
+
+
+def test_shapes_of_activations_are_kept() -> None:
+    packed, values = weight_of(4, True, (48, 96))
+    x = torch.randn(2, 3, 96)
+    assert torch.allclose(project(x, packed), project(x.view(6, 96), packed).view(2, 3, 48))
+    assert project(x[0, 0], packed).shape == (48,)
+    wide = torch.randn(5, 192)[:, ::2]
+    assert torch.equal(project(wide, packed), project(wide.contiguous(), packed))
+
+
+def test_float32_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, values = weight_of(5, False, (48, 96))
+    x = torch.randn(3, 96)
+    monkeypatch.setenv("KERNELS_PACKED", "float32")
+    assert torch.equal(project(x, packed), project_ref(x, values))
+    monkeypatch.setenv("KERNELS_PACKED", "bfloat3")
+    with pytest.raises(ValueError, match="KERNELS_PACKED"):
+        project(x, packed)
+
+
+def test_rows_of_several_formats_make_one_weight() -> None:
+    weights, values = zip(
+        weight_of(5, False, (32, 96), 1),
+        weight_of(5, False, (16, 96), 2),
+        weight_of(8, False, (24, 96), 3),
+        strict=True,
+    )
+    both = joined(weights)
+    assert len(both.parts) == 2
+    assert both.nbytes == sum(weight.nbytes for weight in weights)
+    expected = torch.cat(values)
+    assert torch.equal(unpack(both), expected)
+    assert torch.equal(unpack(both.rows(16, 60)), expected[16:60])
+    assert both.rows(16, 999).shape == (56, 96)
+    x, bias = torch.randn(3, 96), torch.randn(72)
+    apart = torch.cat([project(x, weight) for weight in weights], dim=-1) + bias
+    assert torch.allclose(project(x, both, bias), apart, atol=1e-4)
+
+
+def test_token_loss_of_a_packed_head() -> None:
+    packed, values = weight_of(6, False, (200, 96))
+    packed = pack(torch.randint(0, 64, (200, 96), dtype=torch.uint8), torch.full((200, 6), 0.01), None, 6)
+    states, targets = torch.randn(1, 20, 96), torch.randint(0, 200, (1, 20))
+    expected = token_loss_ref(states, targets, unpack(packed))
+    assert torch.allclose(token_loss(states, targets, packed, slice_size=64), expected, atol=0.05)
+
+
+def test_processors_without_avx2_get_the_same_products() -> None:
+    """In a process of its own, since a kernel is compiled once."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import torch\n"
+        "from ondevice.kernels.cpu import byte_vectors\n"
+        "from tests.kernels.test_packed import weight_of\n"
+        "from ondevice.kernels.projection import project\n"
+        "x = torch.randn(12, 96, generator=torch.Generator().manual_seed(1))\n"
+        "weights = [weight_of(bits, has_offset, (48, 96))[0] for bits, has_offset in ((4, True), (8, False))]\n"
+        "fast = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
+        "byte_vectors.HAS_AVX2 = False\n"
+        "from ondevice.kernels.cpu import packed_product\n"
+        "packed_product._callable.cache_clear(), packed_product._compiled.cache_clear()\n"
+        "plain = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
+        "assert all(torch.equal(a, b) for a, b in zip(fast, plain)), 'differ'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
