@@ -37,7 +37,8 @@ def filled_tier(engine: Engine, config: TierConfig, num_tokens: int) -> HostTier
         origin = torch.arange(first, min(first + _STEP, num_tokens), dtype=torch.int32)
         for layer in range(shape.num_layers):
             size = (2, shape.num_kv_heads, origin.shape[0], shape.head_dim)
-            tier.offload(layer, *torch.randn(size, generator=generator), origin)
+            keys, values = torch.randn(size, generator=generator)
+            tier.offload(layer, keys, values, origin)
     return tier
 
 

@@ -30,11 +30,6 @@ class Field(NamedTuple):
     every: int = 1
 
     @property
-    def num_rows(self) -> int:
-        """Rows that there is memory for."""
-        return self._chunks[-1].stop if self._chunks else 0
-
-    @property
     def nbytes(self) -> int:
         """Bytes for each time."""
         return math.prod(self.shape) * self.dtype.itemsize
