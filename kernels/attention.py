@@ -137,12 +137,49 @@ def attention_votes(
     Returns:
         (batch, num_slots) float32; sums to at most num_heads * n over the slots.
     """
+    return votes_and_sums(query, keys, scale=scale, softcap=softcap, max_scores=max_scores)[0]
+
+
+def votes_and_sums(
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    others: Tensor | None = None,
+    max_scores: int = _MAX_SCORES,
+) -> tuple[Tensor, Tensor]:
+    """`attention_votes`, and what the keys take up of each query's attention.
+
+    Args:
+        query, keys, scale, softcap, max_scores: as for `attention_votes`.
+        others: (batch, num_kv_heads, groups * n) float32, the sums of keys that take up attention, too, and are not
+            among `keys`; None: there are none.
+
+    Returns:
+        Votes (batch, num_slots) float32, and the logarithms (batch, num_kv_heads, groups * n) float32 of the sums of
+        all exponential scores of the keys.
+    """
     folded = _fold(query, keys.shape[1])
-    votes = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
+    votes, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
     rows = max(max_scores // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
-    for part in folded.split(rows, dim=2):
-        votes += _probabilities(part, keys, None, scale, softcap).square_().sum(dim=(1, 2))
-    return votes
+    wide = torch.promote_types(query.dtype, torch.float32)
+    for part, beside in zip(
+        folded.split(rows, dim=2),
+        [None] * folded.shape[2] if others is None else others.split(rows, dim=2),
+        strict=False,
+    ):
+        scores = (part @ keys.transpose(-1, -2)).to(wide).mul_(scale)
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        most = scores.amax(dim=-1, keepdim=True)
+        scores = scores.sub_(most).exp_()
+        total = scores.sum(dim=-1)
+        sums.append(total.log() + most[..., 0])
+        if beside is not None:
+            total = total + (beside - most[..., 0]).exp()
+        votes += torch.einsum("bhqs,bhq->bs", scores.square_(), total.square().reciprocal())
+    return votes, torch.cat(sums, dim=2)
 
 
 def attention_votes_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:

@@ -114,10 +114,11 @@ class TierConfig:
 
     # fmt: off
     budget_bytes: int = setting(
-        0, "Memory outside the pot for what it evicts; 0 keeps nothing of it.", option="--host-tier", is_size=True,
-        api="host_tier_bytes", check=at_least(0, "bytes"), label="Host tier",
-        form=Control(11, "MB beside the pot for what it evicts. Default {default}; with 0, what is evicted is gone. "
-                         "A question brings back what it needs. Takes effect at the next reading.", low=0, per=1e-6))
+        0, "Memory outside the pot for what it evicts, at most; 0 keeps nothing of it.", option="--host-tier",
+        is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), label="Host tier",
+        form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
+                         "is gone. A question brings back what it needs. Takes effect at the next reading.",
+                     low=0, per=1e-6))
     dtype: TierDtypeName = setting("int8", "How it is kept; stored: as in the pot.", option="--host-dtype")
     folder: str = setting(  # the file is mapped into memory
         "", "Keep it in a temporary file in this folder instead of in memory.", option="--host-folder", answers=True)

@@ -217,6 +217,14 @@ def test_bench_slim_measures_reading_and_whole_prompts(
     assert set(figures["summary"]) == {"reading_speedup", "memory_saving_percent_8k"}
 
 
+def test_bench_tier_measures_both_looks(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ondevice.bench.tier.TEXT_TOKENS", 300)
+    figures = reported("bench", "tier", "--model", checkpoint, "--tokens", 3000)
+    summary = figures["summary"]
+    assert set(summary) == {"look_seconds", "look_seconds_every_key", "look_speedup", "tier_bytes", "tier_bytes_300"}
+    assert summary["tier_bytes_300"] < summary["tier_bytes"] / 5
+
+
 def test_bench_art_measures_its_plan(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=64)
     plan = replace(QUICK, caches=(Cache("400", pot),), num_tokens=900, batches=(1,), budget_seconds=0.01)

@@ -20,6 +20,7 @@ from ondevice.kernels.attention import (
     attention_votes,
     attention_votes_ref,
     causal_mask,
+    votes_and_sums,
 )
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
 from ondevice.kernels.projection import project_ref
@@ -81,6 +82,17 @@ def test_attention_votes_equal_reference(shape, max_scores, softcap, dtype, tole
     votes = attention_votes(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
     expected = attention_votes_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
     torch.testing.assert_close(votes, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("max_scores", [1, 1 << 24])
+def test_votes_for_some_keys_count_the_attention_that_the_others_take_up(max_scores):
+    query, keys = torch.randn(1, 6, 5, 16), torch.randn(1, 3, 40, 16)
+    everything = attention_votes(query, keys, scale=0.7)
+    _, others = votes_and_sums(query, keys[:, :, 25:], scale=0.7, max_scores=max_scores)
+    votes, sums = votes_and_sums(query, keys[:, :, :25], scale=0.7, others=others, max_scores=max_scores)
+    torch.testing.assert_close(votes, everything[:, :25])
+    folded = query.view(1, 3, 10, 16)
+    torch.testing.assert_close(sums, (folded @ keys[:, :, :25].transpose(-1, -2) * 0.7).logsumexp(dim=-1))
 
 
 @pytest.mark.parametrize("softcap", [None, 2.5])

@@ -125,9 +125,13 @@ class HostTier:
         """Keys before RoPE and values of the places `at`, (2, num_kv_heads, n, head_dim) in the model's type."""
         return self._read(layer, at, ("numbers", "scales"), self._dtype, device).movedim(0, 2)
 
-    def unit_keys(self, layer: int, device: torch.device | str = "cpu") -> Tensor:
-        """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32."""
-        units = slice(0, -(-self.num_held(layer) // UNIT_ROWS))
+    def unit_keys(self, layer: int, at: Tensor | None = None, device: torch.device | str = "cpu") -> Tensor:
+        """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32.
+
+        Args:
+            at: (num_units,) int64, rising: of these units; None: of all.
+        """
+        units = slice(0, -(-self.num_held(layer) // UNIT_ROWS)) if at is None else at
         return self._read(layer, units, ("means", "mean_scales"), torch.float32, device).movedim(0, 1)
 
     def state(self) -> dict[str, Tensor]:

@@ -7,18 +7,41 @@ holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import attention_votes
+from ondevice.kernels.attention import votes_and_sums
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 
 CLOSE_LOOK = 4  # times as many blocks as may come back are compared key by key
 
-Votes = Callable[[Tensor, Tensor], Tensor]  # queries and keys (num_kv_heads, n, head_dim) -> (n,)
+
+class _How(TypedDict):
+    """What scores depend on beside queries and keys."""
+
+    scale: float
+    softcap: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one layer of the tier holds.
+
+    `blocks` (n,) int64 of the document, of each place; `begins` and `ends` (num_units,) those of the first and the last
+    place of each unit; `is_left_out` (n,) places whose tokens are no candidates.
+    """
+
+    origin: Tensor
+    blocks: Tensor
+    begins: Tensor
+    ends: Tensor
+    is_left_out: Tensor
 
 
 def rank_blocks(
@@ -36,7 +59,7 @@ def rank_blocks(
     """Blocks of the document that some queries look for in the tier, best first; none where nothing is in it.
 
     Every head of these layers votes for keys by the square of its attention (`attention_votes`), and a block has the
-    votes of its keys.
+    votes of its keys. What is not compared key by key takes up attention as its mean keys do.
 
     Args:
         queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers vote.
@@ -45,51 +68,67 @@ def rank_blocks(
         num_close: blocks that are compared key by key; None: all.
         present: blocks that the pot holds wholly; they are left out.
     """
-
-    def votes_for(query: Tensor, keys: Tensor) -> Tensor:
-        return attention_votes(query.to(keys.dtype), keys[None], scale=scale, softcap=softcap)[0].cpu()
-
-    origins = [tier.origin(layer).long() for layer in range(len(queries))]
-    last = max((int(origin.max()) for origin in origins if origin.numel()), default=-1)
-    num_blocks = last // block_size + 1
-    is_close = torch.ones(num_blocks, dtype=torch.bool)
+    held = _held(tier, len(queries), block_size, first)
+    num_blocks = max((int(layer.blocks.max()) for layer in held if layer.blocks.numel()), default=-1) + 1
+    how: _How = {"scale": scale, "softcap": softcap}
+    is_close, sums = torch.ones(num_blocks, dtype=torch.bool), list[Tensor]()
     is_close[[block for block in present if block < num_blocks]] = False
     if num_close is not None and num_close < int(is_close.sum()):
-        rough = _votes_of_units(tier, queries, origins, block_size, num_blocks, first, votes_for)
+        rough, sums = _rough_votes(tier, queries, held, num_blocks, how)
         best = rough.masked_fill(~is_close, -1.0).topk(num_close).indices
         is_close = torch.zeros_like(is_close).index_fill_(0, best, True)
+    else:
+        is_close.fill_(True)
     votes = torch.zeros(num_blocks)
-    for layer, (query, origin) in enumerate(zip(queries, origins, strict=True)):
-        blocks = origin // block_size
-        # What is left out takes up the attention of heads that look for nothing, and gets no votes.
-        at = (is_close[blocks] | (origin < first)).nonzero().squeeze(1)
-        if at.numel():
-            given = votes_for(query, tier.keys(layer, at, query.device))
-            votes.index_add_(0, blocks[at], given.masked_fill_(origin[at] < first, 0.0))
+    for index, (query, layer) in enumerate(zip(queries, held, strict=True)):
+        at = is_close[layer.blocks].nonzero().squeeze(1)
+        if not at.numel():
+            continue
+        others = _others(tier, index, query, at // UNIT_ROWS, sums[index], how) if sums else None
+        given, _ = votes_and_sums(query.float(), tier.keys(index, at, query.device)[None], others=others, **how)
+        votes.index_add_(0, layer.blocks[at], given[0].cpu().masked_fill_(layer.is_left_out[at], 0.0))
+    votes[[block for block in present if block < num_blocks]] = 0.0
     ranked = votes.argsort(descending=True)
     before = votes[ranked].cumsum(0) - votes[ranked]
     return ranked[(votes[ranked] > 0) & (before < coverage * votes.sum())].tolist()
 
 
-def _votes_of_units(
-    tier: HostTier,
-    queries: Sequence[Tensor],
-    origins: Sequence[Tensor],
-    block_size: int,
-    num_blocks: int,
-    first: int,
-    votes_for: Votes,
-) -> Tensor:
-    """The votes of each block by mean keys, (num_blocks,): a unit that reaches into two blocks votes for both."""
-    votes = torch.zeros(num_blocks)
-    for layer, (query, origin) in enumerate(zip(queries, origins, strict=True)):
-        if not origin.numel():
+def _held(tier: HostTier, num_layers: int, block_size: int, first: int) -> list[_Held]:
+    """What each layer holds; layers that hold the same share it."""
+    held: list[_Held] = []
+    for layer in range(num_layers):
+        origin = tier.origin(layer)
+        if held and torch.equal(held[-1].origin, origin):
+            held.append(held[-1])
             continue
-        given = votes_for(query, tier.unit_keys(layer, query.device))
-        begins, ends = origin[::UNIT_ROWS], origin[UNIT_ROWS - 1 :: UNIT_ROWS]
-        ends = torch.cat((ends, origin[-1:])) if ends.shape[0] < begins.shape[0] else ends
-        is_left_out, others = ends < first, begins // block_size != ends // block_size
-        given = given.masked_fill(is_left_out, 0.0)
-        votes.index_add_(0, begins // block_size, given)
-        votes.index_add_(0, ends[others] // block_size, given[others])
-    return votes
+        blocks = origin.long() // block_size
+        ends = torch.cat((blocks[UNIT_ROWS - 1 :: UNIT_ROWS], blocks[-1:] if len(blocks) % UNIT_ROWS else blocks[:0]))
+        held.append(_Held(origin, blocks, blocks[::UNIT_ROWS], ends, origin < first))
+    return held
+
+
+def _rough_votes(
+    tier: HostTier, queries: Sequence[Tensor], held: Sequence[_Held], num_blocks: int, how: _How
+) -> tuple[Tensor, list[Tensor]]:
+    """The votes of each block by its best mean key, (num_blocks,), and for each layer the sums of `votes_and_sums`.
+
+    A unit that reaches into two blocks votes for both (SlimInfer, equation 2, has the best unit speak for a block).
+    """
+    votes, sums = torch.zeros(num_blocks), []
+    for index, (query, layer) in enumerate(zip(queries, held, strict=True)):
+        if not layer.blocks.numel():
+            sums.append(torch.empty(0))
+            continue
+        given, total = votes_and_sums(query.float(), tier.unit_keys(index, device=query.device)[None], **how)
+        best = torch.zeros(num_blocks)
+        for blocks in (layer.begins, layer.ends):
+            best.scatter_reduce_(0, blocks, given[0].cpu(), "amax")
+        votes += best
+        sums.append(total)
+    return votes, sums
+
+
+def _others(tier: HostTier, layer: int, query: Tensor, units: Tensor, total: Tensor, how: _How) -> Tensor:
+    """The sums of all but some units, which are compared key by key: as if each key were the mean one."""
+    _, close = votes_and_sums(query.float(), tier.unit_keys(layer, units.unique(), query.device)[None], **how)
+    return total + torch.log1p(-(close - total).exp().clamp(max=1 - 1e-6)) + math.log(UNIT_ROWS)

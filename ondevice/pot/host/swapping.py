@@ -82,11 +82,14 @@ def bring_back(
     origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
     last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
     order = _order_of_blocks(blocks, max(last // block_size, *blocks) + 1)
+    places: _Places | None = None
     for layer, origin in enumerate(origins):
         used, limit = pot.num_cached[layer], pot.keys[layer].shape[2] - num_free - num_more[layer]
         is_protected = pot.positions[layer, :, :, :used] < num_protected
         num_staying = int(is_protected.sum(dim=-1).max())
-        heads = _lacking(pot, origin, layer, order, block_size, len(blocks))
+        if places is None or not torch.equal(places.origin, origin):  # usually all layers hold the same
+            places = _Places(origin, order, block_size, len(blocks))
+        heads = [_Lacking(places, held) for held in pot.origin[layer, 0, :, :used].cpu().long()]
         wanted = [max(min(head.wanted.shape[0], max_tokens, limit - num_staying), 0) for head in heads]
         grown = min(max(wanted), *(head.count for head in heads))
         num_used = max(min(used + grown, limit), num_staying)
@@ -96,17 +99,17 @@ def bring_back(
             pot.compact_(slice(layer, layer + 1), scores.topk(min(used, num_used), dim=-1).indices[None])
         if not any(counts):
             continue
-        places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
-        distinct = torch.cat(places).unique()
+        taken_places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
+        distinct = torch.cat(taken_places).unique()
         keys, values = tier.keys_values(layer, distinct, pot.positions.device)
-        index = [torch.searchsorted(distinct, part).to(keys.device) for part in places]
+        index = [torch.searchsorted(distinct, part).to(keys.device) for part in taken_places]
         new = [
             NewTokens(keys[head, at], values[head, at], origin[part].int().to(keys.device))
-            for head, (at, part) in enumerate(zip(index, places, strict=True))
+            for head, (at, part) in enumerate(zip(index, taken_places, strict=True))
         ]
         pot.insert_last_(layer, num_used, new)
         num_bytes += sum(tokens.keys.nbytes + tokens.values.nbytes for tokens in new)
-        for head, count, part in zip(heads, wanted, places, strict=True):
+        for head, count, part in zip(heads, wanted, taken_places, strict=True):
             num_moved += min(count, part.shape[0])
             taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
     pot.number_by_origin_(rotate_keys)
@@ -123,39 +126,48 @@ def _order_of_blocks(blocks: Sequence[int], num_blocks: int) -> Tensor:
     return order
 
 
-@dataclass(frozen=True, slots=True)
-class _Lacking:
-    """Places in the tier of tokens that one head does not hold, (n,) int64 each.
+class _Places:
+    """Where in the tier the tokens of one layer lie.
 
-    `wanted` are of wanted blocks, the most wanted first; `others` follow, of blocks at `ranks`, in no order yet.
+    Args:
+        origin: (n,) int64, the document token in each place.
+        order: the rank of each block, from `_order_of_blocks`.
+        num_wanted: blocks of the lowest ranks are wanted.
+
+    Attributes:
+        ranks: (n,) of the blocks.
+        wanted: places of wanted blocks, the most wanted first.
+        has: (tokens of all blocks,) bool, whether the tier has a token.
     """
 
-    wanted: Tensor
-    others: Tensor
-    ranks: Tensor
+    def __init__(self, origin: Tensor, order: Tensor, block_size: int, num_wanted: int) -> None:
+        self.origin, self.num_wanted = origin, num_wanted
+        self.ranks = order[origin // block_size]
+        wanted = (self.ranks < num_wanted).nonzero().squeeze(1)
+        self.wanted = wanted[self.ranks[wanted].argsort(stable=True)]
+        self.has = torch.zeros(order.shape[0] * block_size, dtype=torch.bool)
+        self.has[origin] = True
 
-    @property
-    def count(self) -> int:
-        return self.wanted.shape[0] + self.others.shape[0]
+
+class _Lacking:
+    """Places in the tier of tokens that one head, which holds document tokens `held` (m,) int64, does not hold.
+
+    Attributes:
+        wanted: (n,) int64 those of wanted blocks, the most wanted first.
+        count: of all of them.
+    """
+
+    def __init__(self, places: _Places, held: Tensor) -> None:
+        held = held[(held >= 0) & (held < places.has.shape[0])]
+        self._places, self._is_held = places, torch.zeros_like(places.has).index_fill_(0, held, True)
+        self.wanted = places.wanted[~self._is_held[places.origin[places.wanted]]]
+        self.count = places.origin.shape[0] - int(places.has[held].sum())
 
     def first(self, count: int) -> Tensor:
-        """The best of them."""
-        num_others = max(count - self.wanted.shape[0], 0)
-        nearest = self.ranks.argsort(stable=True)[:num_others] if num_others else slice(0, 0)
-        return torch.cat((self.wanted[:count], self.others[nearest]))
-
-
-def _lacking(
-    pot: MemoryPot, origin: Tensor, layer: int, order: Tensor, block_size: int, num_wanted: int
-) -> list[_Lacking]:
-    """For each KV head what the tier, whose tokens (n,) int64 are `origin`, has and the head has not."""
-    ranks = order[origin // block_size]
-    heads = []
-    for held in pot.origin[layer, 0, :, : pot.num_cached[layer]].cpu().long():
-        is_held = torch.zeros(order.shape[0] * block_size, dtype=torch.bool)
-        is_held[held[(held >= 0) & (held < is_held.shape[0])]] = True
-        missing = (~is_held[origin]).nonzero().squeeze(1)
-        is_wanted = ranks[missing] < num_wanted
-        wanted, others = missing[is_wanted], missing[~is_wanted]
-        heads.append(_Lacking(wanted[ranks[wanted].argsort(stable=True)], others, ranks[others]))
-    return heads
+        """The best of them: after the wanted ones those of the nearest blocks."""
+        num_others, places = count - self.wanted.shape[0], self._places
+        if num_others <= 0:
+            return self.wanted[:count]
+        missing = (~self._is_held[places.origin]).nonzero().squeeze(1)
+        others = missing[places.ranks[missing] >= places.num_wanted]
+        return torch.cat((self.wanted, others[places.ranks[others].argsort(stable=True)[:num_others]]))
