@@ -36,6 +36,12 @@ BENCHMARKS = (
         ),
     ),
     Entry(
+        "quantized",
+        "ondevice.bench.quantized",
+        "Weights of a .gguf file (--model) as they are stored, beside the same unpacked to float32.",
+        (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
+    ),
+    Entry(
         "equip",
         "ondevice.bench.equip.run",
         """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 45 minutes on two cores.

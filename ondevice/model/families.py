@@ -193,12 +193,12 @@ def _fuse_packed(projections: list[PackedLinear]) -> Op:
     if any(size % TILE_ROWS for size in sizes[:-1]):
         return lambda x: torch.cat([p(x) for p in projections], dim=-1)
     weight = joined([p.weight for p in projections])
-    biases = [p.bias for p in projections if p.bias is not None]
+    biases = [p.bias.detach() for p in projections if p.bias is not None]
     start = 0
     for projection, size in zip(projections, sizes, strict=True):
         projection.weight = weight.rows(start, start + size)
         start += size
-    return Linear(weight, torch.cat(biases).detach() if len(biases) == len(projections) else None)
+    return Linear(weight, torch.cat(biases) if len(biases) == len(projections) else None)
 
 
 def _linear(module: Any) -> Op:

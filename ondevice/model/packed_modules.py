@@ -31,8 +31,8 @@ class PackedLinear(nn.Module):
 class QuantizedRows(Protocol):
     """The rows of an embedding as they are stored."""
 
-    shape: tuple[int, int]
-    nbytes: int
+    @property
+    def shape(self) -> tuple[int, int]: ...
 
     def gather(self, ids: Tensor) -> Tensor:
         """ids (n,) int64 -> (n, width) float32."""

@@ -72,7 +72,7 @@ def test_products_equal_float32_with_rounded_activations(
 
 
 def test_shapes_of_activations_are_kept() -> None:
-    packed, values = weight_of(4, True, (48, 96))
+    packed, _ = weight_of(4, True, (48, 96))
     x = torch.randn(2, 3, 96)
     assert torch.allclose(project(x, packed), project(x.view(6, 96), packed).view(2, 3, 48))
     assert project(x[0, 0], packed).shape == (48,)
@@ -110,7 +110,6 @@ def test_rows_of_several_formats_make_one_weight() -> None:
 
 
 def test_token_loss_of_a_packed_head() -> None:
-    packed, values = weight_of(6, False, (200, 96))
     packed = pack(torch.randint(0, 64, (200, 96), dtype=torch.uint8), torch.full((200, 6), 0.01), None, 6)
     states, targets = torch.randn(1, 20, 96), torch.randint(0, 200, (1, 20))
     expected = token_loss_ref(states, targets, unpack(packed))

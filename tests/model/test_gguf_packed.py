@@ -18,7 +18,8 @@ from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, packed_
 from tests.tiny_gguf import write_gguf
 
 # Where the float16 numbers of a block are; any other bytes are valid.
-FACTORS = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # fmt: skip
+FACTORS = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,)}
+FACTORS |= {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
 
 
 @pytest.mark.parametrize("name", FACTORS)

@@ -62,10 +62,6 @@ class StoredRows:
     kind: int
     shape: tuple[int, int]
 
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes
-
     def gather(self, ids: Tensor) -> Tensor:
         """ids (n,) int64 -> (n, width) float32."""
         return dequantize_rows(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
@@ -147,7 +143,7 @@ def _config(gguf: GgufFile) -> Any:
     )
 
 
-def _place(model: nn.Module, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any]) -> None:
+def _place(model: Any, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any]) -> None:
     """Put a tensor, and the bias that goes with it, where the model keeps it."""
     if tensor.name == _EMBEDDING:
         data = np.memmap(path, np.uint8, "r", tensor.offset, (tensor.shape[0], tensor.num_bytes // tensor.shape[0]))
