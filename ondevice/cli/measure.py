@@ -66,8 +66,10 @@ def _measure(
 
     measurement: Measurement[Any] = importlib.import_module(entry.module).MEASUREMENT
     config = measurement.config(pot.config, options)
-    if config.pot.is_auto and not entry.fits_text:
-        config = replace(config, pot=config.pot.sized(_CAPACITY))
+    if not entry.fits_text:  # what is measured is the pot, unless more is asked for
+        tier = config.tier if "host_tier" in pot.given else replace(config.tier, budget_bytes=0)
+        size = config.pot.sized(_CAPACITY) if config.pot.is_auto else config.pot
+        config = replace(config, pot=size, tier=tier)
     engine = load_engine(config, display)
     result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
     earlier, opened = result.rows, lambda path: open_document(str(path), False, display)

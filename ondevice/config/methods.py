@@ -1,6 +1,6 @@
-"""Settings of the four methods beside the pot: SlimInfer, its host tier, ART and SpecPrefill. All are off by default.
+"""Settings of the four methods beside the pot: SlimInfer, its host tier, ART and SpecPrefill.
 
-Like all settings they are frozen, and checked when they are made. Counts are tokens unless the name says otherwise.
+All but the tier are off by default. Like all settings they are frozen, and checked when they are made. Counts are tokens unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class TierConfig:
     panel: ClassVar = "Host tier"
 
     # fmt: off
-    budget_bytes: int = setting(
-        0, "Memory outside the pot for what it evicts, at most; 0 keeps nothing of it.", option="--host-tier",
+    budget_bytes: int = setting(  # taken only as far as the text needs it
+        10**9, "Memory outside the pot for what it evicts, at most; 0 keeps nothing of it.", option="--host-tier",
         is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), label="Host tier",
         form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
                          "is gone. A question brings back what it needs. Takes effect at the next reading.",

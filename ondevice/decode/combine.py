@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ondevice.config import EngineConfig
+from ondevice.config import EngineConfig, TierConfig
 from ondevice.model.families import ModelParts
 
 
@@ -63,7 +63,7 @@ def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False)
             f"There are no drafts for answers that may fill the pot: {config.pot.decode_policy} observes every token.",
         ),
         (
-            wants_host and not recalls_host and config.pot.method.skips_middle,
+            config.tier != TierConfig() and wants_host and not recalls_host and config.pot.method.skips_middle,
             f"The host tier stays empty: what policy {config.pot.policy} leaves out was never read.",
         ),
         (wants_skipped and not config.spec.skips, "No skipped tokens are read for questions: nothing is skipped."),

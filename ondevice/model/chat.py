@@ -17,6 +17,8 @@ from ondevice.errors import ModelError
 # Plain letters: no template trims, escapes or splits them, and no document's text is ever rendered.
 _DOCUMENT, _QUESTION, _ANSWER, _NEXT = "qzdocumentzq", "qzquestionzq", "qzanswerzq", "qznextzq"
 _GAP = "\n\n"  # between a document and its question
+# Of several wordings the one with which a model of 0.5B parameters answered most questions rightly.
+_POINTER = "---\nFind the sentence in the text above that answers this question, and answer from it.\nQuestion: "
 
 
 class Encoder(Protocol):
@@ -63,8 +65,11 @@ class ChatParts:
         return [*self.tokenizer.encode_prompt(head), *body.tolist(), *self.tokenizer.encode_prompt(after)]
 
 
-def chat_parts(tokenizer: Encoder, hf: Any | None) -> ChatParts:
+def chat_parts(tokenizer: Encoder, hf: Any | None, *, points: bool = False) -> ChatParts:
     """Split the template of `hf`; None gives plain completion.
+
+    Args:
+        points: before each question ask for the sentence that answers it; plain completion does without.
 
     Raises:
         ModelError: the template fails, or does not show its messages in order.
@@ -72,9 +77,10 @@ def chat_parts(tokenizer: Encoder, hf: Any | None) -> ChatParts:
     if hf is None:
         ask, reply = f"{_GAP}Question: ", "\nAnswer:"
         return ChatParts(tokenizer, tuple(tokenizer.leading_ids()), ask, reply, ask, reply)
-    first = {"role": "user", "content": f"{_DOCUMENT}{_GAP}{_QUESTION}"}
+    pointer = _POINTER if points else ""
+    first = {"role": "user", "content": f"{_DOCUMENT}{_GAP}{pointer}{_QUESTION}"}
     head, before, after = _split(_render(hf, [first]), _DOCUMENT, _QUESTION)
-    later = [first, {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": _NEXT}]
+    later = [first, {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": f"{pointer}{_NEXT}"}]
     _, before_next, after_next = _split(_render(hf, later), _ANSWER, _NEXT)
     return ChatParts(tokenizer, tuple(tokenizer.encode_prompt(head)), before, after, before_next, after_next)
 

@@ -235,6 +235,19 @@ def test_chat_parts_join_to_the_rendered_conversation(kind: str) -> None:
     assert ids == _rendered(tokenizer, messages)
 
 
+def test_a_question_can_point_the_model_to_the_sentence_that_answers_it() -> None:
+    tokenizer = byte_tokenizer()
+    parts, plain = tokenizer.chat_parts(points=True), tokenizer.chat_parts()
+    for ask in ("question", "follow_up"):
+        text = tokenizer.decode(getattr(parts, ask)("Why?"))
+        assert "Find the sentence in the text above" in text
+        assert text.replace(text[text.index("---") : text.index("Why?")], "") == tokenizer.decode(
+            getattr(plain, ask)("Why?")
+        )
+    assert parts.prefix == plain.prefix
+    assert tokenizer.chat_parts(use_template=False, points=True) == tokenizer.chat_parts(use_template=False)
+
+
 def _rendered(tokenizer: Tokenizer, messages: list[dict[str, str]]) -> list[int]:
     text = tokenizer._hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return tokenizer.encode_prompt(text)
