@@ -52,7 +52,8 @@ def unpacked(loaded: LoadedModel) -> Any:
     for name, packed in linears.items():
         linear = nn.Linear(1, 1, bias=packed.bias is not None)
         linear.in_features, linear.out_features = packed.in_features, packed.out_features
-        linear.weight, linear.bias = nn.Parameter(unpack(packed.weight)), packed.bias
+        linear.weight = nn.Parameter(unpack(packed.weight))
+        linear.register_parameter("bias", packed.bias)
         _set(model, name, linear)
     return model.eval().requires_grad_(False)
 

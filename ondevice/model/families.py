@@ -73,9 +73,9 @@ class ModelParts:
     """The pieces of a causal language model around its layers.
 
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
-    others; `logit_softcap` caps its logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each (batch, n, rotary_dim), as transformers
-    does: by frequencies that may depend on the positions (see `Rotary`). `max_positions` are those that the model was
-    trained for.
+    others; `logit_softcap` caps its logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each
+    (batch, n, rotary_dim), as transformers does: by frequencies that may depend on the positions (see `Rotary`).
+    `max_positions` are those that the model was trained for.
     """
 
     embed: Op
