@@ -1,4 +1,4 @@
-"""Products of small integers on a CPU, written as LLVM instructions: packed weights times rounded activations.
+"""Groups of packed weights times rounded activations on a CPU, written as LLVM instructions.
 
 A tile of weights is 16 rows (outputs), seen as two halves of 8. A vector holds 8 outputs x 4 inputs, one byte each;
 the activations of the same 4 inputs stand beside it 8 times. How a group lies in memory is said in `kernels.packed`.

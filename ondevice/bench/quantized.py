@@ -52,7 +52,8 @@ def unpacked(loaded: LoadedModel) -> Any:
     for name, packed in linears.items():
         linear = nn.Linear(1, 1, bias=packed.bias is not None)
         linear.in_features, linear.out_features = packed.in_features, packed.out_features
-        linear.weight, linear.bias = nn.Parameter(unpack(packed.weight)), packed.bias
+        linear.weight = nn.Parameter(unpack(packed.weight))
+        linear.bias = packed.bias  # type: ignore[assignment]  # None where there is none
         _set(model, name, linear)
     return model.eval().requires_grad_(False)
 
@@ -101,7 +102,7 @@ def _decoding(decoder: Decoder, pot: MemoryPot, first: Tensor) -> None:
         for _ in range(_NEW):
             states = decoder.forward(token, pot).hidden_states
             token = decoder.logits(states[:, -1]).argmax(dim=-1, keepdim=True)
-    pot.truncate(*lengths)
+    pot.rewind_to_(*lengths)
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """Settings of the four methods beside the pot: SlimInfer, its host tier, ART and SpecPrefill.
 
-All but the tier are off by default. Like all settings they are frozen, and checked when they are made. Counts are tokens unless the name says otherwise.
+All but the tier are off by default. Like all settings they are frozen, and checked when they are made. Counts are
+tokens unless the name says otherwise.
 """
 
 from __future__ import annotations
