@@ -3,7 +3,7 @@
 #   CPU          docker build -t ondevice .
 #   desktop GPU  docker build -t ondevice --build-arg BASE=pytorch/pytorch:2.10.0-cuda12.8-cudnn9-runtime .
 #   Jetson       docker build -t ondevice --build-arg BASE=dustynv/pytorch:2.7-r36.4.0 .      (match your JetPack)
-# Another model of `ondevice models list`: --build-arg MODEL=qwen2.5-coder-1.5b
+# Another model of `ondevice models list`: --build-arg MODEL=qwen2.5-coder-0.5b
 # A base that brings torch keeps its own; on the CPU base the pinned torch is installed with PIP_ARGS, with which you
 # can name the index of PyTorch's CPU builds.
 #
@@ -36,7 +36,7 @@ RUN if python3 -c "import torch" 2>/dev/null; then sed -i '/^torch==/d' constrai
     && rm -rf build
 
 # The model goes into the image, so that a container never needs the network.
-ARG MODEL=qwen2.5-coder-0.5b
+ARG MODEL=qwen2.5-coder-1.5b
 ENV ONDEVICE_MODEL=${MODEL}
 RUN useradd --create-home --uid 10001 ondevice \
     && ondevice models fetch ${MODEL} \

@@ -32,9 +32,9 @@ class GenerationConfig:
         api="num_sources", answers=True, check=at_least(0), label="Sources of an answer",
         form=Control(9, "Passages named under an answer, at most. Default {default}; 0 names none and saves reading "
                         "the answer once more.", low=0))
-    points: bool = setting(  # small models answer from the text more often when they are sent to it
-        True, "Ask the model to find the sentence that answers, and to answer from it.",
-        option="--point/--no-point", answers=True)
+    grounded: bool = setting(
+        True, "Ask for an answer from the document, and to say so where it has none.",
+        option="--grounded/--no-grounded", answers=True)
     stops_loops: bool = setting(
         True, "End an answer that repeats one sentence.", option="--stop-loops/--no-stop-loops", api="stop_loops",
         answers=True)

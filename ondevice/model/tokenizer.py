@@ -107,17 +107,17 @@ class Tokenizer:
                 return with_added[:start]
         return []
 
-    def chat_parts(self, *, use_template: bool = True, points: bool = False) -> ChatParts:
+    def chat_parts(self, *, use_template: bool = True, grounded: bool = False) -> ChatParts:
         """The ids around a document and its questions.
 
         Args:
             use_template: False gives plain completion even when the model has a chat template.
-            points: before each question ask for the sentence of the document that answers it.
+            grounded: each question asks for an answer from the document, and to say so where it has none.
 
         Raises:
             ModelError: the template does not show the document and the question in this order.
         """
-        return chat_parts(self, self._hf if use_template and self.has_chat_template else None, points=points)
+        return chat_parts(self, self._hf if use_template and self.has_chat_template else None, grounded=grounded)
 
     def _pieces(self, text: str) -> Iterator[tuple[int, str]]:
         start = 0

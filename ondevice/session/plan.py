@@ -237,7 +237,7 @@ def make_plan(
     speculator_fingerprint: str = "",
 ) -> Plan:
     """The plan for these settings; raises as `Plan.check`."""
-    chat = loaded.tokenizer.chat_parts(use_template=config.generation.chat, points=config.generation.points)
+    chat = loaded.tokenizer.chat_parts(use_template=config.generation.chat, grounded=config.generation.grounded)
     plan = Plan(
         loaded=loaded,
         decoder=decoder,

@@ -235,17 +235,17 @@ def test_chat_parts_join_to_the_rendered_conversation(kind: str) -> None:
     assert ids == _rendered(tokenizer, messages)
 
 
-def test_a_question_can_point_the_model_to_the_sentence_that_answers_it() -> None:
+def test_a_question_can_ask_for_an_answer_from_the_document() -> None:
     tokenizer = byte_tokenizer()
-    parts, plain = tokenizer.chat_parts(points=True), tokenizer.chat_parts()
+    parts, plain = tokenizer.chat_parts(grounded=True), tokenizer.chat_parts()
     for ask in ("question", "follow_up"):
         text = tokenizer.decode(getattr(parts, ask)("Why?"))
-        assert "Find the sentence in the text above" in text
-        assert text.replace(text[text.index("---") : text.index("Why?")], "") == tokenizer.decode(
+        assert "That is not in the document" in text
+        assert text.replace(text[text.index("Answer from") : text.index("Why?")], "") == tokenizer.decode(
             getattr(plain, ask)("Why?")
         )
     assert parts.prefix == plain.prefix
-    assert tokenizer.chat_parts(use_template=False, points=True) == tokenizer.chat_parts(use_template=False)
+    assert tokenizer.chat_parts(use_template=False, grounded=True) == tokenizer.chat_parts(use_template=False)
 
 
 def _rendered(tokenizer: Tokenizer, messages: list[dict[str, str]]) -> list[int]:

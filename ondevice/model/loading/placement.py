@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Literal
 
@@ -72,9 +71,4 @@ def recommendations_for(device: torch.device) -> Iterator[Recommendation]:
     """The advice of `recommend` for this machine."""
     has_cuda = device.type == "cuda"
     cuda_bytes = torch.cuda.get_device_properties(device).total_memory if has_cuda else 0
-    return recommend(psutil.virtual_memory().total, usable_cores(), has_cuda, cuda_bytes)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return recommend(psutil.virtual_memory().total, has_cuda, cuda_bytes)

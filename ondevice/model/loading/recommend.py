@@ -21,7 +21,7 @@ from ondevice.model.loading.catalogue import (
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """One row of the table: machines with at least `min_memory_bytes` and `min_cores`, and the model for them.
+    """One row of the table: machines with at least `min_memory_bytes`, and the model for them.
 
     Thresholds lie below the number on the box: a board of 8 GB reports 7.4.
     """
@@ -31,7 +31,6 @@ class DeviceClass:
     min_memory_bytes: int
     model: CatalogueModel
     quantization: Literal["none", "4bit"] = "none"
-    min_cores: int = 1
 
     @property
     def weight_bytes(self) -> int:
@@ -43,7 +42,7 @@ class DeviceClass:
         return self.model.weight_bytes(2 if self.has_cuda else 4)
 
 
-# Best first. On a CPU time is the limit before memory is, hence smaller models there, and more cores for larger ones.
+# Best first. On a CPU time is the limit before memory is, hence smaller models there.
 DEVICE_CLASSES = (
     DeviceClass("a GPU with 40 GB or more (Jetson AGX Orin 64 GB)", True, 38 * 10**9, QWEN3_14B),
     DeviceClass("a GPU with 24 GB (RTX 4090, Jetson AGX Orin 32 GB)", True, 22 * 10**9, QWEN3_8B),
@@ -51,8 +50,8 @@ DEVICE_CLASSES = (
     DeviceClass("a GPU with 12 GB (RTX 4070)", True, 11 * 10**9, QWEN3_8B, "4bit"),
     DeviceClass("a GPU with 8 GB (Jetson Orin Nano)", True, 7 * 10**9, QWEN3_1_7B),
     DeviceClass("a GPU with 4 GB", True, 3 * 10**9, QWEN3_0_6B),
-    DeviceClass("a CPU with 8 cores and 8 GB of memory", False, 7 * 10**9, QWEN_CODER_1_5B, min_cores=8),
-    DeviceClass("a CPU with 4 GB of memory", False, 3 * 10**9, QWEN_CODER_0_5B),
+    DeviceClass("a CPU with 6 GB of memory", False, 5 * 10**9, QWEN_CODER_1_5B),
+    DeviceClass("a CPU with 3 GB of memory", False, 25 * 10**8, QWEN_CODER_0_5B),
     DeviceClass("a machine with little memory", False, 0, SMOLLM2),
 )
 
@@ -78,20 +77,17 @@ class Recommendation:
         return f"ondevice app --model {self.model.name}{option}"
 
 
-def recommend(
-    total_memory_bytes: int, num_cores: int, has_cuda: bool, cuda_memory_bytes: int = 0
-) -> Iterator[Recommendation]:
+def recommend(total_memory_bytes: int, has_cuda: bool, cuda_memory_bytes: int = 0) -> Iterator[Recommendation]:
     """Models for a machine, the best first; the last one is for every machine.
 
     Args:
         total_memory_bytes: main memory.
-        num_cores: of the CPU.
         has_cuda: whether torch can use a GPU.
         cuda_memory_bytes: the GPU's memory; on boards that share it, all of it.
     """
     for row in DEVICE_CLASSES:
         memory = cuda_memory_bytes if row.has_cuda else total_memory_bytes
-        if memory >= row.min_memory_bytes and num_cores >= row.min_cores and (has_cuda or not row.has_cuda):
+        if memory >= row.min_memory_bytes and (has_cuda or not row.has_cuda):
             yield Recommendation(row.model, row.quantization, _why(row))
 
 
