@@ -1,0 +1,41 @@
+"""`ondevice bench quantized` on a tiny GGUF: every figure is there, and quality is that of the unpacked weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ondevice.bench.quantized import MEASUREMENT, unpacked
+from ondevice.config import EngineConfig
+from ondevice.errors import ConfigError
+from ondevice.evaluation.measurement import Setup
+from ondevice.model.packed_modules import is_packed
+from ondevice.session.engine import Engine
+from tests.tiny_gguf import write_gguf
+
+QUICK = SimpleNamespace(quick=True, text=None, tokens=None)
+
+
+def setup_of(path: Path, quantization: str = "auto") -> Setup:
+    engine = Engine.load(EngineConfig(model=str(path), device="cpu", quantization=quantization))  # type: ignore[arg-type]
+    return Setup(engine, lambda *args: None, lambda path: pytest.fail("no document"), {}, (), None)
+
+
+def test_every_shape_is_timed_and_quality_is_kept(tmp_path: Path) -> None:
+    setup = setup_of(write_gguf(tmp_path / "tiny.gguf"))
+    (table,) = MEASUREMENT.run(setup, QUICK)
+    products = {(row.case["product"], row.case["tokens"]) for row in table.rows if "product" in row.case}
+    assert products == {(name, n) for name in ("qkv", "out", "gate, up", "down", "head") for n in (1, 32)}
+    assert 0.98 < table.summary["perplexity_ratio_stored"] < 1.02
+    assert table.summary["greedy_agreement"] > 0.9
+    assert min(table.summary.values()) > 0
+    assert is_packed(setup.engine.loaded.model)
+    assert not is_packed(unpacked(setup.engine.loaded))
+
+
+def test_unpacked_weights_are_refused(tmp_path: Path) -> None:
+    setup = setup_of(write_gguf(tmp_path / "tiny.gguf"), "none")
+    with pytest.raises(ConfigError, match="as they are stored"):
+        list(MEASUREMENT.run(setup, QUICK))
