@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session() -> Session:
     reading = extract(str(SAMPLE))
     while True:
         try:
@@ -49,7 +48,7 @@ def session() -> Iterator[Session]:
     session = Engine.load(EngineConfig(model=QWEN_CODER_1_5B.name)).session()
     for _ in session.read(document):
         pass
-    yield session
+    return session
 
 
 def test_nine_of_ten_plain_questions_are_answered_rightly(session: Session) -> None:
