@@ -18,6 +18,7 @@ from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_opt
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
+from ondevice.config import DEFAULT_MODEL
 from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
 from ondevice.events import Event
 
@@ -29,6 +30,7 @@ _OutOfEach = Annotated[
     Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
 ]
 _CAPACITY = 2048  # of a pot that is measured, where none is named
+_MODEL = "smollm2-135m"  # that it is measured with
 _VERDICTS = {r"^right\b": "green", r"^wrong\b": "bold red"}  # how a line may begin
 
 
@@ -69,7 +71,8 @@ def _measure(
     if not entry.fits_text:  # what is measured is the pot, unless more is asked for
         tier = config.tier if "host_tier" in pot.given else replace(config.tier, budget_bytes=0)
         size = config.pot.sized(_CAPACITY) if config.pot.is_auto else config.pot
-        config = replace(config, pot=size, tier=tier)
+        model = _MODEL if config.model == DEFAULT_MODEL else config.model
+        config = replace(config, model=model, pot=size, tier=tier)
     engine = load_engine(config, display)
     result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
     earlier, opened = result.rows, lambda path: open_document(str(path), False, display)
