@@ -17,6 +17,7 @@ from safetensors.torch import load, save
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from ondevice.config import EngineConfig, GenerationConfig, TierConfig
 from ondevice.documents.pages import PageTable
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
@@ -193,6 +194,16 @@ def tiny_loaded(
         max_positions=model.config.max_position_embeddings,
         notice="",
     )
+
+
+def plain_config(**fields: Any) -> EngineConfig:
+    """Settings of an engine without a host tier and with plain answers; `fields` as those of `EngineConfig`."""
+    return EngineConfig(**{"tier": TierConfig(budget_bytes=0), "generation": plain_generation(), **fields})
+
+
+def plain_generation(*values: Any, **fields: Any) -> GenerationConfig:
+    """Answers to questions as they are, which go on as the model wants; `fields` as those of `GenerationConfig`."""
+    return GenerationConfig(*values, **{"grounded": False, "stops_loops": False, **fields})
 
 
 def page_table(*page_sizes: int, unit: str = "part") -> PageTable:

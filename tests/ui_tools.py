@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import Event
 from ondevice.memory import free_memory_bytes
@@ -27,10 +27,10 @@ from ondevice.session.library import Library
 from ondevice.ui.actions import Actions
 from ondevice.ui.form import Form
 from ondevice.ui.running import Runner
-from tests.builders import page_table, tiny_loaded
+from tests.builders import page_table, plain_config, plain_generation, tiny_loaded
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
-CONFIG = EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=12))
+CONFIG = plain_config(pot=POT, generation=plain_generation(max_new_tokens=12))
 TEXT = "The lamp was lit at dusk and burned until the morning. " * 12  # one token a byte: 660
 NOTICE = "A notice with a `command`."
 

@@ -28,18 +28,18 @@ from ondevice.bench.slim import rows_of as slim_rows
 from ondevice.bench.slim import summary_of as slim_summary
 from ondevice.bench.source import generated
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig, SlimConfig
+from ondevice.config import PotConfig, SlimConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import beginning
 from ondevice.events import Event
 from ondevice.prefill.reader import Reader
 from ondevice.session.engine import Engine
-from tests.builders import byte_tokenizer, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders import byte_tokenizer, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CONFIG = EngineConfig(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64))
+CONFIG = plain_config(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64))
 TOKENIZER = byte_tokenizer()
 INGEST_KEYS = {
     "reading_ratio_vs_transformers_2k",

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 import pytest
 
 from ondevice.bench.quantized import MEASUREMENT, unpacked
-from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Setup
 from ondevice.model.packed_modules import is_packed
 from ondevice.session.engine import Engine
+from tests.builders import plain_config
 from tests.tiny_gguf import write_gguf
 
 QUICK = SimpleNamespace(quick=True, text=None, tokens=None)
 
 
 def setup_of(path: Path, quantization: str = "auto") -> Setup:
-    engine = Engine.load(EngineConfig(model=str(path), device="cpu", quantization=quantization))  # type: ignore[arg-type]
+    engine = Engine.load(plain_config(model=str(path), device="cpu", quantization=quantization))  # type: ignore[arg-type]
     return Setup(engine, lambda *args: None, lambda path: pytest.fail("no document"), {}, (), None)
 
 

@@ -10,7 +10,7 @@ from ondevice.bench.flops import prompt_flops, ttft_bound
 from ondevice.bench.specprefill import own_pair, run_ttft, summary_of
 from ondevice.bench.speculative import rows_of, run_reading, run_speculative
 from ondevice.bench.speculative import summary_of as decoding_summary
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SpecConfig
+from ondevice.config import PotConfig, SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.evaluation import specprefill as evaluation
 from ondevice.evaluation import speculator as finding
@@ -21,7 +21,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.results.charts import curve_of, draw
 from ondevice.results.results import new_result
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, plain_generation, tiny_loaded
 
 TEXT = "The lamp is lit at dusk by the keeper, who reads. " * 6
 
@@ -29,7 +29,7 @@ TEXT = "The lamp is lit at dusk by the keeper, who reads. " * 6
 @pytest.fixture(scope="module")
 def engine():
     pot = PotConfig(capacity=700, num_kept=96, reserve=80, step_size=200)
-    config = EngineConfig(pot=pot, spec=SpecConfig(layers=1), generation=GenerationConfig(max_new_tokens=1, chat=False))
+    config = plain_config(pot=pot, spec=SpecConfig(layers=1), generation=plain_generation(max_new_tokens=1, chat=False))
     return Engine(tiny_loaded("llama"), config)
 
 

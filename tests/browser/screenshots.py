@@ -15,10 +15,11 @@ from pathlib import Path
 
 from fpdf import FPDF
 
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.session.engine import Engine
 from ondevice.ui.launch import serving
 from tests.browser.driver import Visit, chromium, new_context, visiting
+from tests.builders import plain_config
 
 WIDTH, HEIGHT = 1280, 860
 SHOWN_HEIGHT = 1560  # of the page: down to the map
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("assets"))
     parser.add_argument("--question", default="Who is the keeper from 1 May?")
     flags = parser.parse_args()
-    engine = Engine.load(EngineConfig(pot=POT))
+    engine = Engine.load(plain_config(pot=POT))
     with tempfile.TemporaryDirectory() as folder, serving(engine, port=0) as url, chromium() as browser:
         pdf = flags.pdf or sample_pdf(Path(folder) / "lighthouse.pdf")
         context = new_context(browser, width=WIDTH, height=HEIGHT)

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import ArtConfig, PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, new_context
+from tests.builders import plain_config, plain_generation
 from tests.ui_tools import slow_down, tiny_engine
 
 pytestmark = [
@@ -24,7 +25,7 @@ pytestmark = [
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ART = ArtConfig(enabled=True, tau=10.0, phi=2.0, patience=1, block_size=64)
-ENGINE = tiny_engine(EngineConfig(pot=POT, art=ART, generation=GenerationConfig(max_new_tokens=24)))
+ENGINE = tiny_engine(plain_config(pot=POT, art=ART, generation=plain_generation(max_new_tokens=24)))
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
 from ondevice.session.engine import Session
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.builders import plain_config, plain_generation
 from tests.documents_factory import encrypt, make_pdf, show
 from tests.ui_tools import Gate, slow_down, tiny_engine
 
@@ -27,7 +28,7 @@ pytestmark = [
 ]
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
-ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
 
 
 @pytest.fixture(scope="module")

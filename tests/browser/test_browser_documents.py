@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit
+from tests.builders import plain_config, plain_generation
 from tests.ui_tools import Gate, slow_down, tiny_engine
 
 pytestmark = [
@@ -22,7 +23,7 @@ pytestmark = [
 ]
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
-ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
 
 # Keeps the page from drawing while updates arrive, so that several stand in line.
 BUSY = """() => {

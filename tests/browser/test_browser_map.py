@@ -13,10 +13,11 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.builders import plain_config, plain_generation
 from tests.ui_tools import Gate, slow_down, tiny_engine
 
 pytestmark = [
@@ -25,7 +26,7 @@ pytestmark = [
 ]
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
-ENGINE = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
 FINGERPRINT = "c => { let sum = 0; for (const v of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) " \
     "sum = (sum * 31 + v) | 0; return sum; }"  # fmt: skip
 SLOWEST_FRAME_MS = 1000 / 30 + 0.1  # 30 frames a second, and what times of frames are rounded by

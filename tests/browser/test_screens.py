@@ -19,13 +19,14 @@ pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is no
 
 from axe_playwright_python.sync_playwright import Axe
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser import baselines
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
+from tests.builders import plain_config, plain_generation
 from tests.ui_tools import tiny_engine
 
 pytestmark = [
@@ -43,7 +44,7 @@ HELD_AFTER = 12  # passes
 def url() -> Iterator[str]:
     folder = Path(tempfile.gettempdir()) / "ondevice-screens"  # the screen names it
     shutil.rmtree(folder, ignore_errors=True)
-    engine = tiny_engine(EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=40)))
+    engine = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
     with serving(engine, port=0, library=Library(folder)) as address:
         yield address
     shutil.rmtree(folder, ignore_errors=True)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.model.families import model_parts
-from tests.builders import tiny_model
+from tests.builders import plain_config, plain_generation, tiny_model
 
-PLAIN = EngineConfig(generation=GenerationConfig(num_sources=0))
+PLAIN = plain_config(generation=plain_generation(num_sources=0))
 ART, TIER, DRAFTS = ArtConfig(enabled=True), TierConfig(budget_bytes=10**6), SpecConfig(num_draft=2)
 SKIPS = SpecConfig(keep=0.5, num_restored=64)
 NAMES = ("ends_early", "drafts", "recalls_host", "recalls_skipped", "names_sources")
@@ -40,8 +40,8 @@ CASES = [
     ("llama", {"spec": SKIPS}, False, {"recalls_skipped"}, 0),
     ("llama", {"spec": SKIPS}, True, set(), 1),
     ("llama", {"spec": replace(SKIPS, keep=1.0)}, False, set(), 1),
-    ("llama", {"generation": GenerationConfig(num_sources=3)}, False, {"names_sources"}, 0),
-    ("llama", {"generation": GenerationConfig(num_sources=3)}, True, set(), 1),
+    ("llama", {"generation": plain_generation(num_sources=3)}, False, {"names_sources"}, 0),
+    ("llama", {"generation": plain_generation(num_sources=3)}, True, set(), 1),
 ]
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SpecConfig
+from ondevice.config import ArtConfig, PotConfig, SpecConfig
 from ondevice.decode.drafting import DraftedStep
 from ondevice.decode.sampling import accept_or_replace, probabilities
 from ondevice.decode.steps import PlainStep
@@ -15,7 +15,7 @@ from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.model.decoder import Decoder
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, plain_generation, tiny_loaded
 from tests.speculator.test_speculator import TEXT, document
 
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=50)
@@ -28,8 +28,8 @@ def loaded():
 
 
 def session_of(loaded, spec, *, max_new_tokens=60, temperature=0.0, **fields):
-    generation = GenerationConfig(max_new_tokens=max_new_tokens, temperature=temperature, chat=False, num_sources=0)
-    engine = Engine(loaded, EngineConfig(pot=POT, spec=spec, generation=generation, **fields))
+    generation = plain_generation(max_new_tokens=max_new_tokens, temperature=temperature, chat=False, num_sources=0)
+    engine = Engine(loaded, plain_config(pot=POT, spec=spec, generation=generation, **fields))
     session = engine.session()
     for _ in session.read(document()):
         pass
@@ -159,8 +159,8 @@ def test_a_speculator_whose_vocabulary_is_filled_up_otherwise_can_draft(size, ot
     loaded, other = (tiny_loaded("llama", vocab_size=n, seed=7) for n in (size, other_size))
     plain, greedy = session_of(loaded, SpecConfig()), None
     for temperature in (0.0, 1.5):
-        generation = GenerationConfig(max_new_tokens=60, temperature=temperature, chat=False, num_sources=0)
-        config = EngineConfig(pot=POT, generation=generation)
+        generation = plain_generation(max_new_tokens=60, temperature=temperature, chat=False, num_sources=0)
+        config = plain_config(pot=POT, generation=generation)
         engine = Engine(loaded, config)
         engine.add_speculator("other", other)
         session = engine.session(replace(config, spec=replace(DRAFTS, layers=0, model="other")))
@@ -174,11 +174,11 @@ def test_a_speculator_whose_vocabulary_is_filled_up_otherwise_can_draft(size, ot
 
 
 def test_drafts_follow_a_document_whose_middle_is_left_out(loaded):
-    generation = GenerationConfig(max_new_tokens=20, chat=False, num_sources=0)
+    generation = plain_generation(max_new_tokens=20, chat=False, num_sources=0)
     pot = replace(POT, policy="truncate")
     answers = []
     for spec in (SpecConfig(), DRAFTS):
-        session = Engine(loaded, EngineConfig(pot=pot, spec=spec, generation=generation)).session()
+        session = Engine(loaded, plain_config(pot=pot, spec=spec, generation=generation)).session()
         for _ in session.read(document()):
             pass
         answers.append(ask(session)[0])
@@ -219,7 +219,7 @@ def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_
     """The second and third token of many sampled answers, against their exact distribution."""
     whole = Decoder(loaded.model)
     options = {"temperature": 0.7, "top_p": top_p}
-    generation = GenerationConfig(max_new_tokens=8, chat=False, **options)
+    generation = plain_generation(max_new_tokens=8, chat=False, **options)
     session = session_of(loaded, DRAFTS)
     pot, ids = session.context.pot, session.context.decoder.ids(list(b"why?"))
     lengths = list(pot.num_cached), list(pot.next_position)

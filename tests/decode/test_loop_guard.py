@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, plain_generation, tiny_loaded
 
 
 def ends_at(ids: list[int]) -> int | None:
@@ -44,7 +44,7 @@ def test_a_refrain_is_no_loop() -> None:
 
 def test_an_answer_in_a_loop_ends_and_says_so_unless_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "The lamp is lit at dusk. " * 6
-    engine = Engine(tiny_loaded(), EngineConfig(pot=PotConfig(capacity=400, num_kept=200, reserve=150)))
+    engine = Engine(tiny_loaded(), plain_config(pot=PotConfig(capacity=400, num_kept=200, reserve=150)))
     session = engine.session()
     for _ in session.read(Document("lamp.txt", "txt", "part", (Page(1, text),), 1, len(text))):
         pass
@@ -53,7 +53,7 @@ def test_an_answer_in_a_loop_ends_and_says_so_unless_that_is_off(monkeypatch: py
     def ask(stops_loops: bool) -> AnswerFinished:
         turn = itertools.cycle(sentence)
         monkeypatch.setattr(engine.decoder, "logits", lambda hidden: one_hot(torch.tensor([next(turn)]), 260).float())
-        *_, last = session.ask("When?", GenerationConfig(max_new_tokens=300, num_sources=0, stops_loops=stops_loops))
+        *_, last = session.ask("When?", plain_generation(max_new_tokens=300, num_sources=0, stops_loops=stops_loops))
         assert isinstance(last, AnswerFinished)
         return last
 

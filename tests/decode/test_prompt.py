@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, TierConfig
 from ondevice.decode.prompt import Turn, with_history
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, TokensRead
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.session.engine import Engine, Session
-from tests.builders import byte_tokenizer, tiny_loaded
+from tests.builders import byte_tokenizer, plain_config, plain_generation, tiny_loaded
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=240, step_size=40)
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1200))
@@ -28,7 +28,7 @@ def loaded() -> Any:
 
 
 def engine(loaded: Any, **fields: Any) -> Engine:
-    return Engine(loaded, EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=10), **fields))
+    return Engine(loaded, plain_config(pot=POT, generation=plain_generation(max_new_tokens=10), **fields))
 
 
 def read(session: Session) -> Session:

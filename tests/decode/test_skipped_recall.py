@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.prompt import Turn
 from ondevice.documents import Document, Page
 from ondevice.errors import PotMismatch
@@ -17,7 +17,7 @@ from ondevice.model.late_tokens import read_late
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from ondevice.speculator.unit_keys import MemoryOfKeys
-from tests.builders import FAMILIES, tiny_loaded, tiny_model
+from tests.builders import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.speculator.test_speculator import TEXT, document
 
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=50)
@@ -30,8 +30,8 @@ def loaded():
 
 
 def session_of(loaded, spec=SPEC, doc=None, **fields):
-    generation = GenerationConfig(max_new_tokens=6, chat=False)
-    session = Engine(loaded, EngineConfig(**{"pot": POT, "spec": spec, "generation": generation} | fields)).session()
+    generation = plain_generation(max_new_tokens=6, chat=False)
+    session = Engine(loaded, plain_config(**{"pot": POT, "spec": spec, "generation": generation} | fields)).session()
     for _ in session.read(doc or document()):
         pass
     return session

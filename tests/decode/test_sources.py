@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, TierConfig
 from ondevice.decode.passages import MAX_CHARS, strongest_passages
 from ondevice.decode.sources import find_sources, look_back, token_weights
 from ondevice.documents import Document, Page
@@ -19,7 +19,7 @@ from ondevice.errors import ConfigError
 from ondevice.evaluation.sources import RULES, Trial, rows_of, run_sources, sources_config, summary_of
 from ondevice.events import AnswerFinished, Sources, TokensRecalled
 from ondevice.session.engine import Engine, Session
-from tests.builders import byte_tokenizer, tiny_loaded
+from tests.builders import byte_tokenizer, plain_config, plain_generation, tiny_loaded
 
 POT = PotConfig(capacity=256, num_kept=96, reserve=80, step_size=64)
 WORDS = "The keeper lit lamp {}. Nobody came by night {}. "
@@ -36,8 +36,8 @@ def document(pages: tuple[Page, ...] = PAGES) -> Document:
 
 
 def read(loaded: Any, *, max_new_tokens: int = 12, **fields: Any) -> Session:
-    generation = GenerationConfig(max_new_tokens=max_new_tokens)
-    config = EngineConfig(pot=POT, generation=generation)
+    generation = plain_generation(max_new_tokens=max_new_tokens)
+    config = plain_config(pot=POT, generation=generation)
     session = Engine(loaded, replace(config, **fields)).session()
     for _ in session.read(document()):
         pass
@@ -150,7 +150,7 @@ def test_a_stopped_answer_and_a_stream_have_no_sources(loaded: Any) -> None:
     session = read(loaded)
     assert find_sources(session.context, session.context.chat.question("Who?"), [72, 101], 3, lambda: True) == Sources()
     session.context.pot.check_integrity(session.context.tokens.num_tokens)
-    stream = Engine(loaded, EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=4))).session()
+    stream = Engine(loaded, plain_config(pot=POT, generation=plain_generation(max_new_tokens=4))).session()
     for _ in stream.read(Document("stream", "txt", "part", iter(PAGES))):
         pass
     assert ask(stream).sources.passages == ()
@@ -207,7 +207,7 @@ def test_nothing_looked_at_gives_no_passage() -> None:
 
 
 def test_the_measurement_hides_one_sentence_at_a_time_and_compares_the_rules(loaded: Any) -> None:
-    config = sources_config(EngineConfig(pot=POT, generation=GenerationConfig(num_sources=9)))
+    config = sources_config(plain_config(pot=POT, generation=plain_generation(num_sources=9)))
     assert config.generation.num_sources == 0
     text = "\n\n".join(page.text for page in PAGES)
     trials = [item for item in run_sources(Engine(loaded, config), text, 2) if isinstance(item, Trial)]

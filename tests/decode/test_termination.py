@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ondevice.bench.art import ALL, ART, QUICK, Cache, run_art, summary_of
 from ondevice.cli import app
 from ondevice.cli.running import begin
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import ArtConfig, PotConfig
 from ondevice.decode.answer import new_attention
 from ondevice.decode.calibration import calibrated, store, thresholds
 from ondevice.decode.termination import DEFAULT, PAPER, RunTimeTermination, rules_of
@@ -28,7 +28,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
-from tests.builders import FAMILIES, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders import FAMILIES, plain_config, plain_generation, save_checkpoint, tiny_loaded, tiny_model
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
@@ -46,14 +46,14 @@ def _document(text=TEXT):
 
 
 def _read(art, pot=POT):
-    session = Engine(tiny_loaded(), EngineConfig(pot=pot, art=art)).session()
+    session = Engine(tiny_loaded(), plain_config(pot=pot, art=art)).session()
     for _ in session.read(_document()):
         pass
     return session
 
 
 def _ask(session, num_tokens=24):
-    return list(session.ask("Who is keeper 77?", GenerationConfig(max_new_tokens=num_tokens, chat=False)))
+    return list(session.ask("Who is keeper 77?", plain_generation(max_new_tokens=num_tokens, chat=False)))
 
 
 def _tokens(events):
@@ -149,7 +149,7 @@ def test_the_loosest_threshold_is_the_last_before_one_that_fails():
 
 
 def test_calibrated_heads_stay_within_the_error():
-    engine = Engine(tiny_loaded(), recall_config(EngineConfig(pot=POT, art=ArtConfig(block_size=16))))
+    engine = Engine(tiny_loaded(), recall_config(plain_config(pot=POT, art=ArtConfig(block_size=16))))
     calibration = calibrate(engine, _document(), error=0.05)
     taus = [rule.tau for rule in calibration.rules]
     assert all(tau in np.float32(TAUS) for layer in taus for tau in np.float32(layer))
@@ -179,7 +179,7 @@ def test_recorded_steps_attend_to_what_the_pot_holds():
 
 
 def test_the_curve_names_every_rule():
-    engine = Engine(tiny_loaded(), recall_config(EngineConfig(pot=POT, art=CARELESS)))
+    engine = Engine(tiny_loaded(), recall_config(plain_config(pot=POT, art=CARELESS)))
     points = list(run_art_curve(engine, _document(), [1e-3, 0.1], 3))
     ablations = ["settings without scale", "settings without direction", "settings without patience"]
     assert [point.name for point in points] == [OFF, "settings", *ablations, "tau 0.001", "tau 0.1"]
@@ -192,7 +192,7 @@ def test_the_curve_names_every_rule():
 def test_the_benchmark_measures_every_part(monkeypatch):
     monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
     plan = replace(QUICK, caches=(Cache("400", POT), Cache("full", PotConfig(policy="full"))), budget_seconds=0.01)
-    engine = Engine(tiny_loaded(), EngineConfig(art=CARELESS))
+    engine = Engine(tiny_loaded(), plain_config(art=CARELESS))
     rows = [row for part in run_art(engine, _document(), plan, lambda *reported: None) for row in part]
     summary = summary_of(rows)
     assert {"kernel_time_saving_percent_400", "kernel_time_saving_percent_full"} <= set(summary)
@@ -209,10 +209,10 @@ def test_a_saved_session_is_asked_as_the_settings_say_now(tmp_path):
     session = _read(CARELESS)
     save_session(session, tmp_path / "a.pot")
     assert saved_config(tmp_path / "a.pot").art == CARELESS
-    again = load_session(Engine(tiny_loaded(), EngineConfig(pot=POT, art=CARELESS)), tmp_path / "a.pot")
+    again = load_session(Engine(tiny_loaded(), plain_config(pot=POT, art=CARELESS)), tmp_path / "a.pot")
     assert again.context.pot.num_ranked == session.context.pot.num_ranked
     assert _tokens(_ask(again)) == _tokens(_ask(session))
-    plain = load_session(Engine(tiny_loaded(), EngineConfig(pot=POT)), tmp_path / "a.pot")
+    plain = load_session(Engine(tiny_loaded(), plain_config(pot=POT)), tmp_path / "a.pot")
     assert _ask(plain)[-1].share_read == 1.0
 
 
@@ -251,7 +251,7 @@ def test_steps_are_recorded_where_all_layers_can_end_early_only(key_rotation):
 
 @pytest.mark.parametrize("policy", ["truncate", "full", "infinipot"])
 def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
-    session = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
+    session = Engine(tiny_loaded(), plain_config(pot=replace(POT, policy=policy))).session()
     steps = read_and_record(session, _document(), 5, lambda *reported: None)
     assert steps[-1].num_slots == session.context.pot.num_cached[0]
     origin = session.context.pot.origin[0].unique()
@@ -260,7 +260,7 @@ def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
         start, stop = session.context.left_out
         assert not bool(((origin >= start) & (origin < stop)).any())
         assert session.context.num_read == len(TEXT) - (stop - start) - 5
-    too_long = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, policy=policy))).session()
+    too_long = Engine(tiny_loaded(), plain_config(pot=replace(POT, policy=policy))).session()
     with pytest.raises(ConfigError, match="kept for later"):
         read_and_record(too_long, _document(TEXT[:300]), 300, lambda *reported: None)
 
@@ -277,6 +277,6 @@ def test_results_say_where_the_thresholds_came_from(tmp_path, monkeypatch):
     assert thresholds_told() == {"1024": "usual"}
     store(load_model(str(checkpoint)).fingerprint, ArtConfig(), POT, (Termination((0.1, 0.2), 1.0, 2, True),))
     assert thresholds_told() == {"1024": "calibrated"}
-    engine = Engine(tiny_loaded(), EngineConfig(art=CARELESS))
+    engine = Engine(tiny_loaded(), plain_config(art=CARELESS))
     assert begin(engine).config["art"]["thresholds"] == "named"
-    assert "thresholds" not in begin(Engine(engine.loaded, EngineConfig())).config["art"]
+    assert "thresholds" not in begin(Engine(engine.loaded, plain_config())).config["art"]

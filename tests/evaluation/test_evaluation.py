@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation import run_passkey as module
 from ondevice.evaluation.passkey import FILLER, QUESTION, TASK, Case, make_passkey, plan
 from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, still_to_do
 from ondevice.results.results import read_result
 from ondevice.session.engine import Engine
-from tests.builders import save_checkpoint, tiny_loaded, tiny_model
+from tests.builders import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
-CONFIG = passkey_config(EngineConfig(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))
+CONFIG = passkey_config(plain_config(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))
 POT_FLAGS = ["--capacity", "256", "--keep", "96", "--reserve", "64", "--step", "64"]
 
 
@@ -105,7 +105,7 @@ def engine() -> Engine:
 
 
 def test_the_test_is_plain_greedy_completion() -> None:
-    generation = passkey_config(EngineConfig()).generation
+    generation = passkey_config(plain_config()).generation
     assert generation.chat is False
     assert generation.temperature == 0.0
 

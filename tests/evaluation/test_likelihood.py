@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfig
+from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.errors import PotError
 from ondevice.evaluation.contenders import text_document
 from ondevice.evaluation.likelihood import log_likelihoods
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from tests.builders import CHAT_TEMPLATE, tiny_loaded
+from tests.builders import CHAT_TEMPLATE, plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXT = "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(40))
 QUESTION, ANSWERS = "Who lit the lamp?", ("keeper 3", "nobody", "a much longer answer than these")
-CONFIG = EngineConfig(
-    pot=PotConfig(capacity=400, num_kept=96, reserve=200, step_size=64), generation=GenerationConfig()
+CONFIG = plain_config(
+    pot=PotConfig(capacity=400, num_kept=96, reserve=200, step_size=64), generation=plain_generation()
 )
 
 

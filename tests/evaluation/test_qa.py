@@ -26,12 +26,12 @@ from ondevice.results.charts import curve_of, draw
 from ondevice.results.markdown import make_pages
 from ondevice.results.results import Result, Row, read_result, row
 from ondevice.session.engine import Engine
-from tests.builders import save_checkpoint, tiny_encoder, tiny_loaded, tiny_model
+from tests.builders import plain_config, save_checkpoint, tiny_encoder, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 POT = PotConfig(capacity=640, num_kept=200, reserve=240, step_size=64)
-CONFIG = qa_config(EngineConfig(pot=POT), 8)
+CONFIG = qa_config(plain_config(pot=POT), 8)
 POT_FLAGS = ["--capacity", "640", "--keep", "200", "--reserve", "240", "--step", "64"]
 BODY = "\n\n".join(f"Keeper {i} lit lamp {i * 37 % 101} at dusk. The sea was calm." for i in range(30))
 QUESTIONS = (
@@ -124,7 +124,7 @@ def test_unknown_contenders_and_too_small_budgets_are_refused() -> None:
 
 
 def test_settings_that_leave_the_size_open_give_all_contenders_the_usual_one() -> None:
-    open_size = EngineConfig()
+    open_size = plain_config()
     assert open_size.pot.is_auto
     budget = contenders_module.budget_of(open_size, None)
     assert budget == open_size.pot.usual_capacity

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig, TierConfig
+from ondevice.config import PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.evaluation.recall import (
@@ -27,12 +27,12 @@ from ondevice.evaluation.recall import (
     window_around,
 )
 from ondevice.session.engine import Engine
-from tests.builders import save_checkpoint, tiny_loaded, tiny_model
+from tests.builders import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXT = "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(80))
-CONFIG = recall_config(EngineConfig(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))
+CONFIG = recall_config(plain_config(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))
 
 
 def document(text: str = TEXT) -> Document:

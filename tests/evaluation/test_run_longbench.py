@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.contenders import text_document
 from ondevice.evaluation.longbench_tasks import TASKS
@@ -18,11 +18,11 @@ from ondevice.evaluation.rows import Question, Text
 from ondevice.evaluation.run_longbench import exam_of
 from ondevice.events import QuestionRead
 from ondevice.session.engine import Engine
-from tests.builders import CHAT_TEMPLATE, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders import CHAT_TEMPLATE, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CONFIG = EngineConfig(pot=PotConfig(capacity=640, num_kept=100, reserve=300, step_size=64))
+CONFIG = plain_config(pot=PotConfig(capacity=640, num_kept=100, reserve=300, step_size=64))
 CONTEXT = "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(20))
 
 

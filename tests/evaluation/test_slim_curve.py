@@ -2,7 +2,7 @@
 
 import pytest
 
-from ondevice.config import EngineConfig, PotConfig, SlimConfig
+from ondevice.config import PotConfig, SlimConfig
 from ondevice.documents import Document, Page
 from ondevice.evaluation.recall import recall_config
 from ondevice.evaluation.slim_curve import Point, rows_of, run_curve
@@ -10,10 +10,10 @@ from ondevice.results.charts import curve_of, draw
 from ondevice.results.markdown import make_pages
 from ondevice.results.results import Result
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, tiny_loaded
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(40))
-CONFIG = EngineConfig(
+CONFIG = plain_config(
     pot=PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120), slim=SlimConfig(block_size=8, unit_size=8)
 )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import TokensOffloaded, TokensRead, TokensRecalled
 from ondevice.model.decoder import Decoder
@@ -15,7 +15,7 @@ from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
-from tests.builders import FAMILIES, tiny_loaded, tiny_model
+from tests.builders import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 TIER = TierConfig(budget_bytes=10**7, max_tokens=64)
@@ -86,7 +86,7 @@ def test_a_ring_of_hidden_states_forgets_the_oldest_and_finds_by_layer():
 
 
 def _engine(tier=TIER, slim=SLIM):
-    return Engine(tiny_loaded(), EngineConfig(pot=POT, tier=tier, slim=slim))
+    return Engine(tiny_loaded(), plain_config(pot=POT, tier=tier, slim=slim))
 
 
 def _document():
@@ -101,7 +101,7 @@ def _read(engine):
 def test_pruned_tokens_come_back_into_every_layer_and_leave_no_trace(tmp_path):
     session, _ = _read(_engine())
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
-    held, ask = [], session.ask("Who is keeper 77?", GenerationConfig(max_new_tokens=6, chat=False))
+    held, ask = [], session.ask("Who is keeper 77?", plain_generation(max_new_tokens=6, chat=False))
     for event in ask:
         if isinstance(event, TokensRecalled):
             held = [set(origin.tolist()) for origin in session.context.pot.origin[:, 0].flatten(0, 1)]
@@ -145,12 +145,12 @@ def test_copies_are_made_beside_the_reading_and_accounted_for(slim, monkeypatch)
 
 
 def test_a_question_in_the_middle_of_the_reading_waits_for_the_copies():
-    session = Engine(tiny_loaded(), EngineConfig(pot=replace(POT, step_size=40), tier=TIER, slim=SLIM)).session()
+    session = Engine(tiny_loaded(), plain_config(pot=replace(POT, step_size=40), tier=TIER, slim=SLIM)).session()
     for event in session.read(_document()):
         if session.context.num_cycles == 2 and isinstance(event, TokensRead) and session.context.host._pending:
             break
     assert session.context.host._pending
-    answers = list(session.ask("Who is keeper 7?", GenerationConfig(max_new_tokens=4, chat=False)))
+    answers = list(session.ask("Who is keeper 7?", plain_generation(max_new_tokens=4, chat=False)))
     assert isinstance(answers[0], TokensOffloaded)
     assert not session.context.host._pending
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SpecConfig
+from ondevice.config import PotConfig, SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
@@ -14,7 +14,7 @@ from ondevice.pot.policies import make_policy
 from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
-from tests.builders import tiny_loaded, tiny_model
+from tests.builders import plain_config, plain_generation, tiny_loaded, tiny_model
 
 SWITCH = 64
 LONGROPE = {
@@ -116,10 +116,10 @@ def test_tables_grow_and_never_shrink():
 def _session(text, spec=None, **pot):
     """A session of a tiny model that has read `text`."""
     settings = {"capacity": 60, "num_kept": 24, "reserve": 20, "step_size": 25, "catalyst": "text"}
-    config = EngineConfig(
+    config = plain_config(
         pot=PotConfig(**{**settings, "catalyst_text": "lamp", **pot}),
         spec=spec or SpecConfig(),
-        generation=GenerationConfig(max_new_tokens=12, chat=False, num_sources=0),
+        generation=plain_generation(max_new_tokens=12, chat=False, num_sources=0),
     )
     session = Engine(tiny_loaded("phi3", **LONGROPE), config).session()
     for _ in session.read(Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))):
@@ -171,7 +171,7 @@ def test_a_long_answer_counts_its_positions_again_before_the_switch():
     session = _session(TEXT)
     pot, highest, finished = session.context.pot, 0, None
     session.context.loaded.tokenizer.eos_ids = frozenset()
-    for event in complete(session, "why?", GenerationConfig(max_new_tokens=90, chat=False, num_sources=0)):
+    for event in complete(session, "why?", plain_generation(max_new_tokens=90, chat=False, num_sources=0)):
         highest, finished = max(highest, *pot.next_position), event
     assert isinstance(finished, AnswerFinished)
     assert finished.num_overwritten > SWITCH - 20

@@ -10,7 +10,7 @@ from ondevice.kernels.rope_attention import rope_attention_ref
 
 from ondevice.bench.equip.baselines import ShiftAppendCache
 from ondevice.bench.equip.sides import plain_angles
-from ondevice.config import DECODE_POLICIES, EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import DECODE_POLICIES, PotConfig
 from ondevice.documents import Document
 from ondevice.documents.types import Page
 from ondevice.errors import PotError
@@ -20,7 +20,7 @@ from ondevice.model.passes import PassStopped
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded, tiny_model
+from tests.builders import plain_config, plain_generation, tiny_loaded, tiny_model
 
 CAPACITY, SINKS = 40, 4
 ROTATIONS = ("stored", "half-cache", "on-read")
@@ -140,14 +140,14 @@ def test_a_long_answer_stays_in_the_pot_and_leaves_no_trace(policy, key_rotation
     settings = PotConfig(
         capacity=96, num_kept=40, reserve=24, catalyst="placeholder", decode_policy=policy, key_rotation=key_rotation
     )
-    session = Engine(tiny_loaded(max_positions=128), EngineConfig(pot=settings)).session()
+    session = Engine(tiny_loaded(max_positions=128), plain_config(pot=settings)).session()
     text = "All the books of the library were read aloud. " * 12
     list(session.read(Document("books", "txt", "part", (Page(1, text),), 1, len(text))))
     before = [buffer.clone() for buffer in session.context.pot.buffers()]
     addresses = [buffer.data_ptr() for buffer in session.context.pot.buffers()]
     answers = []
     for _ in range(2):
-        events = list(session.ask("Why?", GenerationConfig(max_new_tokens=150, temperature=1.0)))
+        events = list(session.ask("Why?", plain_generation(max_new_tokens=150, temperature=1.0)))
         answers.append([event.token_id for event in events if isinstance(event, AnswerToken)])
         finished = events[-1]
         assert isinstance(finished, AnswerFinished)
@@ -172,8 +172,8 @@ def test_a_long_answer_without_any_sink_leaves_no_trace(key_rotation):
     )
     loaded = tiny_loaded(max_positions=128)
     loaded.tokenizer.eos_ids = frozenset()
-    generation = GenerationConfig(max_new_tokens=600, temperature=1.0, chat=False)
-    session = Engine(loaded, EngineConfig(pot=settings, generation=generation)).session()
+    generation = plain_generation(max_new_tokens=600, temperature=1.0, chat=False)
+    session = Engine(loaded, plain_config(pot=settings, generation=generation)).session()
     text = "All the books of the library were read aloud. " * 12
     list(session.read(Document("books", "txt", "part", (Page(1, text),), 1, len(text))))
     assert session.context.num_protected == 0
@@ -334,11 +334,11 @@ def test_20_000_tokens_in_512_slots_neither_grow_nor_stop():
     settings = PotConfig(capacity=512, num_kept=256, reserve=64, catalyst="placeholder")
     loaded = tiny_loaded(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, max_positions=2048)
     loaded.tokenizer.eos_ids = frozenset()
-    session = Engine(loaded, EngineConfig(pot=settings)).session()
+    session = Engine(loaded, plain_config(pot=settings)).session()
     text = "A short note. " * 20
     list(session.read(Document("note", "txt", "part", (Page(1, text),), 1, len(text))))
     addresses, nbytes = [buffer.data_ptr() for buffer in session.context.pot.buffers()], session.context.pot.nbytes
-    events = session.ask("Go on.", GenerationConfig(max_new_tokens=20_000, temperature=1.0))
+    events = session.ask("Go on.", plain_generation(max_new_tokens=20_000, temperature=1.0))
     num_tokens, finished = 0, None
     for event in events:
         num_tokens += isinstance(event, AnswerToken)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.decode import host_recall
 from ondevice.documents import Document, Page
@@ -23,7 +23,7 @@ from ondevice.pot.shape import PROMPT, PotShape
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
-from tests.builders import tiny_loaded, tiny_model
+from tests.builders import plain_config, plain_generation, tiny_loaded, tiny_model
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
@@ -347,9 +347,9 @@ def test_a_close_look_at_few_blocks_finds_what_a_look_at_all_finds(block_size):
 
 
 def _engine(tier, slim=None, pot=POT, **generation):
-    config = EngineConfig(
+    config = plain_config(
         pot=pot, tier=tier, slim=slim or SlimConfig(block_size=8, unit_size=8),
-        generation=GenerationConfig(**{"max_new_tokens": 6} | generation),
+        generation=plain_generation(**{"max_new_tokens": 6} | generation),
     )  # fmt: skip
     return Engine(tiny_loaded(), config)
 
@@ -387,7 +387,7 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
     answers = []
     for _ in range(2):
-        events = list(session.ask("Who is the keeper?", GenerationConfig(max_new_tokens=3 * EVERY_TOKENS, chat=False)))
+        events = list(session.ask("Who is the keeper?", plain_generation(max_new_tokens=3 * EVERY_TOKENS, chat=False)))
         revived = [event for event in events if isinstance(event, TokensRecalled)]
         assert revived
         assert 0 < revived[0].num_tokens <= 64
@@ -405,7 +405,7 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
 def _asked_without_a_trace(session, **generation):
     """The events of an answer, after which the pot is as it was, bit for bit."""
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
-    settings = GenerationConfig(**{"chat": False, "num_sources": 0} | generation)
+    settings = plain_generation(**{"chat": False, "num_sources": 0} | generation)
     events = list(session.ask("Who is the keeper of lamp 7?", settings))
     assert isinstance(events[-1], AnswerFinished)
     session.context.pot.check_integrity(session.context.tokens.num_tokens)
@@ -461,7 +461,7 @@ def test_an_answer_that_has_overwritten_slots_gets_room_by_a_swap(monkeypatch):
     session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=64, every=20), pot=pot))
     looks, free = iter([range(20, 24)] * 7 + [range(60, 64)]), []
     monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: list(next(looks)))
-    settings = GenerationConfig(chat=False, num_sources=0, max_new_tokens=150)
+    settings = plain_generation(chat=False, num_sources=0, max_new_tokens=150)
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
     for event in session.ask("Who is the keeper of lamp 7?", settings):
         if isinstance(event, AnswerToken):
@@ -549,7 +549,7 @@ def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewher
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
     looks = iter([[20], *([list(range(5 + i, 45 + i)) for i in range(0, 90, 30)])])
     monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: next(looks))
-    events = list(session.ask("Who?", GenerationConfig(max_new_tokens=4 * EVERY_TOKENS - 3, chat=False)))
+    events = list(session.ask("Who?", plain_generation(max_new_tokens=4 * EVERY_TOKENS - 3, chat=False)))
     revived = [event for event in events if isinstance(event, TokensRecalled)]
     assert len(revived) == 4
     assert revived[0].num_tokens <= 8 < revived[1].num_tokens <= 200
@@ -568,7 +568,7 @@ def test_rings_that_have_wrapped_at_different_places_swap_as_well(budget_bytes, 
     assert session.context.host.tier.num_held(0) < session.context.tokens.num_tokens
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}
     for question in ("Who is the keeper?", "lamp 7 is"):
-        events = list(session.ask(question, GenerationConfig(max_new_tokens=40, chat=False, num_sources=0)))
+        events = list(session.ask(question, plain_generation(max_new_tokens=40, chat=False, num_sources=0)))
         assert isinstance(events[-1], AnswerFinished)
     for name, tensor in session.context.pot.state().items():
         assert torch.equal(tensor, before[name]), name

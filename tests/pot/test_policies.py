@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.pot.policies import WINDOW_TOKENS, LayerView, layer_budgets, make_policy
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, tiny_loaded
 
 TEXT = "The lamp is lit at dusk by the keeper. " * 40
 
@@ -42,7 +42,7 @@ def test_pyramidkv_gives_early_layers_more_and_the_same_in_all():
 @pytest.mark.parametrize("policy", ["snapkv", "pyramidkv"])
 def test_a_stream_is_read_within_the_pot(policy):
     pot = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60, policy=policy)
-    session = Engine(tiny_loaded(), EngineConfig(pot=pot)).session()
+    session = Engine(tiny_loaded(), plain_config(pot=pot)).session()
     document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
     reported = [event for event in session.read(document) if isinstance(event, PotDistilled)]
     session.context.pot.check_integrity(session.context.tokens.num_tokens)

@@ -8,8 +8,6 @@ from ondevice.kernels.block_score import best_unit, block_scores, block_scores_r
 from ondevice.config import (
     DECODE_POLICIES,
     POLICIES,
-    EngineConfig,
-    GenerationConfig,
     PotConfig,
     SlimConfig,
     SlimLayer,
@@ -25,7 +23,7 @@ from ondevice.pot.shape import PROMPT, UNKNOWN
 from ondevice.prefill.pruning import Pruning, slim_steps, stored_tokens
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
-from tests.builders import FAMILIES, tiny_loaded, tiny_model
+from tests.builders import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 
 TEXT = "The lamp is lit at dusk by the keeper. " * 40
 SLIM = SlimConfig(schedule="1:50%,2:25%", block_size=8, unit_size=4, window=2)
@@ -166,7 +164,7 @@ def _masked(decoder, ids, offsets):
 def _engine(slim: SlimConfig, **pot: object) -> Engine:
     settings = POT | pot
     return Engine(
-        tiny_loaded(), EngineConfig(pot=PotConfig(**settings), slim=slim, generation=GenerationConfig(max_new_tokens=6))
+        tiny_loaded(), plain_config(pot=PotConfig(**settings), slim=slim, generation=plain_generation(max_new_tokens=6))
     )
 
 
@@ -202,8 +200,8 @@ def test_an_answer_leaves_a_pruned_pot_bit_identical():
     session.context.loaded.tokenizer.eos_ids = frozenset()
     for policy in DECODE_POLICIES:
         config = session.context.config
-        session.context.config = EngineConfig(pot=PotConfig(**uneven, decode_policy=policy), slim=config.slim)
-        events = list(session.ask("What is lit?", GenerationConfig(max_new_tokens=400, chat=False)))
+        session.context.config = plain_config(pot=PotConfig(**uneven, decode_policy=policy), slim=config.slim)
+        events = list(session.ask("What is lit?", plain_generation(max_new_tokens=400, chat=False)))
         assert sum(isinstance(event, AnswerToken) for event in events) == 400
         assert isinstance(events[-1], AnswerFinished)
         assert events[-1].num_overwritten > 0
@@ -223,7 +221,7 @@ def test_an_answer_overwrites_no_document_token_in_a_layer_with_free_slots(polic
     num_free = [pot.num_free_in(layer) for layer in range(3)]
     assert min(num_free) < max(num_free) < 400
     num_spared = 0
-    for event in session.ask("What is lit?", GenerationConfig(max_new_tokens=400, chat=False)):
+    for event in session.ask("What is lit?", plain_generation(max_new_tokens=400, chat=False)):
         if not isinstance(event, AnswerToken):
             continue
         for layer, num_document in enumerate(used):
@@ -332,16 +330,16 @@ def test_a_whole_prompt_is_pruned_in_one_pass_into_layers_of_fitting_size():
     assert sum(isinstance(event, TokensRead) for event in events) == 1
     full = _read(_engine(SlimConfig(), policy="full"))[0]
     assert pot.nbytes < full.context.pot.nbytes
-    answer = list(session.ask("What is lit?", GenerationConfig(max_new_tokens=20, chat=False)))[-1]
+    answer = list(session.ask("What is lit?", plain_generation(max_new_tokens=20, chat=False)))[-1]
     assert isinstance(answer, AnswerFinished)
     pot.check_integrity(total)
 
 
 def test_models_with_sliding_windows_read_a_full_cache_in_steps():
-    config = EngineConfig(
+    config = plain_config(
         pot=PotConfig(**POT, policy="full"),
         slim=SlimConfig("1:64", block_size=8, unit_size=4),
-        generation=GenerationConfig(chat=False),
+        generation=plain_generation(chat=False),
     )
     session, events = _read(Engine(tiny_loaded("gemma2"), config))
     assert sum(isinstance(event, TokensRead) for event in events) == -(-session.context.tokens.num_tokens // 120)

@@ -12,18 +12,19 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.cli.running import command_line
-from ondevice.config import EngineConfig, PotConfig, SpecConfig
+from ondevice.config import PotConfig, SpecConfig
 from ondevice.results.markdown import make_pages
 from ondevice.results.names import contender_name
 from ondevice.results.results import Result, ResultError, new_result, read_result, row, write_result, write_text
 from ondevice.results.tables import cells, fold_trials, number, value_text
+from tests.builders import plain_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN_KEYS = {"schema", "command", "config", "seed", "machine", "versions", "commit", "date", "rows", "summary"}
 
 
 def example() -> Result:
-    blank = new_result("ondevice eval passkey --trials 2", EngineConfig(seed=7), torch.device("cpu"))
+    blank = new_result("ondevice eval passkey --trials 2", plain_config(seed=7), torch.device("cpu"))
     cases = [(length, depth, n) for length in (512, 4096) for depth in (0.1, 0.9) for n in (0, 1)]
     rows = []
     for i, (length, depth, n) in enumerate(cases):
@@ -87,7 +88,7 @@ def test_no_path_of_a_machine_gets_into_a_result(tmp_path: Path) -> None:
     arguments = ["bench", "ingest", "--text", str(tmp_path / "war.txt"), "--out", "x/y.json", "--tokens", "9"]
     assert command_line(arguments) == "ondevice bench ingest --text war.txt --tokens 9"
     assert command_line(["eval", f"--model={tmp_path}", "--out=z"]) == f"ondevice eval --model={tmp_path.name}"
-    config = EngineConfig(model=str(tmp_path), spec=SpecConfig(model=str(tmp_path / "small")))
+    config = plain_config(model=str(tmp_path), spec=SpecConfig(model=str(tmp_path / "small")))
     assert str(tmp_path) not in json.dumps(new_result("c", config, torch.device("cpu")).to_dict())
 
 
@@ -181,4 +182,4 @@ def test_the_tables_of_this_project_are_what_its_results_say() -> None:
     ],
 )
 def test_a_contender_is_named_after_what_is_special_about_it(fields: dict[str, object], name: str) -> None:
-    assert contender_name(EngineConfig(pot=PotConfig(**fields))) == name
+    assert contender_name(plain_config(pot=PotConfig(**fields))) == name

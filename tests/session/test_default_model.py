@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.evaluation.completion import complete
 from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
-from tests.builders import default_model
+from tests.builders import default_model, plain_config, plain_generation
 
 POT = PotConfig(capacity=1024, num_kept=512)
 
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(default_model(), EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=12, chat=False)))
+    return Engine(default_model(), plain_config(pot=POT, generation=plain_generation(max_new_tokens=12, chat=False)))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_a_saved_pot_opens_ten_times_faster_and_answers_the_same(engine, session
 
 
 def test_a_chat_answers_from_the_document(engine):
-    config = replace(engine.config, generation=GenerationConfig(max_new_tokens=40))
+    config = replace(engine.config, generation=plain_generation(max_new_tokens=40))
     session = engine.session(config)
     read(session, "The harbour of Vennesund was built in 1868. Its lighthouse keeper in 1901 was Ingrid Solberg.\n")
     answer = list(session.ask("Who was the lighthouse keeper in 1901?"))[-1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import OndeviceError
 from ondevice.model.loading import hub
@@ -23,13 +23,13 @@ from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, plain_generation, tiny_loaded
 from tests.pot_mutants import spoil_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 POT = PotConfig(capacity=128, num_kept=48, reserve=64, step_size=64)
-ENGINE = Engine(tiny_loaded(), EngineConfig(pot=POT, generation=GenerationConfig(max_new_tokens=2)))
+ENGINE = Engine(tiny_loaded(), plain_config(pot=POT, generation=plain_generation(max_new_tokens=2)))
 TEXT = "The lamp was lit at dusk. " * 6
 SOURCE = {"text": "The lamp", "page": 1, "start_token": 0, "stop_token": 8, "start_char": 0, "stop_char": 8,
           "share": 0.5, "attention_share": 0.25}  # fmt: skip

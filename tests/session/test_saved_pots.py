@@ -16,34 +16,34 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, ModelError, OndeviceError, PotError, PotMismatch
 from ondevice.events import AnswerFinished
 from ondevice.model.loading import hub
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, plain_generation, tiny_loaded
 from tests.pot_mutants import SavedPot, spoil, write_unsummed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LOADED = tiny_loaded()
-ASKED = EngineConfig(generation=GenerationConfig(max_new_tokens=3, num_sources=1))
+ASKED = plain_config(generation=plain_generation(max_new_tokens=3, num_sources=1))
 ENGINE = Engine(LOADED, ASKED)
 POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset=True)
 SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2)
 SPEC = SpecConfig(keep=0.5, layers=1, num_restored=24, num_draft=2, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
-    "plain": EngineConfig(pot=POT),
-    "positions": EngineConfig(pot=replace(POT, context_reset=False, policy="snapkv")),
-    "tier": EngineConfig(pot=POT, slim=SLIM, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
-    "stored": EngineConfig(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
-    "skims": EngineConfig(pot=replace(POT, reserve=110), spec=SPEC),
-    "full": EngineConfig(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
-    "truncate": EngineConfig(pot=replace(POT, policy="truncate")),
-    "stream": EngineConfig(pot=POT, spec=SpecConfig(num_draft=2, layers=1)),
+    "plain": plain_config(pot=POT),
+    "positions": plain_config(pot=replace(POT, context_reset=False, policy="snapkv")),
+    "tier": plain_config(pot=POT, slim=SLIM, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
+    "stored": plain_config(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
+    "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),
+    "full": plain_config(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
+    "truncate": plain_config(pot=replace(POT, policy="truncate")),
+    "stream": plain_config(pot=POT, spec=SpecConfig(num_draft=2, layers=1)),
 }
 
 
@@ -294,7 +294,7 @@ def test_a_missing_host_tier_is_noticed(pots: dict[str, SavedPot], tmp_path: Pat
 
 def test_a_share_that_follows_the_scores_is_saved_too(tmp_path: Path) -> None:
     """Its two bounds come back as a list and not as a tuple."""
-    config = EngineConfig(pot=replace(POT, reserve=110), spec=replace(SPEC, adaptive_keep=(0.2, 0.6)))
+    config = plain_config(pot=replace(POT, reserve=110), spec=replace(SPEC, adaptive_keep=(0.2, 0.6)))
     session = Engine(LOADED, config).session()
     for _ in session.read(Document("lamp.txt", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):
         pass

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ondevice.config import POLICIES, EngineConfig, GenerationConfig, PotConfig
+from ondevice.config import POLICIES, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, EmptyDocument, PotError, PotMismatch
 from ondevice.evaluation.completion import complete
@@ -15,7 +15,7 @@ from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistil
 from ondevice.pot.shape import UNKNOWN
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
-from tests.builders import tiny_loaded
+from tests.builders import plain_config, plain_generation, tiny_loaded
 
 POT = PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40)
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(900))
@@ -28,8 +28,8 @@ def loaded():
 
 def engine(loaded, *, max_new_tokens=12, chat=True, **pot):
     fields = {name: getattr(POT, name) for name in ("capacity", "num_kept", "reserve", "step_size")}
-    generation = GenerationConfig(max_new_tokens=max_new_tokens, chat=chat)
-    return Engine(loaded, EngineConfig(pot=PotConfig(**fields | pot), generation=generation))
+    generation = plain_generation(max_new_tokens=max_new_tokens, chat=chat)
+    return Engine(loaded, plain_config(pot=PotConfig(**fields | pot), generation=generation))
 
 
 def document(text=TEXT, pages=3):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from ondevice.kernels.token_importance import head_maximum, head_maximum_ref
 
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, PotMismatch
 from ondevice.evaluation.completion import complete
@@ -21,7 +21,7 @@ from ondevice.session.saving import load_session, reopened, save_session, saved_
 from ondevice.speculator.choose import choose, chunk_scores, importance, most_chosen, num_kept_chunks
 from ondevice.speculator.speculator import Speculator
 from ondevice.words import skipped_pages
-from tests.builders import FAMILIES, tiny_loaded, tiny_model
+from tests.builders import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1100))
 POT = {"capacity": 400, "num_kept": 96, "reserve": 160, "step_size": 50}
@@ -40,8 +40,8 @@ def document(text=TEXT, pages=4):
 
 
 def engine(loaded, spec=HALF, *, slim=SlimConfig(), tier=TierConfig(), chat=False, **pot):  # noqa: B008
-    generation = GenerationConfig(max_new_tokens=8, chat=chat)
-    config = EngineConfig(pot=PotConfig(**POT | pot), spec=spec, slim=slim, tier=tier, generation=generation)
+    generation = plain_generation(max_new_tokens=8, chat=chat)
+    config = plain_config(pot=PotConfig(**POT | pot), spec=spec, slim=slim, tier=tier, generation=generation)
     return Engine(loaded, config)
 
 
@@ -436,8 +436,8 @@ def test_a_saved_session_belongs_to_the_speculators_weights_and_not_to_their_pla
 
 def test_a_saved_session_is_asked_as_is_wished_now(loaded, tmp_path):
     def reopen(path, **spec):
-        pot, generation = PotConfig(key_rotation="half-cache"), GenerationConfig(max_new_tokens=12)
-        asked = EngineConfig(pot=pot, seed=9, spec=SpecConfig(**spec), generation=generation)
+        pot, generation = PotConfig(key_rotation="half-cache"), plain_generation(max_new_tokens=12)
+        asked = plain_config(pot=pot, seed=9, spec=SpecConfig(**spec), generation=generation)
         return load_session(Engine(loaded, asked), path, reopened(saved_config(path), asked))
 
     paths = {}
@@ -479,7 +479,7 @@ def test_what_cannot_work_is_refused(loaded):
         with pytest.raises(ConfigError):
             SpecConfig(**wrong)
     with pytest.raises(ConfigError, match="early-exit"):
-        EngineConfig(spec=HALF, slim=SlimConfig("1:50%", novelty="early-exit"))
+        plain_config(spec=HALF, slim=SlimConfig("1:50%", novelty="early-exit"))
 
 
 def test_the_terminal_names_the_pages_that_were_skipped():
@@ -501,7 +501,7 @@ def test_the_terminal_names_the_pages_that_were_skipped():
     ],
 )
 def test_a_contender_says_what_its_speculator_does(spec, name):
-    assert contender_name(EngineConfig(spec=spec)) == contender_name(EngineConfig()) + name
+    assert contender_name(plain_config(spec=spec)) == contender_name(plain_config()) + name
 
 
 @pytest.mark.parametrize("spec", [HALF, SpecConfig(adaptive_keep=(0.01, 0.3), layers=1, num_restored=32), SpecConfig()])

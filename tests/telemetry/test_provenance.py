@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
+from tests.builders import plain_config
 from tests.ui_tools import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,14 +25,14 @@ POT = PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="t
 SLIM = SlimConfig(schedule="1:50%,2:25%", block_size=16, unit_size=4, window=8)
 SPEC = SpecConfig(keep=0.5, layers=1, num_lookahead=2, pool_size=3, chunk_size=8)
 CONFIGS = {
-    "plain": EngineConfig(pot=POT),
-    "host tier": EngineConfig(pot=POT, tier=TierConfig(budget_bytes=100_000)),
-    "pruned": EngineConfig(pot=POT, slim=SLIM),
-    "chosen": EngineConfig(pot=POT, spec=SPEC),
-    "chosen and pruned": EngineConfig(pot=POT, spec=SPEC, slim=SLIM, tier=TierConfig(budget_bytes=100_000)),
-    "full": EngineConfig(pot=PotConfig(policy="full", capacity=256, num_kept=64, reserve=96, step_size=64)),
-    "skipped": EngineConfig(pot=PotConfig(policy="truncate", capacity=256, num_kept=64, reserve=96, step_size=64)),
-    "recent only": EngineConfig(pot=PotConfig(policy="streaming-llm", capacity=256, num_kept=64, reserve=96,
+    "plain": plain_config(pot=POT),
+    "host tier": plain_config(pot=POT, tier=TierConfig(budget_bytes=100_000)),
+    "pruned": plain_config(pot=POT, slim=SLIM),
+    "chosen": plain_config(pot=POT, spec=SPEC),
+    "chosen and pruned": plain_config(pot=POT, spec=SPEC, slim=SLIM, tier=TierConfig(budget_bytes=100_000)),
+    "full": plain_config(pot=PotConfig(policy="full", capacity=256, num_kept=64, reserve=96, step_size=64)),
+    "skipped": plain_config(pot=PotConfig(policy="truncate", capacity=256, num_kept=64, reserve=96, step_size=64)),
+    "recent only": plain_config(pot=PotConfig(policy="streaming-llm", capacity=256, num_kept=64, reserve=96,
                                               step_size=64)),
 }  # fmt: skip
 

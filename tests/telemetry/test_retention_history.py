@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondevice.config import EngineConfig, PotConfig
+from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.telemetry.retention_history import NUM_LEVELS, STEPS_PERCENT, RetentionHistory
+from tests.builders import plain_config
 from tests.ui_tools import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -95,7 +96,7 @@ def test_what_does_not_follow_begins_anew_and_what_is_known_changes_nothing() ->
 
 
 def test_it_follows_a_real_reading() -> None:
-    config = EngineConfig(pot=PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="text",
+    config = plain_config(pot=PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="text",
                                         catalyst_text="lamp"))  # fmt: skip
     session = tiny_engine(config).session()
     text = "The lamp was lit at dusk and burned until the morning. " * 12

@@ -11,12 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ondevice.config import SETTINGS, EngineConfig
+from ondevice.config import SETTINGS
 from ondevice.errors import ConfigError
 from ondevice.session.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
 from ondevice.ui.panels import TEMPLATES
+from tests.builders import plain_config
 from tests.ui_tools import Desk, tiny_engine, variables_kept
 
 ENGINE = tiny_engine()
@@ -193,4 +194,4 @@ def test_a_taken_port_is_told(url: str) -> None:
 def test_launch_refuses_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "_load", lambda *args: pytest.fail("the model was loaded"))
     with pytest.raises(ConfigError):
-        launching.launch(EngineConfig(), host="0.0.0.0")
+        launching.launch(plain_config(), host="0.0.0.0")
