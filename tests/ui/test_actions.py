@@ -225,7 +225,7 @@ def test_work_that_ends_while_the_page_is_drawn_is_followed_once_more(
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({"tier.budget_bytes": 0.0001}, "does not hold one token"),
+        ({"tier.budget_bytes": 0.0001}, "does not hold 8 tokens"),
         ({"pot.catalyst": "text", "pot.catalyst_text": "why " * 100}, "catalyst prompt has"),
     ],
 )
@@ -251,10 +251,10 @@ def test_room_is_counted_as_it_is_there(desk: Desk) -> None:
     assert screen_after(desk.actions.read(desk.id, form))["status"]["phase"] == "read"
     pot, tier = desk.workspace.pot_bytes, desk.workspace.tier_bytes
     untouched = desk.workspace.untouched_bytes + desk.workspace.untouched_tier_bytes
-    assert 1.9e6 < tier <= 2e6
-    assert 0 < desk.workspace.untouched_tier_bytes < tier
+    assert 0 < tier < 2e6, "the text decides, and not the budget"
+    assert desk.workspace.untouched_tier_bytes == tier, "the text fits into the pot, and nothing was copied"
     used = pot + tier - untouched
-    needed = (pot + 2_000_000) / 0.9
+    needed = (pot + tier) / 0.9
     for free, phase in ((needed - used + 1000, "read"), (needed - used - 1000, "refused")):
         desk.free_memory = lambda device, free=free: int(free)
         screen = screen_after(desk.actions.read(desk.id, form))
