@@ -55,7 +55,9 @@ class Trial:
 
 def sources_config(config: EngineConfig) -> EngineConfig:
     """The settings with which sources are measured: those given, greedy, and looked for by us."""
-    generation = GenerationConfig(max_new_tokens=_NEW_TOKENS, chat=config.generation.chat, num_sources=0)
+    generation = GenerationConfig(
+        max_new_tokens=_NEW_TOKENS, chat=config.generation.chat, num_sources=0, grounded=False
+    )
     return replace(config, generation=generation)
 
 

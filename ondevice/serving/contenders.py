@@ -30,7 +30,7 @@ class Contender:
 
 def _plain(config: EngineConfig, **changes: Any) -> EngineConfig:
     """Without any of the methods that can be added, but for those in `changes`."""
-    bare = replace(config, slim=SlimConfig(), tier=TierConfig(), art=ArtConfig(), spec=SpecConfig())
+    bare = replace(config, slim=SlimConfig(), tier=TierConfig(budget_bytes=0), art=ArtConfig(), spec=SpecConfig())
     return replace(bare, **changes)
 
 

@@ -326,7 +326,10 @@ def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pot = PotConfig(capacity=256, num_kept=96, reserve=80, step_size=64)
-    engine = Engine(tiny_loaded(), EngineConfig(pot=pot, generation=GenerationConfig(max_new_tokens=500)))
+    engine = Engine(
+        tiny_loaded(),
+        EngineConfig(pot=pot, generation=GenerationConfig(max_new_tokens=500, grounded=False, stops_loops=False)),
+    )
     session = engine.session()
     for _ in session.read(Document("d", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):
         pass

@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 import ondevice.config.policies as table
-from ondevice.config import DECODE_POLICIES, POLICIES, EngineConfig, Policy, PotConfig
+from ondevice.config import DECODE_POLICIES, POLICIES, EngineConfig, Policy, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.pot import eviction, policies
@@ -51,7 +51,9 @@ def test_a_new_policy_is_one_class_and_one_row(monkeypatch: pytest.MonkeyPatch) 
     row = Policy("oldest", label="Oldest", choice="What came first", differs="Keeps what came first.", scorer="Oldest")
     monkeypatch.setitem(POLICIES, "oldest", row)
     monkeypatch.setattr(policies, "Oldest", Oldest, raising=False)
-    config = EngineConfig(pot=PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40, policy="oldest"))
+    config = EngineConfig(
+        tier=TierConfig(0), pot=PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40, policy="oldest")
+    )
     session = Engine(tiny_loaded(chat_template=None), config).session()
     text = "The lamp is lit at dusk by the keeper. " * 20
     document = Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))

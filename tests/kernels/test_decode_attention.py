@@ -172,9 +172,9 @@ def test_cpu_ends_in_the_same_place_with_any_number_of_threads(num_threads):
 
 
 def test_cpu_needs_no_openmp(monkeypatch):
-    from ondevice.kernels.cpu import decode_attention as on_cpu
+    from ondevice.kernels.cpu import threads
 
-    monkeypatch.setattr(on_cpu, "_openmp_fork", lambda: None)
+    monkeypatch.setattr(threads, "_openmp_fork", lambda: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for _ in range(5):
         check_on_cpu(*inputs((2, 9, 3, 1, 1000, 64)), scale=0.2, termination=RULES[2])

@@ -163,7 +163,7 @@ def test_the_most_positions_of_a_pot_are_known_before_its_first_token(settings, 
     for ours, theirs in zip(again.context.pot.rotated, pot.rotated, strict=True):
         torch.testing.assert_close(ours, theirs)
     assert _tokens(again) == _tokens(session)
-    with pytest.raises(AssertionError, match="turned already"):
+    with pytest.raises(AssertionError, match="rotated already"):
         pot.expect(1000)
 
 

@@ -27,7 +27,7 @@ from tests.builders import plain_config, plain_generation, tiny_loaded, tiny_mod
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
-EVERY_TOKENS = TierConfig().every
+EVERY_TOKENS = TierConfig(budget_bytes=0).every
 MOVED = Moved(0, 0, np.empty(0, np.int32))
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 
@@ -437,7 +437,7 @@ def test_a_whole_prompt_leaves_room_for_what_comes_back():
     slim = SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)
     with_tier, without = (
         _read(_engine(tier, slim, pot)).context.pot.shape.capacities
-        for tier in (TierConfig(budget_bytes=10**7, max_tokens=64), TierConfig())
+        for tier in (TierConfig(budget_bytes=10**7, max_tokens=64), TierConfig(budget_bytes=0))
     )
     assert [a - b for a, b in zip(with_tier, without, strict=True)] == [0, 64, 64]
 
@@ -529,7 +529,7 @@ def test_a_saved_session_brings_back_the_same(tmp_path):
         load_session(_engine(TierConfig(budget_bytes=10**5)), tmp_path / "a.pot")
     with pytest.raises(PotError, match="as int8"):
         load_session(_engine(replace(tier, dtype="stored")), tmp_path / "a.pot")
-    assert load_session(_engine(TierConfig()), tmp_path / "a.pot").context.host is None
+    assert load_session(_engine(TierConfig(budget_bytes=0)), tmp_path / "a.pot").context.host is None
 
 
 @pytest.mark.parametrize("text", [TEXT, TEXT[:200]])

@@ -182,4 +182,4 @@ def test_the_tables_of_this_project_are_what_its_results_say() -> None:
     ],
 )
 def test_a_contender_is_named_after_what_is_special_about_it(fields: dict[str, object], name: str) -> None:
-    assert contender_name(plain_config(pot=PotConfig(**fields))) == name
+    assert contender_name(plain_config(pot=PotConfig(**{"capacity": 2048, **fields}))) == name
