@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
+_VOTE_SCORES = 1 << 20  # of votes, which go over them several times: so many stay in a cache
 
 
 def attention(
@@ -121,7 +122,7 @@ def attention_mass_ref(
 
 
 def attention_votes(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
+    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
 ) -> Tensor:
     """Sharpness of the attention to each key: that of every head and query, squared and summed.
 
@@ -147,7 +148,7 @@ def votes_and_sums(
     scale: float,
     softcap: float | None = None,
     others: Tensor | None = None,
-    max_scores: int = _MAX_SCORES,
+    max_scores: int = _VOTE_SCORES,
 ) -> tuple[Tensor, Tensor]:
     """`attention_votes`, and what the keys take up of each query's attention.
 
@@ -169,7 +170,7 @@ def votes_and_sums(
         [None] * folded.shape[2] if others is None else others.split(rows, dim=2),
         strict=False,
     ):
-        scores = (part @ keys.transpose(-1, -2)).to(wide).mul_(scale)
+        scores = ((part * scale) @ keys.transpose(-1, -2)).to(wide)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         most = scores.amax(dim=-1, keepdim=True)

@@ -19,7 +19,9 @@ from ondevice.kernels.attention import votes_and_sums
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 
-CLOSE_LOOK = 4  # times as many blocks as may come back are compared key by key
+# Times as many blocks as may come back are compared key by key. With 4, of 12 cues of a text of 6,000 tokens one was
+# missed that all keys find, and recall fell from 0.99 to 0.93.
+CLOSE_LOOK = 8
 
 
 class _How(TypedDict):
