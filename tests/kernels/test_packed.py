@@ -18,6 +18,12 @@ ALL = sorted(FORMATS)
 SHAPES = ((48, 96), (40, 1184), (7, 32))  # whole tiles; more than a panel and not whole tiles; less than a tile
 
 
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """The same activations in every run."""
+    torch.manual_seed(0)
+
+
 def weight_of(bits: int, has_offset: bool, shape: tuple[int, int], seed: int = 0) -> tuple[PackedWeight, Tensor]:
     """A packed weight, and its values."""
     generator = torch.Generator().manual_seed(seed)
@@ -66,8 +72,9 @@ def test_products_equal_float32_with_rounded_activations(
         expected = project_ref(rounded(x, FORMATS[bits, has_offset].group_size), values, bias)
         got = project(x, packed, bias)
         assert got.is_contiguous()
-        # A number in the middle between two steps may be rounded to either.
-        assert (got - expected).norm() <= 3e-4 * expected.norm()
+        # A number in the middle between two steps may be rounded to either: of few tokens, and by one step.
+        is_off = (got - expected).norm(dim=1) > 1e-4 * expected.norm(dim=1).mean()
+        assert is_off.sum() <= max(1, num_tokens // 50)
         assert (got - project_ref(x, packed, bias)).norm() < 0.02 * expected.norm()
 
 
