@@ -155,12 +155,20 @@ def test_screen(
     assert differing == {}
 
 
+FADED_IN = """() => {
+    for (let part = document.querySelector('.toast-title'); part; part = part.parentElement)
+        if (getComputedStyle(part).opacity < 1) return false;
+    return true;
+}"""
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_toast_is_accessible(scheme: str, program: Any, url: str, clock: Clock, tmp_path: Path) -> None:
     context = new_context(program, color_scheme=scheme)
     with visiting(context, url) as visit:
         show_error(visit, clock, tmp_path)
-        visit.page.wait_for_selector(".toast-body")
+        visit.page.wait_for_selector(".toast-title")
+        visit.page.wait_for_function(FADED_IN)  # on its way in its words are pale
         assert serious_violations(visit) == []
     context.close()
 
