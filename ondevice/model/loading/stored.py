@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ondevice.model.loading import embedded, hub, model_file
-from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel, HubRepository
+from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.progress import Progress
 
 
@@ -15,20 +15,23 @@ def stored(row: CatalogueModel) -> Path | None:
         return embedded.cached_embedded()
     if row.file:
         return model_file.cached_file(row)
-    return hub.cached(_repository(row))
+    return hub.cached(row.repository)
 
 
-def fetch(row: CatalogueModel, on_progress: Progress) -> Path:
-    """Bring a model here, and check every byte of it where it is here already.
+def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) -> Path:
+    """The folder or file of a model, fetched where it is not here.
+
+    Args:
+        verify: read every byte of what is here already, instead of sizes and samples; what the hub keeps it checks.
 
     Raises:
         ModelError: it cannot be had or written.
     """
     if row is SMOLLM2:
-        return embedded.ensure_embedded(on_progress, verify=True)
+        return embedded.ensure_embedded(on_progress, verify=verify)
     if row.file:
-        return model_file.ensure_file(row, on_progress, verify=True)
-    return hub.fetch(_repository(row), on_progress)
+        return model_file.ensure_file(row, on_progress, verify=verify)
+    return hub.fetch(row.repository, on_progress)
 
 
 def remove(row: CatalogueModel) -> int:
@@ -37,10 +40,4 @@ def remove(row: CatalogueModel) -> int:
         return embedded.remove_embedded()
     if row.file:
         return model_file.remove_file(row)
-    return hub.remove(_repository(row))
-
-
-def _repository(row: CatalogueModel) -> str:
-    (source,) = row.sources
-    assert isinstance(source, HubRepository), "what is no file is a repository"
-    return source.repo
+    return hub.remove(row.repository)
