@@ -51,13 +51,14 @@ class Plan:
         """The plan for a document of `num_tokens` tokens, None: of unknown length, with the size of its pot settled.
 
         A text that fits into the model's window and into half of the memory that may be taken has a slot for every
-        token, and room for questions beside. One that does not has a pot of the usual size.
+        token, and room for questions beside; nothing is evicted, so that it needs no host tier unless it is pruned.
+        One that does not fit has a pot of the usual size.
 
         Args:
             free_bytes: that are free on the device; None: asks.
 
         Raises:
-            ConfigError: so small a window leaves no room to read.
+            ConfigError: window or memory leave no room to read.
         """
         pot = self.config.pot
         if not pot.is_auto:
@@ -65,12 +66,20 @@ class Plan:
         if free_bytes is None:
             free_bytes = free_memory_bytes(self.decoder.device)
         most = min(self.decoder.parts.max_positions, usable_bytes(free_bytes) // 2 // self._slot_bytes)
+        if most < 2 * pot.reserve:
+            raise ConfigError(
+                f"Window and free memory leave {most:,} slots, and {{pot.reserve}} takes {pot.reserve:,}",
+                fix="Free some memory, lower {pot.reserve}, or choose another model.",
+            )
         capacity, fits = min(pot.usual_capacity, most), False
         if num_tokens is not None:
             needed = len(self.chat.prefix) + pot.reserve + most_read(num_tokens, self.config.spec)
             if fits := needed <= most:
                 capacity = max(min(needed + _ROOM_FOR_QUESTIONS, most), min(_FEWEST_SLOTS, most))
-        return replace(self, config=replace(self.config, pot=pot.sized(capacity, fits=fits)))
+        tier = self.config.tier
+        if fits and not self.slim_steps:
+            tier = replace(tier, budget_bytes=0)
+        return replace(self, config=replace(self.config, pot=pot.sized(capacity, fits=fits), tier=tier))
 
     @property
     def _slot_bytes(self) -> int:

@@ -1,0 +1,108 @@
+"""The size of a pot that the settings leave open: as large as the text needs while that fits, else the usual one."""
+
+from __future__ import annotations
+
+import pytest
+
+from ondevice.cli.options import PotOptions
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, TierConfig
+from ondevice.config.engine import READING
+from ondevice.config.setting import by_key
+from ondevice.documents import Document, Page
+from ondevice.errors import ConfigError
+from ondevice.events import AnswerFinished
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
+from tests.builders import tiny_loaded
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXT = "The lamp is lit at dusk by the keeper. "  # 39 tokens
+LOADED = tiny_loaded(max_positions=4096, chat_template=None)
+GENERATION = GenerationConfig(max_new_tokens=8, num_sources=0)
+
+
+def engine(**fields: object) -> Engine:
+    return Engine(LOADED, EngineConfig(generation=GENERATION, **fields))
+
+
+def read(one: Engine, times: int) -> Session:
+    session, text = one.session(), TEXT * times
+    for _ in session.read(Document("lamp.txt", "txt", "part", (Page(1, text),), 1, len(text))):
+        pass
+    return session
+
+
+def test_a_text_that_fits_is_kept_whole_and_answered_as_from_a_full_cache() -> None:
+    session, full = read(engine(), 60), read(engine(pot=PotConfig(policy="full")), 60)
+    assert session.context.ledger.tokens_evicted == session.context.num_cycles == 0
+    assert session.context.ledger.tokens_kept == 60 * 39
+    assert not session.context.config.pot.needs_novelty, "what is never evicted needs no score"
+    assert session.context.host is None, "and nothing beside the pot"
+    assert session.context.pot.num_free >= session.context.config.pot.reserve + 512
+    answers = [list(one.ask("When?"))[-1] for one in (session, full)]
+    assert all(isinstance(answer, AnswerFinished) for answer in answers)
+    assert answers[0].text == answers[1].text
+
+
+def test_one_that_is_longer_than_the_window_has_a_pot_and_a_tier() -> None:
+    session = read(engine(), 120)
+    ledger, config = session.context.ledger, session.context.config
+    assert ledger.slots_capacity == config.pot.capacity == 4096
+    assert config.pot.num_kept == 2048
+    assert config.pot.needs_novelty
+    assert ledger.tokens_evicted > 0
+    assert session.context.host is not None
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "free_slots", "capacity"),
+    [
+        (100, 10**6, 1024),  # room for questions about a short text, too
+        (2000, 10**6, 2000 + 256 + 512),
+        (3840, 10**6, 4096),  # the window
+        (3841, 10**6, 4096),
+        (2000, 2256, 2256),  # half of the memory, and not a slot more
+        (2000, 2255, 2255),  # it does not fit: a pot of what there is
+        (None, 10**6, 4096),
+    ],
+)
+def test_sizes(num_tokens: int | None, free_slots: int, capacity: int) -> None:
+    plan = engine().plan()
+    slot_bytes = plan.decoder.pot_shape(1).nbytes(plan.decoder.dtype)
+    sized = plan.sized(num_tokens, int(2 * free_slots * slot_bytes / 0.9) + 2 * slot_bytes // 2)
+    assert sized.config.pot.capacity == capacity
+    assert sized.sized(10, 0) is sized, "a size that is settled stays"
+    fits = num_tokens is not None and num_tokens + 256 <= min(free_slots, 4096)
+    assert sized.config.pot.needs_novelty == (not fits)
+    assert bool(sized.config.tier.budget_bytes) == (not fits)
+
+
+def test_pruning_keeps_the_tier_for_what_it_drops() -> None:
+    plan = engine(slim=SlimConfig("1:50%"), tier=TierConfig(10**6)).plan().sized(2000)
+    assert plan.config.tier.budget_bytes == 10**6
+
+
+def test_what_is_named_is_kept() -> None:
+    assert engine(pot=PotConfig(num_kept=3000)).plan().config.pot.usual_capacity == 6256
+    assert PotConfig(num_kept=500).sized(4096).num_kept == 500
+    assert PotConfig(capacity=512).num_kept == 170, "half would leave no room to read"
+    assert PotConfig(adaptive_keep=(100, 3000)).usual_capacity == 6256
+
+
+def test_a_window_that_leaves_no_room_to_read_is_refused() -> None:
+    small = Engine(tiny_loaded(max_positions=128), EngineConfig())
+    with pytest.raises(ConfigError, match=r"leave 128 slots, and .* takes 256"):
+        small.plan()
+    with pytest.raises(ConfigError, match="leave 0 slots"):
+        engine().plan().sized(100, 0)
+
+
+def test_words_for_open_sizes_on_every_face() -> None:
+    assert PotOptions(capacity="auto", keep="half").config().pot == PotConfig()
+    assert PotOptions(capacity="2048").config().pot == PotConfig(2048)
+    with pytest.raises(ConfigError, match="--capacity is 'huge'"):
+        PotOptions(capacity="huge").values()
+    assert by_key(READING, {"capacity": "auto", "num_kept": 100}) == {"pot.capacity": 0, "pot.num_kept": 100}
+    with pytest.raises(ConfigError, match="capacity"):
+        PotConfig(capacity=15)
