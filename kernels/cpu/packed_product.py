@@ -14,13 +14,13 @@ import struct
 from collections.abc import Iterable
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numba import carray, cfunc, literally, njit, types
+from numba import carray, literally, njit
 from ondevice.kernels.cpu import byte_vectors, counters, vectors
+from ondevice.kernels.cpu.building import built, last_change
 from ondevice.kernels.cpu.byte_vectors import add_offsets, multiply_group, round_group, unpack_group
 from ondevice.kernels.cpu.counters import draw, read_integer, write_integer
 from ondevice.kernels.cpu.threads import run_in_threads
@@ -132,22 +132,17 @@ def _compiled(stage: int, bits: int, has_offset: int) -> Any:
     """One kernel; later processes find it in Numba's cache."""
     from ondevice.kernels import packed
 
-    parts = (byte_vectors, counters, packed, vectors)
-    parts_changed = max(Path(part.__file__).stat().st_mtime_ns for part in parts)
+    parts_changed = last_change((byte_vectors, counters, packed, vectors))
     form = FORMATS[bits, bool(has_offset)]
     group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
     body = (_round, _few, _many)[stage]
     has_avx2 = byte_vectors.HAS_AVX2
 
     def work(call):  # type: ignore[no-untyped-def]
-        _ = parts_changed, has_avx2  # part of the cache's key: Numba itself looks only at this file
+        _ = parts_changed, has_avx2  # part of the cache's key
         body(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
 
-    signature = types.void(types.voidptr)
-    try:
-        return cfunc(signature, cache=True)(work)
-    except RuntimeError:  # no folder to keep it in
-        return cfunc(signature)(work)
+    return built(work)
 
 
 _jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by the kernel alone

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, literally, njit, types
+from numba import carray, literally, njit
 from ondevice.kernels.cpu import counters, merging, tiles, vectors
+from ondevice.kernels.cpu.building import built, last_change
 from ondevice.kernels.cpu.counters import draw, look_at, read_integer, set_to, wait_for, write_integer, write_number
 from ondevice.kernels.cpu.merging import allows_any, merge_and_watch, merge_rows, merge_totals
 from ondevice.kernels.cpu.tiles import hide_at, hide_from, scores_of_tile, soften, weigh
@@ -44,18 +44,13 @@ PACKED = struct.Struct(f"={len(_INTEGERS)}q{len(_NUMBERS)}d")
 @cache
 def compiled(num_rows: int, head_dim: int, kind: int) -> Any:
     """The kernel for so many rows of queries to a KV head; later processes find it in Numba's cache."""
-    parts = (counters, merging, tiles, vectors)
-    parts_changed = max(Path(part.__file__).stat().st_mtime_ns for part in parts)
+    parts_changed = last_change((counters, merging, tiles, vectors))
 
     def work(call):  # type: ignore[no-untyped-def]
-        _ = parts_changed  # part of the cache's key: Numba itself looks only at this file
+        _ = parts_changed  # part of the cache's key
         _work(carray(call, 1, _CALL)[0], num_rows, head_dim, kind)
 
-    signature = types.void(types.voidptr)
-    try:
-        return cfunc(signature, cache=True)(work)
-    except RuntimeError:  # no folder to keep it in
-        return cfunc(signature)(work)
+    return built(work)
 
 
 _jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by the kernel alone

@@ -1,0 +1,24 @@
+"""Compiles the entry of a kernel, which threads call with the address of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from numba import cfunc, types
+
+
+def built(work: Any) -> Any:
+    """A compiled `work(address)`; later processes find it in Numba's cache, under what `work` closes over."""
+    signature = types.void(types.voidptr)
+    try:
+        return cfunc(signature, cache=True)(work)
+    except RuntimeError:  # no folder to keep it in
+        return cfunc(signature)(work)
+
+
+def last_change(parts: Iterable[ModuleType]) -> int:
+    """When the newest of the files changed that a kernel is made of; Numba itself looks only at the file of `work`."""
+    return max(Path(str(part.__file__)).stat().st_mtime_ns for part in parts)
