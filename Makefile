@@ -24,11 +24,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit triton browser bench gpu-check screenshots screenshots-update clean
+.PHONY: help app setup test lint unit slow browser bench gpu-check screenshots screenshots-update clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
-	@echo 'make test         lint, types, unit tests, Triton kernels, browser tests'
+	@echo 'make test         lint, types, unit tests, slow tests, browser tests'
 	@echo 'make lint         formatting, lint and types only'
 	@echo 'make bench        measure every speed, and write files and tables into $(BENCH)'
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
@@ -59,7 +59,7 @@ $(MODEL): $(INSTALLED)
 	$(BIN)/ondevice models fetch smollm2-135m
 	@touch $@
 
-test: lint unit triton browser
+test: lint unit slow browser
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -68,11 +68,12 @@ lint: $(INSTALLED)
 
 # One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --ignore=tests/browser --ignore=tests/triton
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" --ignore=tests/browser
 
-# Every kernel in Triton's interpreter, and compiled for the GPUs that we name: minutes of work, so apart.
-triton: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 2 tests/triton
+# Minutes of work, so apart: every kernel in Triton's interpreter and compiled for the GPUs that we name, thousands of
+# damaged files, and questions to the larger model where `ondevice models fetch` has been run for it.
+slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m slow --ignore=tests/browser
 
 # Without Chromium these tests skip, and say so.
 browser: setup

@@ -455,6 +455,7 @@ def test_kept_memory_serves_the_next_tensor() -> None:
 # -- the command -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bench_equip_quick_prints_and_writes_its_figures(tmp_path: Path) -> None:
     checkpoint = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
     out = tmp_path / "equip.json"

@@ -23,6 +23,7 @@ def setup_of(path: Path, quantization: str = "auto") -> Setup:
     return Setup(engine, lambda *args: None, lambda path: pytest.fail("no document"), {}, (), None)
 
 
+@pytest.mark.slow
 def test_every_shape_is_timed_and_quality_is_kept(tmp_path: Path) -> None:
     setup = setup_of(write_gguf(tmp_path / "tiny.gguf"))
     (table,) = MEASUREMENT.run(setup, QUICK)

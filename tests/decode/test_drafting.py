@@ -214,6 +214,7 @@ def test_rejection_sampling_gives_the_target_distribution():
         assert statistic < 16.27, draft  # 3 degrees of freedom, p = 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
 def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_p):
     """The second and third token of many sampled answers, against their exact distribution."""

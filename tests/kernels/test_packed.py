@@ -123,6 +123,7 @@ def test_token_loss_of_a_packed_head() -> None:
     assert torch.allclose(token_loss(states, targets, packed, slice_size=64), expected, atol=0.05)
 
 
+@pytest.mark.slow
 def test_processors_without_avx2_get_the_same_products() -> None:
     """In a process of its own, since a kernel is compiled once."""
     code = (

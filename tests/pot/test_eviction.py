@@ -330,6 +330,7 @@ def test_observed_attention_is_attention_with_its_mass(num_queries, softcap):
     torch.testing.assert_close(mass, attention_mass_ref(query, keys, scale=0.25, softcap=softcap))
 
 
+@pytest.mark.slow
 def test_20_000_tokens_in_512_slots_neither_grow_nor_stop():
     settings = PotConfig(capacity=512, num_kept=256, reserve=64, catalyst="placeholder")
     loaded = tiny_loaded(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, max_positions=2048)

@@ -29,6 +29,7 @@ QUESTIONS = [
 ]
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         stored(QWEN_CODER_1_5B) is None, reason=f"run `ondevice models fetch {QWEN_CODER_1_5B.name}` once"
     ),

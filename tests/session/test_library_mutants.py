@@ -82,6 +82,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     return Shelf(tmp_path_factory.mktemp("shelf"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_no_mutant_breaks_the_list_or_the_opening(part: int, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,500 in all."""

@@ -102,6 +102,7 @@ def test_what_an_older_version_saved_still_opens(name: str, pots: dict[str, Save
     assert ask(new, temperature=1.0).text == ask(old, temperature=1.0).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_mutant_does_harm(
     part: int, pots: dict[str, SavedPot], tmp_path: Path, little_memory: None, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("interpreted", [True, False], ids=["interpreter", "gpu"])
 def test_kernels_equal_their_references(interpreted):
