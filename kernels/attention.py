@@ -8,10 +8,13 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
+from ondevice.kernels.backend import uses_numba
 from torch import Tensor
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
 _VOTE_SCORES = 1 << 20  # of votes, which go over them several times: so many stay in a cache
+# One query on a CPU: with fewer slots the kernel's call costs more than it saves, and larger blocks save no more.
+_MIN_SLOTS, _BLOCK_SIZE = 1024, 256
 
 
 def attention(
@@ -36,8 +39,11 @@ def attention(
     Returns:
         (batch, num_heads, n, head_dim), dtype of `query`.
     """
-    if mask is None and softcap is None and query.shape[2] > 1 and query.device.type == "cpu":
-        return _causal_cpu(query, keys, values, scale)
+    if mask is None and softcap is None and query.device.type == "cpu":
+        if query.shape[2] > 1:
+            return _causal_cpu(query, keys, values, scale)
+        if keys.shape[2] >= _MIN_SLOTS and uses_numba(query):
+            return _one_query_cpu(query, keys, values, scale)
     if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
         return _causal_in_slices(query, keys, values, scale, softcap)
     folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
@@ -223,6 +229,15 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Te
     older, older_lse = flash(_fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale)
     weight = torch.sigmoid(new_lse - older_lse.reshape(new_lse.shape)).unsqueeze(-1).to(query.dtype)
     return torch.lerp(older.reshape(query.shape), new, weight)
+
+
+def _one_query_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """The kernel of `decode_attention`, which reads all blocks here: query heads that share a KV head read it once."""
+    # Imported here: Numba is loaded by those who compile.
+    from ondevice.kernels.cpu.decode_attention import attend
+
+    options = {"order": None, "termination": None, "positions": None, "query_positions": None, "window": None}
+    return attend(query, keys, values, scale=scale, block_size=_BLOCK_SIZE, **options)[0]
 
 
 def _causal_in_slices(query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:

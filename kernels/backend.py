@@ -1,13 +1,15 @@
 """Which implementation runs an operation: torch, or a Triton kernel. One rule for all kernels.
 
 The environment variable KERNELS_IMPL decides: `torch`, `triton`, or `auto` (the default), which takes Triton for
-tensors on a CUDA device where Triton is installed, and torch for all others.
+tensors on a CUDA device where Triton is installed, and torch for all others. What has no Triton kernel, but one that
+Numba compiles for CPUs, takes that with `auto`.
 """
 
 import importlib.util
 import os
 from functools import cache
 
+import torch
 from torch import Tensor
 
 CHOICES = ("auto", "torch", "triton")
@@ -19,14 +21,22 @@ def uses_triton(tensor: Tensor) -> bool:
     Raises:
         ValueError: KERNELS_IMPL has an unknown value, or names Triton where it cannot run.
     """
-    choice = os.environ.get("KERNELS_IMPL", "auto")
-    if choice not in CHOICES:
-        raise ValueError(f"KERNELS_IMPL is {choice!r}; it must be one of {', '.join(CHOICES)}")
+    choice = _choice()
     if choice == "auto":
-        return tensor.is_cuda and _has_triton()
+        return tensor.is_cuda and _has("triton")
     if choice == "triton":
         _require_triton(tensor)
     return choice == "triton"
+
+
+def uses_numba(tensor: Tensor) -> bool:
+    """Whether a kernel for CPUs is to work on `tensor` where torch could do the same.
+
+    Raises:
+        ValueError: KERNELS_IMPL has an unknown value.
+    """
+    suits = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.bfloat16)
+    return suits and _choice() == "auto" and _has("numba")
 
 
 def is_interpreted() -> bool:
@@ -34,8 +44,15 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def _choice() -> str:
+    choice = os.environ.get("KERNELS_IMPL", "auto")
+    if choice not in CHOICES:
+        raise ValueError(f"KERNELS_IMPL is {choice!r}; it must be one of {', '.join(CHOICES)}")
+    return choice
+
+
 def _require_triton(tensor: Tensor) -> None:
-    if not _has_triton():
+    if not _has("triton"):
         raise ValueError("KERNELS_IMPL is 'triton', and Triton is not installed")
     if not (tensor.is_cuda or is_interpreted()):
         raise ValueError(
@@ -45,5 +62,5 @@ def _require_triton(tensor: Tensor) -> None:
 
 
 @cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

@@ -1,5 +1,7 @@
-"""Linear projections: on a CPU in float32 by oneDNN, which torch brings along, or with packed weights.
+"""Linear projections: on a CPU in float32 by oneDNN or MKL, which torch brings along, or with packed weights.
 
+Which library multiplies float32 on a CPU the environment variable KERNELS_GEMM decides: `onednn`, `mkl`, or `auto`
+(the default), which takes the one that suits the processor's maker and the number of tokens.
 How packed weights are multiplied the environment variable KERNELS_PACKED decides: `rounded` rounds the activations
 to bytes and multiplies those, `float32` unpacks the weights, slowly and exactly; `auto` (the default) is `rounded`.
 """
@@ -7,19 +9,22 @@ to bytes and multiplies those, `float32` unpacks the weights, slowly and exactly
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
 
-# `F.linear` leaves float32 to the BLAS library: MKL, which takes narrower vector instructions on processors that
-# are not Intel's, and is slow everywhere for few tokens. oneDNN does neither. None where torch is built without it.
+# None where torch is built without it.
 _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
-
+_MANY = 128  # tokens from which MKL is the faster one on Intel's processors
 
 PACKED_CHOICES = ("auto", "rounded", "float32")
+GEMM_CHOICES = ("auto", "onednn", "mkl")
 
 
 def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
@@ -34,12 +39,14 @@ def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None
         (..., out_features), a new tensor.
 
     Raises:
-        ValueError: KERNELS_PACKED has an unknown value.
+        ValueError: KERNELS_PACKED or KERNELS_GEMM has an unknown value.
     """
     if isinstance(weight, PackedWeight):
         return _project_packed(x, weight, bias)
     if _ONEDNN_LINEAR is None or x.device.type != "cpu" or x.dtype != torch.float32 or x.numel() == 0:
         return F.linear(x, weight, bias)
+    if _takes_mkl(x.numel() // x.shape[-1]):
+        return F.linear(x, weight, bias)  # torch leaves float32 to its BLAS library
     if x.dim() == 1:
         return _ONEDNN_LINEAR(x[None], weight, bias, "none", [], "")[0]
     return _ONEDNN_LINEAR(x, weight, bias, "none", [], "")
@@ -56,6 +63,25 @@ def project_ref(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = 
     """Reference for `project`, in float32."""
     weight = unpack(weight) if isinstance(weight, PackedWeight) else weight
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+
+
+def _takes_mkl(num_tokens: int) -> bool:
+    """Whether MKL is to multiply: it takes narrower vectors on processors that are not Intel's, and is slow for few."""
+    choice = os.environ.get("KERNELS_GEMM", "auto")
+    if choice not in GEMM_CHOICES:
+        raise ValueError(f"KERNELS_GEMM is {choice!r}; it must be one of {', '.join(GEMM_CHOICES)}")
+    return choice == "mkl" or (
+        choice == "auto" and num_tokens >= _MANY and is_intel() and torch.backends.mkl.is_available()
+    )
+
+
+@cache
+def is_intel() -> bool:
+    """Whether Intel made this processor; no where the system does not tell."""
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return "GenuineIntel" in platform.processor()
 
 
 def _project_packed(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:

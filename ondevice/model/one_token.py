@@ -2,7 +2,7 @@
 
 Decoding is bound by reading the weights; on a small model the calls around that cost as much again. Here every layer
 works in buffers laid out once, the norms' factors are applied after the products, and little is allocated but what
-the products and torch's attention return.
+the products and attention return.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ondevice.kernels.attention import attention
 from ondevice.kernels.projection import project
 from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
 from ondevice.pot.memory_pot import MemoryPot
@@ -60,8 +61,7 @@ class OneToken:
         self._rotated = torch.empty_like(self._heads)
         self._rotated_first, self._rotated_second = self._rotated.chunk(2, dim=-1)
         self._num_heads = num_heads
-        self._query = self._rotated[:num_heads].view(1, num_kv_heads, num_heads // num_kv_heads, head_dim)
-        self._heads_query = self._rotated[:num_heads].view(1, num_heads, 1, head_dim)
+        self._query = self._rotated[:num_heads].view(1, num_heads, 1, head_dim)
         self._rotated_keys = self._rotated[num_heads:].view(1, num_kv_heads, 1, head_dim)
         self._keys_values = self._qkv[num_heads * head_dim :].view(2, 1, num_kv_heads, 1, head_dim)
         self._gate_up = torch.empty(layers[0].gate_up.weight.shape[0])
@@ -74,7 +74,7 @@ class OneToken:
         pot: MemoryPot,
         angles: Callable[[int], tuple[Tensor, Tensor]],
         before_layer: Callable[[], None],
-        attention: DecodeAttention | None = None,
+        decode_attention: DecodeAttention | None = None,
     ) -> Tensor:
         """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
 
@@ -83,7 +83,7 @@ class OneToken:
             pot: does not count the token yet; `commit_` does that afterwards.
             angles: cosines and signed sines (1, 1, 1, head_dim) of a position.
             before_layer: called before each layer; may raise.
-            attention: of the token; None: plain attention.
+            decode_attention: of the token; None: plain attention.
 
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
@@ -105,10 +105,10 @@ class OneToken:
                 keys_values, rotated, seen_keys, seen_values = slots[index]
                 keys_values.copy_(self._keys_values)
                 rotated.copy_(self._rotated_keys)
-            if attention is None:
-                out = F.scaled_dot_product_attention(query, seen_keys, seen_values, scale=self._scale)
+            if decode_attention is None:
+                out = attention(query, seen_keys, seen_values, scale=self._scale)
             else:
-                out = attention.attend(index, self._heads_query, seen_keys, seen_values, self._scale)
+                out = decode_attention.attend(index, query, seen_keys, seen_values, self._scale)
             _add_product_(state, layer.out, out.view(-1))
             self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
             torch.ops.aten.silu.out(self._gate, out=self._activated)

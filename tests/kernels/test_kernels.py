@@ -37,6 +37,9 @@ SHAPES = [
     (2, 6, 2, 33, 170, 24),
     (1, 8, 1, 5, 300, 128),
     (3, 2, 2, 64, 65, 32),
+    (1, 9, 3, 1, 1030, 64),  # from here on with a kernel for one query on a CPU
+    (2, 14, 2, 1, 1024, 64),
+    (1, 12, 2, 1, 1300, 128),
 ]
 
 
@@ -187,6 +190,41 @@ def test_project_equals_reference(shape, has_bias, dtype, tolerance):
     out = project(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     assert out.shape == (*shape[:-1], 33)
     torch.testing.assert_close(out.float(), project_ref(x, weight, bias), atol=2 * tolerance, rtol=2 * tolerance)
+
+
+@pytest.mark.parametrize("choice", ["auto", "onednn", "mkl"])
+@pytest.mark.parametrize("num_tokens", [1, 31, 300])
+def test_either_library_multiplies_alike(monkeypatch, choice, num_tokens):
+    monkeypatch.setenv("KERNELS_GEMM", choice)
+    generator = torch.Generator().manual_seed(4)
+    x, weight = torch.randn(num_tokens, 96, generator=generator), torch.randn(50, 96, generator=generator)
+    torch.testing.assert_close(project(x, weight), project_ref(x, weight), atol=1e-4, rtol=1e-4)
+
+
+def test_the_library_is_chosen_by_maker_and_number_of_tokens(monkeypatch):
+    chooser = sys.modules["ondevice.kernels.projection"]
+    for is_intel, num_tokens, choice, is_mkl in [
+        (True, 128, "auto", True), (True, 1, "auto", False), (False, 1024, "auto", False), (False, 1, "mkl", True),
+        (True, 1024, "onednn", False),
+    ]:  # fmt: skip
+        monkeypatch.setattr(chooser, "is_intel", lambda is_intel=is_intel: is_intel)
+        monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+        monkeypatch.setenv("KERNELS_GEMM", choice)
+        assert chooser._takes_mkl(num_tokens) == is_mkl
+    monkeypatch.setenv("KERNELS_GEMM", "blis")
+    with pytest.raises(ValueError, match="'blis'; it must be one of auto, onednn, mkl"):
+        project(torch.ones(1, 4), torch.ones(4, 4))
+
+
+def test_one_query_is_left_to_torch_where_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(module, "_one_query_cpu", lambda *args: pytest.fail("the kernel was called"))
+    query, keys, values = _inputs((1, 4, 2, 1, 1030, 16), torch.float32)
+    monkeypatch.setenv("KERNELS_IMPL", "torch")
+    attention(query, keys, values, scale=0.25)
+    monkeypatch.delenv("KERNELS_IMPL")
+    attention(query.double(), keys.double(), values.double(), scale=0.25)  # its numbers are float32
+    with pytest.raises(pytest.fail.Exception):
+        attention(query, keys, values, scale=0.25)
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
