@@ -30,10 +30,10 @@ class LlamaCpp:
             import xllamacpp
         except ImportError as error:
             raise ConfigError(
-                "--llama-cpp needs the package xllamacpp, which is not installed", fix="pip install xllamacpp."
+                "llama.cpp needs the package xllamacpp, which is not installed", fix="pip install xllamacpp."
             ) from error
         if not path.is_file():
-            raise ConfigError("There is no such file", where=str(path), fix="Name a .gguf file with --llama-cpp.")
+            raise ConfigError("There is no such file", where=str(path), fix="Name a .gguf file.")
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
         params.n_ctx, params.n_parallel = num_slots, 1
@@ -45,7 +45,15 @@ class LlamaCpp:
         del self._server
 
     def decode(self, ids: Sequence[int], num_new: int) -> float:
-        """Tokens per second of `num_new` greedy tokens after `ids`, by its own clock; it keeps the prompt."""
+        """Tokens per second of `num_new` greedy tokens after `ids`."""
+        return self.complete(ids, num_new)["predicted_per_second"]
+
+    def complete(self, ids: Sequence[int], num_new: int) -> dict[str, float]:
+        """Write exactly `num_new` greedy tokens after `ids`; what it has read stays in its cache.
+
+        Returns:
+            Its own timings: `prompt_ms` of what was not in the cache, `predicted_n`, `predicted_ms`, and others.
+        """
         request = {
             "prompt": list(ids),
             "n_predict": num_new,
@@ -53,4 +61,5 @@ class LlamaCpp:
             "ignore_eos": True,
             "cache_prompt": True,
         }
-        return float(self._server.handle_completions(request)["timings"]["predicted_per_second"])
+        timings: dict[str, float] = self._server.handle_completions(request)["timings"]
+        return timings

@@ -42,6 +42,18 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "peers",
+        "ondevice.bench.peers",
+        "Reading and answering from one .gguf file (--model), beside llama.cpp (needs xllamacpp) and transformers.",
+        (
+            Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
+            Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
+            _TEXT,
+            _QUICK,
+        ),
+        fits_text=True,
+    ),
+    Entry(
         "equip",
         "ondevice.bench.equip.run",
         """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 45 minutes on two cores.

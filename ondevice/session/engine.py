@@ -12,6 +12,7 @@ from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import Progress, silent
+from ondevice.results.process_memory import return_free_memory
 from ondevice.session.lane import Lane
 from ondevice.session.plan import Plan, make_plan
 from ondevice.session.session import Session
@@ -49,8 +50,10 @@ class Engine:
             quantization=config.quantization,
             on_progress=on_progress,
         )
+        return_free_memory()  # what making the model took: otherwise it stays with the process
         engine = cls(loaded, replace(config, model=loaded.source))
         engine.speculator(config.spec, on_progress)
+        return_free_memory()
         return engine
 
     def plan(self, config: EngineConfig | None = None) -> Plan:
