@@ -23,6 +23,11 @@ class ReadBandwidth:
         self._data = torch.ones(num_bytes // 4, dtype=torch.float32, device=device)
         self._data.sum()  # the first touch of the pages is not reading
 
+    @property
+    def num_bytes(self) -> int:
+        """Of one pass."""
+        return self._data.nbytes
+
     def measure(self) -> float:
         """Bytes per second, of one pass."""
         synchronize(self._data.device)

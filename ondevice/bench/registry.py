@@ -42,6 +42,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "roofline",
+        "ondevice.bench.roofline",
+        "What this machine can multiply and read from memory, and the share of it that reading and decoding reach.",
+        (_QUICK,),
+    ),
+    Entry(
         "peers",
         "ondevice.bench.peers",
         "Reading and answering from one .gguf file (--model), beside llama.cpp (needs xllamacpp) and transformers.",

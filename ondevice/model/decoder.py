@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypedDict, TypeGuard
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 from ondevice.config import KeyRotation
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, observed_attention
+from ondevice.kernels.packed import PackedWeight, in_four_bits
 from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
@@ -222,6 +224,19 @@ class Decoder:
     def token_loss(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy (batch, n) float32 of targets (batch, n) int64 under the states that predict them."""
         return token_loss(hidden_states, targets, self.parts.lm_head, softcap=self.parts.logit_softcap)
+
+    @torch.inference_mode()
+    def novelty(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
+        """As `token_loss`, where a head of eight bits is rounded to four: surprise is compared, not reported.
+
+        The head of a small model takes a third of the time of reading, and half of that goes.
+        """
+        return token_loss(hidden_states, targets, self._rounded_head, softcap=self.parts.logit_softcap)
+
+    @cached_property
+    def _rounded_head(self) -> Tensor | PackedWeight:
+        head = self.parts.lm_head
+        return in_four_bits(head) if isinstance(head, PackedWeight) else head
 
     def rotate_keys(self, keys: Tensor, positions: Tensor, max_positions: int) -> Tensor:
         """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n).

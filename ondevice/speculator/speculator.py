@@ -94,7 +94,7 @@ class Speculator:
         self._prompt, self._prefix, self._eos_ids = prompt, tuple(prefix), eos_ids
         self._num_protected = max(len(self._prefix), pot_config.num_sink_tokens)
         self._policy = make_policy(pot_config, seed)
-        self._novelty = Novelty(decoder.token_loss)
+        self._novelty = Novelty(decoder.novelty)
         self._words = WordCounts(decoder.parts.vocab_size)
         num_layers = len(decoder.parts.layers)
         usual = num_layers if config.model else -(-num_layers // 2)

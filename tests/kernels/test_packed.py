@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
+from ondevice.kernels.packed import FORMATS, PackedWeight, in_four_bits, joined, pack, unpack
 from ondevice.kernels.projection import project, project_ref
 from ondevice.kernels.token_loss import token_loss, token_loss_ref
 from torch import Tensor
@@ -54,6 +54,27 @@ def test_packing_loses_nothing(bits: int, has_offset: bool, shape: tuple[int, in
     packed, values = weight_of(bits, has_offset, shape)
     assert packed.shape == shape
     assert torch.equal(unpack(packed), values)
+
+
+@pytest.mark.parametrize("num_rows", [7, 48, 4096 + 40])  # the last one in two slices
+@pytest.mark.parametrize("has_offset", [False, True])
+def test_eight_bits_round_to_the_nearest_of_four(has_offset: bool, num_rows: int) -> None:
+    packed, values = weight_of(8, has_offset, (num_rows, 96))
+    groups, got = values.view(num_rows, -1, 32), unpack(in_four_bits(packed)).view(num_rows, -1, 32)
+    low, high = groups.aminmax(dim=2, keepdim=True)
+    assert ((got - groups).abs() <= 0.51 * (high - low) / 15 + 2e-3 * groups.abs().amax()).all()
+    torch.testing.assert_close(got.amin(dim=2, keepdim=True), low, atol=2e-3, rtol=1e-3)
+    assert in_four_bits(packed).nbytes < 0.6 * packed.nbytes
+
+
+def test_less_than_eight_bits_stay_as_they_are() -> None:
+    six, _ = weight_of(6, False, (48, 96))
+    eight, _ = weight_of(8, False, (48, 96))
+    rounded_ = in_four_bits(joined([six, eight]))
+    assert rounded_.parts[0] is six.parts[0]
+    assert [part.form.bits for part in rounded_.parts] == [6, 4]
+    equal = pack(torch.full((16, 32), 200, dtype=torch.uint8), torch.ones(16, 1), None, 8)
+    torch.testing.assert_close(unpack(in_four_bits(equal)), torch.full((16, 32), 72.0), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -71,6 +71,8 @@ def test_logits_are_those_of_the_unpacked_model(
     assert (one - expected_one).norm() < 0.03 * expected_one.norm()
     loss, expected_loss = decoder.token_loss(one, ids[:, 1:2]), exact.token_loss(expected_one, ids[:, 1:2])
     assert torch.allclose(loss, expected_loss, atol=0.1)
+    assert torch.allclose(decoder.novelty(one, ids[:, 1:2]), expected_loss, atol=0.3)
+    assert torch.equal(exact.novelty(expected_one, ids[:, 1:2]), expected_loss)
 
 
 def test_float32_products_are_exactly_those_of_the_unpacked_model(

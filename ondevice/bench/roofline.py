@@ -1,0 +1,163 @@
+"""What this machine can do at most, and the share of it that each stage reaches.
+
+Reading is bound by multiplications, decoding by the bytes that have to come from memory: all weights, and the cache.
+Everything takes turns, since such machines change their speed while one looks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ondevice.bench.bandwidth import ReadBandwidth
+from ondevice.bench.decode import bytes_per_token
+from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows
+from ondevice.evaluation.measurement import Measurement, Setup, Table
+from ondevice.kernels.attention import attention
+from ondevice.kernels.projection import project
+from ondevice.model.decoder import Decoder
+from ondevice.model.families import Linear
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.results.results import Row, row
+from ondevice.session.engine import Engine
+
+_PASS, _QUICK_PASS = 1024, 128  # tokens of a pass that reads
+_SLOTS, _QUICK_SLOTS = (1024, 4096, 16_384), (1024,)
+_SIZE, _QUICK_SIZE = 2048, 512  # of the square matrices whose product is the limit
+MACHINE, KERNEL, TORCH = "machine", "compiled kernel", "torch SDPA"
+
+
+def linear_shapes(decoder: Decoder) -> Iterator[tuple[int, int]]:
+    """(outputs, inputs) of every projection that a token goes through, without the head."""
+    for layer in decoder.parts.layers:
+        for op in (layer.qkv, layer.out, layer.gate_up, layer.down):
+            if isinstance(op, Linear):
+                rows, columns = op.weight.shape
+                yield int(rows), int(columns)
+
+
+def pass_flops(decoder: Decoder, num_tokens: int) -> float:
+    """Floating-point operations of a pass over an empty pot, a multiplication and an addition being two."""
+    parts = decoder.parts
+    products = sum(rows * columns for rows, columns in linear_shapes(decoder))
+    scores = len(parts.layers) * parts.num_heads * parts.head_dim * (num_tokens + 1)  # half of q . k and of p . v
+    return 2.0 * num_tokens * (products + scores)
+
+
+def _gemm(size: int, library: str) -> Callable[[], object]:
+    one, other = torch.randn(size, size), torch.randn(size, size)
+
+    def multiply() -> Tensor:
+        with _environment("KERNELS_GEMM", library):
+            return project(one, other)
+
+    return multiply
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _stages(engine: Engine, num_tokens: int, size: int) -> tuple[list[Row], dict[str, float]]:
+    decoder = engine.decoder
+    ids = torch.randint(0, min(decoder.parts.vocab_size, 1000), (1, num_tokens), device=decoder.device)
+    pot = decoder.new_pot(num_tokens + 1)
+    decoder.forward(ids, pot)
+    lengths = list(pot.num_cached), list(pot.next_position)
+    bandwidth = ReadBandwidth(decoder.device)
+    works: Mapping[str, Callable[[], object]] = {
+        "read": bandwidth.measure,
+        "onednn": _gemm(size, "onednn"),
+        "mkl": _gemm(size, "mkl"),
+        "reading": lambda: decoder.forward(ids, decoder.new_pot(num_tokens)),
+        "decoding": lambda: _one_token(decoder, pot, ids[:, :1], lengths),
+    }
+    seconds = take_turns(works, decoder.device, budget_seconds=60.0)
+    gemm = [2 * size**3 / min(pair) for pair in zip(seconds["onednn"], seconds["mkl"], strict=True)]
+    reads = [bandwidth.num_bytes / s for s in seconds["read"]]
+    flops = [pass_flops(decoder, num_tokens) / s for s in seconds["reading"]]
+    taken = [bytes_per_token(engine, num_tokens) / s for s in seconds["decoding"]]
+    shares = {"reading": _shares(flops, gemm), "decoding": _shares(taken, reads)}
+    label = {"stored": "stored weights"}.get(engine.loaded.quantization, str(engine.decoder.dtype).split(".")[1])
+    case, square = {"tokens": num_tokens}, {"size": size}
+    rows = [
+        row(MACHINE, {}, "read bandwidth", "bytes/s", reads),
+        *(
+            row(MACHINE, square, f"product, {name}", "FLOP/s", _rates(seconds, name, size))
+            for name in ("onednn", "mkl")
+        ),
+        row(label, case, "reading", "FLOP/s", flops),
+        row(label, case, "reading, share of the product", "", shares["reading"]),
+        row(label, case, "decoding", "bytes/s", taken),
+        row(label, case, "decoding, share of the bandwidth", "", shares["decoding"]),
+    ]
+    return rows, {
+        "ingest_share_of_gemm": float(np.median(shares["reading"])),
+        "decode_share_of_read_bandwidth": float(np.median(shares["decoding"])),
+        "gemm_flops": float(np.median(gemm)),
+        "read_bandwidth": float(np.median(reads)),
+    }
+
+
+def _rates(seconds: Seconds, name: str, size: int) -> list[float]:
+    return [2 * size**3 / s for s in seconds[name]]
+
+
+def _shares(reached: list[float], limits: list[float]) -> list[float]:
+    return [one / limit for one, limit in zip(reached, limits, strict=True)]
+
+
+@torch.inference_mode()
+def _one_token(decoder: Decoder, pot: MemoryPot, token: Tensor, lengths: tuple[list[int], list[int]]) -> None:
+    decoder.logits(decoder.forward(token, pot).hidden_states[:, -1])
+    pot.rewind_to_(*lengths)
+
+
+def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
+    """One query over so many slots, in as many layers as the model has: each with keys and values of its own."""
+    parts = decoder.parts
+    size = (2, 1, parts.num_kv_heads, num_slots, parts.head_dim)
+    layers = [torch.randn(size, device=decoder.device).to(decoder.dtype) for _ in parts.layers]
+    query = torch.randn(1, parts.num_heads, 1, parts.head_dim, device=decoder.device).to(decoder.dtype)
+
+    def attend(implementation: str) -> None:
+        with _environment("KERNELS_IMPL", implementation):
+            for keys, values in layers:
+                attention(query, keys, values, scale=parts.scale)
+
+    seconds = take_turns(
+        {KERNEL: lambda: attend("auto"), TORCH: lambda: attend("torch")}, decoder.device, budget_seconds=5.0
+    )
+    case = {"slots": num_slots, "heads": parts.num_heads, "KV heads": parts.num_kv_heads, "head size": parts.head_dim}
+    metric = "attention of one token"
+    return [*time_rows(seconds, case, metric), speedup_row(seconds, case, metric, KERNEL, TORCH)]
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    quick = options.quick
+    setup.report("Products, memory, reading, decoding", None)
+    rows, summary = _stages(setup.engine, _QUICK_PASS if quick else _PASS, _QUICK_SIZE if quick else _SIZE)
+    for num_slots in _QUICK_SLOTS if quick else _SLOTS:
+        setup.report(f"Attention over {num_slots:,} slots", None)
+        some = _attention_rows(setup.engine.decoder, num_slots)
+        rows += some
+        summary[f"attention_speedup_{num_slots}"] = some[-1].p50
+    yield Table(rows, summary)
+
+
+MEASUREMENT = Measurement[Table](_measure)
