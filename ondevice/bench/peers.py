@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ def run_peers(
                         figures = run(name, task)
                         runs.setdefault((label, len(ids)), []).append(figures)
                 except OndeviceError as error:
-                    reason = str(error)
+                    reason = error.text()
+                except BrokenProcessPool:
+                    reason = "the system ended its process, most likely for want of memory."
                 if reason:
                     left_out.add((label, length))
                     yield Note(f"{label} leaves out {len(ids):,} tokens: {reason}", "yellow")
