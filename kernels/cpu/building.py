@@ -11,7 +11,12 @@ from numba import cfunc, types
 
 
 def built(work: Any) -> Any:
-    """A compiled `work(address)`; later processes find it in Numba's cache, under what `work` closes over."""
+    """A compiled `work(address)`; later processes find it in Numba's cache, under the numbers that `work` closes over.
+
+    It may close over nothing else: the cache's key is their pickle, and that of a compiled function differs each time.
+    """
+    cells = work.__closure__ or ()
+    assert all(isinstance(cell.cell_contents, (int, float, bool)) for cell in cells), "it would be compiled every time"
     signature = types.void(types.voidptr)
     try:
         return cfunc(signature, cache=True)(work)

@@ -135,12 +135,18 @@ def _compiled(stage: int, bits: int, has_offset: int) -> Any:
     parts_changed = last_change((byte_vectors, counters, packed, vectors))
     form = FORMATS[bits, bool(has_offset)]
     group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
-    body = (_round, _few, _many)[stage]
     has_avx2 = byte_vectors.HAS_AVX2
 
+    # The stages are branches, of which Numba compiles the one that is taken: a function in the key of its cache would
+    # be another one in every process.
     def work(call):  # type: ignore[no-untyped-def]
         _ = parts_changed, has_avx2  # part of the cache's key
-        body(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
+        if stage == _ROUND:
+            _round(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
+        elif stage == _FEW:
+            _few(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
+        else:
+            _many(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
 
     return built(work)
 

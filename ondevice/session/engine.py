@@ -50,10 +50,9 @@ class Engine:
             quantization=config.quantization,
             on_progress=on_progress,
         )
-        return_free_memory()  # what making the model took: otherwise it stays with the process
         engine = cls(loaded, replace(config, model=loaded.source))
         engine.speculator(config.spec, on_progress)
-        return_free_memory()
+        return_free_memory()  # what making all this took: otherwise it stays with the process
         return engine
 
     def plan(self, config: EngineConfig | None = None) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -164,3 +165,34 @@ def test_processors_without_avx2_get_the_same_products() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
+    code = (
+        "import torch\n"
+        "from ondevice.kernels.decode_attention import decode_attention\n"
+        "from ondevice.kernels.packed import pack\n"
+        "from ondevice.kernels.projection import prepare_packed\n"
+        "codes = torch.zeros(16, 32, dtype=torch.uint8)\n"
+        "prepare_packed([pack(codes, torch.ones(16, 1), None, 4)])\n"
+        "decode_attention(torch.ones(1, 2, 1, 16), torch.ones(1, 1, 9, 16), torch.ones(1, 1, 9, 16), scale=1.0)\n"
+    )
+    kept = []
+    for _ in range(2):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        kept.append({path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")})
+    assert len(kept[0]) > 4
+    assert kept[0] == kept[1]
+
+
+def test_a_kernel_that_would_be_compiled_every_time_is_none() -> None:
+    from ondevice.kernels.cpu.building import built
+
+    other = len
+    with pytest.raises(AssertionError, match="compiled every time"):
+        built(lambda call: other(call))
