@@ -7,6 +7,8 @@ Numba compiles for CPUs, takes that with `auto`.
 
 import importlib.util
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -44,11 +46,34 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def _choice() -> str:
-    choice = os.environ.get("KERNELS_IMPL", "auto")
-    if choice not in CHOICES:
-        raise ValueError(f"KERNELS_IMPL is {choice!r}; it must be one of {', '.join(CHOICES)}")
+def chosen(variable: str, choices: Sequence[str]) -> str:
+    """The value of an environment variable, `auto` where it is not set.
+
+    Raises:
+        ValueError: it is none of `choices`.
+    """
+    choice = os.environ.get(variable, "auto")
+    if choice not in choices:
+        raise ValueError(f"{variable} is {choice!r}; it must be one of {', '.join(choices)}")
     return choice
+
+
+@contextmanager
+def choosing(variable: str, choice: str) -> Iterator[None]:
+    """Set an environment variable meanwhile: measurements let implementations take turns."""
+    before = os.environ.get(variable)
+    os.environ[variable] = choice
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def _choice() -> str:
+    return chosen("KERNELS_IMPL", CHOICES)
 
 
 def _require_triton(tensor: Tensor) -> None:

@@ -8,7 +8,6 @@ to bytes and multiplies those, `float32` unpacks the weights, slowly and exactly
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterable
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from ondevice.kernels.backend import chosen
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
 
@@ -43,10 +43,9 @@ def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None
     """
     if isinstance(weight, PackedWeight):
         return _project_packed(x, weight, bias)
-    if _ONEDNN_LINEAR is None or x.device.type != "cpu" or x.dtype != torch.float32 or x.numel() == 0:
-        return F.linear(x, weight, bias)
-    if _takes_mkl(x.numel() // x.shape[-1]):
-        return F.linear(x, weight, bias)  # torch leaves float32 to its BLAS library
+    suits_onednn = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
+    if _ONEDNN_LINEAR is None or not suits_onednn or _takes_mkl(x.numel() // x.shape[-1]):
+        return F.linear(x, weight, bias)  # in float32 torch leaves it to its BLAS library
     if x.dim() == 1:
         return _ONEDNN_LINEAR(x[None], weight, bias, "none", [], "")[0]
     return _ONEDNN_LINEAR(x, weight, bias, "none", [], "")
@@ -67,9 +66,7 @@ def project_ref(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = 
 
 def _takes_mkl(num_tokens: int) -> bool:
     """Whether MKL is to multiply: it takes narrower vectors on processors that are not Intel's, and is slow for few."""
-    choice = os.environ.get("KERNELS_GEMM", "auto")
-    if choice not in GEMM_CHOICES:
-        raise ValueError(f"KERNELS_GEMM is {choice!r}; it must be one of {', '.join(GEMM_CHOICES)}")
+    choice = chosen("KERNELS_GEMM", GEMM_CHOICES)
     return choice == "mkl" or (
         choice == "auto" and num_tokens >= _MANY and is_intel() and torch.backends.mkl.is_available()
     )
@@ -85,10 +82,7 @@ def is_intel() -> bool:
 
 
 def _project_packed(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-    choice = os.environ.get("KERNELS_PACKED", "auto")
-    if choice not in PACKED_CHOICES:
-        raise ValueError(f"KERNELS_PACKED is {choice!r}; it must be one of {', '.join(PACKED_CHOICES)}")
-    if choice == "float32":
+    if chosen("KERNELS_PACKED", PACKED_CHOICES) == "float32":
         return project_ref(x, weight, bias)
     # Imported here: Numba is loaded by those who compile.
     from ondevice.kernels.cpu.packed_product import multiply

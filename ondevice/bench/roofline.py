@@ -6,9 +6,7 @@ Everything takes turns, since such machines change their speed while one looks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from ondevice.bench.decode import bytes_per_token
 from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.kernels.attention import attention
+from ondevice.kernels.backend import choosing
 from ondevice.kernels.projection import project
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import Linear
@@ -54,23 +53,10 @@ def _gemm(size: int, library: str) -> Callable[[], object]:
     one, other = torch.randn(size, size), torch.randn(size, size)
 
     def multiply() -> Tensor:
-        with _environment("KERNELS_GEMM", library):
+        with choosing("KERNELS_GEMM", library):
             return project(one, other)
 
     return multiply
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _stages(engine: Engine, num_tokens: int, size: int) -> tuple[list[Row], dict[str, float]]:
@@ -136,7 +122,7 @@ def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
     query = torch.randn(1, parts.num_heads, 1, parts.head_dim, device=decoder.device).to(decoder.dtype)
 
     def attend(implementation: str) -> None:
-        with _environment("KERNELS_IMPL", implementation):
+        with choosing("KERNELS_IMPL", implementation):
             for keys, values in layers:
                 attention(query, keys, values, scale=parts.scale)
 

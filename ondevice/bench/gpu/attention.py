@@ -8,7 +8,6 @@ read and lost at which setting is a property of models, which the evaluations me
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ondevice.bench.gpu.kernel_cases import by_triton
 from ondevice.bench.gpu.paged_inputs import paged_inputs
+from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.paged_attention import paged_attention
 from ondevice.kernels.rope_attention import rope_attention
@@ -118,10 +117,11 @@ def other_rows(device: torch.device) -> Iterator[list[Row]]:
 
 def _both(name: str, function: Callable[[], Any]) -> list[Row]:
     case = {"kernel": name, "slots": 8192}
-    with by_triton():
-        rows = [row("Triton", case, "time", "ms", milliseconds(function))]
-        os.environ["KERNELS_IMPL"] = "torch"
-        return [*rows, row("torch", case, "time", "ms", milliseconds(function))]
+    rows = []
+    for label, choice in (("Triton", "triton"), ("torch", "torch")):
+        with choosing("KERNELS_IMPL", choice):
+            rows.append(row(label, case, "time", "ms", milliseconds(function)))
+    return rows
 
 
 def summary_of(rows: list[Row]) -> dict[str, float]:

@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from ondevice.bench.gpu.paged_inputs import paged_inputs
 from ondevice.kernels.attention import attention_ref
+from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention, decode_attention_ref
 from ondevice.kernels.paged_attention import paged_attention, paged_attention_ref
 from ondevice.kernels.rope import signed_sine
@@ -59,19 +58,6 @@ def error_of(out: Tensor, expected: Tensor, dtype: torch.dtype) -> float:
     return float(((out.float().cpu() - expected).abs() / (1 + expected.abs())).max())
 
 
-@contextmanager
-def by_triton() -> Iterator[None]:
-    """Operations run as Triton kernels meanwhile."""
-    before = os.environ.get("KERNELS_IMPL")
-    os.environ["KERNELS_IMPL"] = "triton"
-    try:
-        yield
-    finally:
-        del os.environ["KERNELS_IMPL"]
-        if before is not None:
-            os.environ["KERNELS_IMPL"] = before
-
-
 # -- paged attention ---------------------------------------------------------------------------------
 
 # lengths, (num_heads, num_kv_heads), head_dim, block_size
@@ -92,7 +78,7 @@ def _paged_cases() -> Iterator[KernelCase]:
 
 def _paged_error(shape: tuple[list[int], tuple[int, int], int, int], dtype: torch.dtype, device: torch.device) -> float:
     inputs, scale = paged_inputs(*shape, dtype), shape[2] ** -0.5
-    with by_triton():
+    with choosing("KERNELS_IMPL", "triton"):
         out = paged_attention(*(tensor.to(device) for tensor in inputs), scale=scale)
     query, keys, values, tables, lengths = inputs
     expected = paged_attention_ref(query.float(), keys.float(), values.float(), tables, lengths, scale=scale)
@@ -130,7 +116,7 @@ def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device
     positions = torch.randint(0, 500, (*rows, num_slots), generator=generator, dtype=torch.int32)
     keys, values = keys.to(device)[:, :, :num_slots], values.to(device)[:, :, :num_slots]
     inputs = query.to(device), keys, values, positions.to(device), cos.to(device), sin.to(device)
-    with by_triton():
+    with choosing("KERNELS_IMPL", "triton"):
         out = rope_attention(*inputs, scale=head_dim**-0.5)
     return error_of(out, rope_attention_ref(*inputs, scale=head_dim**-0.5), dtype)
 
@@ -269,7 +255,7 @@ def _decode_convergence_error(splits: int, dtype: torch.dtype, device: torch.dev
 
 def _decode_call_error(device: torch.device) -> float:
     query, keys, values = (tensor.to(device) for tensor in _decode_inputs(_DECODE[2], torch.float32))
-    with by_triton():
+    with choosing("KERNELS_IMPL", "triton"):
         out, blocks_read = decode_attention(query, keys, values, scale=0.2, block_size=32)
     expected = attention_ref(query.cpu(), keys.cpu(), values.cpu(), scale=0.2)
     return error_of(out, expected, torch.float32) if bool((blocks_read == 5).all()) else math.inf
