@@ -197,7 +197,7 @@ def _batch_rows(
         def work() -> None:
             for token in ids.split(1, dim=1):
                 out = decoder.forward(token, pot, attention=attentions[name])
-                decoder.logits(out.hidden_states[:, -1])
+                decoder.head.logits(out.hidden_states[:, -1])
             pot.rewind_to_(length, next_position)
 
         return work

@@ -143,7 +143,7 @@ class _PotDecoding:
         began = time.perf_counter()
         for _ in range(num_new):
             out = decoder.forward(token, self._pot)
-            token = decoder.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
+            token = decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
             tokens.append(int(token))  # as an answer is shown token by token
         seconds = time.perf_counter() - began
         self._pot.rewind_to_(*self._lengths)

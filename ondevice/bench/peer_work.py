@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ondevice.bench.llama_cpp import LlamaCpp
+from ondevice.bench import llama_cpp
 from ondevice.bench.reference import Reference
 from ondevice.config import EngineConfig
-from ondevice.documents import Document, Page
+from ondevice.errors import ModelError
+from ondevice.evaluation.contenders import text_document
 from ondevice.events import AnswerToken
 from ondevice.model.loading.load import load_model
 from ondevice.results.process_memory import peak_rss_bytes
@@ -77,12 +78,12 @@ class _Ours:
     def __init__(self, task: Task) -> None:
         self._task = task
         engine = Engine.load(task.config)
-        for _ in engine.session().read(_document(task.text[: 4 * _WARM_UP])):
+        for _ in engine.session().read(text_document("text", [task.text[: 4 * _WARM_UP]])):
             pass
         self._session: Session = engine.session()
 
     def read(self) -> None:
-        for _ in self._session.read(_document(self._task.text)):
+        for _ in self._session.read(text_document("text", [self._task.text])):
             pass
 
     def answer(self, number: int) -> Answer:
@@ -90,6 +91,10 @@ class _Ours:
         for event in self._session.ask(self._task.questions[number]):
             if isinstance(event, AnswerToken):
                 times.append(time.perf_counter())
+        if not times:
+            raise ModelError(
+                "The model answers this text with no token, so nothing can be timed", fix="Give another text."
+            )
         return Answer(times[0] - began, len(times), times[-1] - times[0])
 
 
@@ -99,7 +104,7 @@ class _LlamaCpp:
     def __init__(self, task: Task) -> None:
         self._task = task
         room = len(task.ids) + max(map(len, task.question_ids)) + task.new_tokens + 64
-        self._server = LlamaCpp(task.gguf, room, task.num_threads)
+        self._server = llama_cpp.LlamaCpp(task.gguf, room, task.num_threads)
 
     def read(self) -> None:
         self._server.complete(self._task.ids, 1)
@@ -133,7 +138,7 @@ class _Transformers:
         return torch.tensor([ids], device=self._device)
 
 
-OURS, LLAMA_CPP, TRANSFORMERS = "ondevice", "llama.cpp", "transformers, float32"
+OURS, LLAMA_CPP, TRANSFORMERS = "ondevice", llama_cpp.NAME, "transformers, float32"
 _CONTENDERS: Mapping[str, Callable[[Task], _Contender]] = {
     OURS: _Ours,
     LLAMA_CPP: _LlamaCpp,
@@ -154,7 +159,3 @@ def work(name: str, task: Task) -> Figures:
     seconds = time.perf_counter() - began
     answers = tuple(contender.answer(number) for number in range(len(task.questions)))
     return Figures(seconds, answers, peak_rss_bytes())
-
-
-def _document(text: str) -> Document:
-    return Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))

@@ -79,6 +79,7 @@ def run_peers(
     gguf, encode = gguf_of(engine.config.model), engine.loaded.tokenizer.encode
     generation = replace(engine.config.generation, max_new_tokens=new_tokens, temperature=0.0, stops_loops=False)
     config = replace(engine.config, generation=generation)
+    question_ids = tuple(tuple(map(int, encode(question)[0])) for question in _QUESTIONS)
     runs: _Runs = {}
     left_out = set[tuple[str, int]]()
     for done in range(rounds):
@@ -90,11 +91,7 @@ def run_peers(
                 if (label, length) in left_out:
                     continue
                 setup.report(f"{label}, {len(ids):,} tokens", done / rounds)
-                task = Task(
-                    settings, gguf, words, _QUESTIONS, ids,
-                    tuple(tuple(map(int, encode(question)[0])) for question in _QUESTIONS),
-                    new_tokens, torch.get_num_threads(),
-                )  # fmt: skip
+                task = Task(settings, gguf, words, _QUESTIONS, ids, question_ids, new_tokens, torch.get_num_threads())
                 reason = _reason(name, engine.loaded.max_positions, len(ids) + new_tokens)
                 try:
                     if not reason:

@@ -65,10 +65,7 @@ def _set(model: Any, name: str, module: nn.Module) -> None:
 
 def _projections(decoder: Decoder) -> dict[str, Linear]:
     """One of every shape."""
-    layer, parts = decoder.parts.layers[0], decoder.parts
-    named = {"qkv": layer.qkv, "out": layer.out, "gate, up": layer.gate_up, "down": layer.down}
-    linear = {name: op for name, op in named.items() if isinstance(op, Linear)}
-    return {**linear, "head": Linear(parts.lm_head, None)}
+    return {**decoder.parts.layers[0].linears, "head": Linear(decoder.parts.lm_head, None)}
 
 
 def _products(stored: Decoder, exact: Decoder, counts: Sequence[int]) -> Iterator[Row]:
@@ -93,7 +90,7 @@ def _products(stored: Decoder, exact: Decoder, counts: Sequence[int]) -> Iterato
 def _reading(decoder: Decoder, ids: Tensor) -> None:
     pot = decoder.new_pot(ids.shape[1])
     states = decoder.forward(ids, pot).hidden_states
-    decoder.token_loss(states[:, :-1], ids[:, 1:])
+    decoder.head.token_loss(states[:, :-1], ids[:, 1:])
 
 
 def _decoding(decoder: Decoder, pot: MemoryPot, first: Tensor) -> None:
@@ -101,7 +98,7 @@ def _decoding(decoder: Decoder, pot: MemoryPot, first: Tensor) -> None:
     with torch.inference_mode():
         for _ in range(_NEW):
             states = decoder.forward(token, pot).hidden_states
-            token = decoder.logits(states[:, -1]).argmax(dim=-1, keepdim=True)
+            token = decoder.head.logits(states[:, -1]).argmax(dim=-1, keepdim=True)
     pot.rewind_to_(*lengths)
 
 
@@ -112,8 +109,8 @@ def _losses(decoder: Decoder, ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
     for start in range(0, ids.shape[1] - 1, size):
         states = decoder.forward(ids[:, start : min(start + size, ids.shape[1] - 1)], pot).hidden_states
         targets = ids[:, start + 1 : start + 1 + states.shape[1]]
-        losses.append(decoder.token_loss(states, targets))
-        greedy += [decoder.logits(some).argmax(dim=-1) for some in states.split(64, dim=1)]
+        losses.append(decoder.head.token_loss(states, targets))
+        greedy += [decoder.head.logits(some).argmax(dim=-1) for some in states.split(64, dim=1)]
     return torch.cat(losses, dim=1), torch.cat(greedy, dim=1)
 
 

@@ -6,6 +6,7 @@ Everything takes turns, since such machines change their speed while one looks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +22,6 @@ from ondevice.kernels.attention import attention
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.projection import project
 from ondevice.model.decoder import Decoder
-from ondevice.model.families import Linear
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
@@ -32,19 +32,10 @@ _SIZE, _QUICK_SIZE = 2048, 512  # of the square matrices whose product is the li
 MACHINE, KERNEL, TORCH = "machine", "compiled kernel", "torch SDPA"
 
 
-def linear_shapes(decoder: Decoder) -> Iterator[tuple[int, int]]:
-    """(outputs, inputs) of every projection that a token goes through, without the head."""
-    for layer in decoder.parts.layers:
-        for op in (layer.qkv, layer.out, layer.gate_up, layer.down):
-            if isinstance(op, Linear):
-                rows, columns = op.weight.shape
-                yield int(rows), int(columns)
-
-
 def pass_flops(decoder: Decoder, num_tokens: int) -> float:
     """Floating-point operations of a pass over an empty pot, a multiplication and an addition being two."""
     parts = decoder.parts
-    products = sum(rows * columns for rows, columns in linear_shapes(decoder))
+    products = sum(math.prod(op.weight.shape) for layer in parts.layers for op in layer.linears.values())
     scores = len(parts.layers) * parts.num_heads * parts.head_dim * (num_tokens + 1)  # half of q . k and of p . v
     return 2.0 * num_tokens * (products + scores)
 
@@ -110,7 +101,7 @@ def _shares(reached: list[float], limits: list[float]) -> list[float]:
 
 @torch.inference_mode()
 def _one_token(decoder: Decoder, pot: MemoryPot, token: Tensor, lengths: tuple[list[int], list[int]]) -> None:
-    decoder.logits(decoder.forward(token, pot).hidden_states[:, -1])
+    decoder.head.logits(decoder.forward(token, pot).hidden_states[:, -1])
     pot.rewind_to_(*lengths)
 
 

@@ -178,7 +178,7 @@ class _Answer:
         decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
         self._out = None
         while True:
-            token = self._step.choose(decoder.logits(out.hidden_states[:, -1]))
+            token = self._step.choose(decoder.head.logits(out.hidden_states[:, -1]))
             if not self._written:
                 self._decode_began = time.perf_counter()
                 self._ttft = self._decode_began - self._began

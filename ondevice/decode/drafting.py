@@ -104,7 +104,7 @@ class DraftedStep:
         generation = self._generation
         if generation.temperature == 0:
             if self._is_near_tie(logits):
-                logits = self._decoder.logits(self._read_again()[:, -1])
+                logits = self._decoder.head.logits(self._read_again()[:, -1])
             return int(logits.argmax(dim=-1))
         if self._at < len(self._drafts):
             target = probabilities(logits[0], temperature=generation.temperature, top_p=generation.top_p)
@@ -234,7 +234,7 @@ class DraftedStep:
             ids = decoder.ids(feed).clamp(max=decoder.parts.vocab_size - 1)
             out = decoder.forward(ids, small, is_stopped=self._is_stopped)
             self._small.tokens += feed
-            logits = F.pad(decoder.logits(out.hidden_states[:, -1]), (0, num_missing), value=-torch.inf)
+            logits = F.pad(decoder.head.logits(out.hidden_states[:, -1]), (0, num_missing), value=-torch.inf)
             if generation.temperature == 0:
                 feed = [int(logits.argmax(dim=-1))]
             else:

@@ -44,7 +44,7 @@ def log_likelihoods(session: Session, question: str, answers: Sequence[str]) -> 
                 targets = decoder.ids(ids[: pot.num_free])
                 with pot.savepoint():
                     states = decoder.forward(targets, pot).hidden_states[:, :-1]
-                    loss = decoder.token_loss(torch.cat((last, states), dim=1), targets)
+                    loss = decoder.head.token_loss(torch.cat((last, states), dim=1), targets)
                 likelihoods.append(-float(loss.sum()) / max(len(answer), 1))
     finally:
         undo.rewind()

@@ -167,7 +167,7 @@ def _loss(
     """
     parts = [ids] if attention is None else [ids[:, :CUE_TOKENS], *ids[:, CUE_TOKENS:].split(1, dim=1)]
     hidden = torch.cat([decoder.forward(part, pot, attention=attention).hidden_states for part in parts], dim=1)
-    loss = float(decoder.token_loss(hidden[:, CUE_TOKENS - 1 : -1], ids[:, CUE_TOKENS:]).mean())
+    loss = float(decoder.head.token_loss(hidden[:, CUE_TOKENS - 1 : -1], ids[:, CUE_TOKENS:]).mean())
     undo.rewind()
     return loss
 

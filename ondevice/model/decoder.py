@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, TypedDict, TypeGuard
 
 import numpy as np
@@ -20,17 +19,15 @@ from torch import Tensor
 from ondevice.config import KeyRotation
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, observed_attention
-from ondevice.kernels.packed import PackedWeight, in_four_bits
-from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
-from ondevice.kernels.token_loss import token_loss
 from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
+from ondevice.model.head import Head
 from ondevice.model.layer import after_attention, finish, project_heads
 from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
 from ondevice.model.passes import Cache, Pass, PassStopped, Pruner
-from ondevice.model.rotary import Rotary
+from ondevice.model.rotary import Angles, Rotary
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT, PotShape
@@ -61,6 +58,7 @@ class Decoder:
         )  # quantised weights have integer types; the norms never do
         self._rotary = Rotary(self.parts, self.dtype, self.device)
         self._one_token = self._fast_step() if has_fast_step else None
+        self.head = Head(self.parts.lm_head, self.parts.logit_softcap)
 
     def first_layers(self, num_layers: int) -> Decoder:
         """The same model cut off after some layers, over the same weights: no weight is copied."""
@@ -161,7 +159,7 @@ class Decoder:
         num_tokens = input_ids.shape[1]
         hidden = self.parts.embed(input_ids)
         num_staying = num_tokens - num_transient if offsets is None else span
-        angles = _Angles(self._rotary, pot.max_positions, num_staying + num_transient)
+        angles = Angles(self._rotary, pot.max_positions, num_staying + num_transient)
         if offsets is not None:
             tail = torch.arange(span, span + num_transient, device=offsets.device)
             angles.keep(torch.cat((offsets, tail)))
@@ -214,30 +212,6 @@ class Decoder:
         if self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()  # copies in other streams go on
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """(..., hidden_size) after the final norm -> (..., vocab_size)."""
-        logits = project(hidden_states, self.parts.lm_head)
-        cap = self.parts.logit_softcap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
-
-    @torch.inference_mode()
-    def token_loss(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy (batch, n) float32 of targets (batch, n) int64 under the states that predict them."""
-        return token_loss(hidden_states, targets, self.parts.lm_head, softcap=self.parts.logit_softcap)
-
-    @torch.inference_mode()
-    def novelty(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
-        """As `token_loss`, where a head of eight bits is rounded to four: surprise is compared, not reported.
-
-        The head of a small model takes a third of the time of reading, and half of that goes.
-        """
-        return token_loss(hidden_states, targets, self._rounded_head, softcap=self.parts.logit_softcap)
-
-    @cached_property
-    def _rounded_head(self) -> Tensor | PackedWeight:
-        head = self.parts.lm_head
-        return in_four_bits(head) if isinstance(head, PackedWeight) else head
-
     def rotate_keys(self, keys: Tensor, positions: Tensor, max_positions: int) -> Tensor:
         """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n).
 
@@ -259,7 +233,7 @@ class Decoder:
         values: Tensor,
         pot: Cache,
         num_observed: int,
-        angles: _Angles,
+        angles: Angles,
         decode_attention: DecodeAttention | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens, and the attention mass of the last `num_observed` of them."""
@@ -302,7 +276,7 @@ class Decoder:
             )
         )
 
-    def _mask(self, pot: Cache, layer: int, angles: _Angles) -> Tensor | None:
+    def _mask(self, pot: Cache, layer: int, angles: Angles) -> Tensor | None:
         """Additive mask where plain causal attention over the last slots would not do; else None.
 
         It is needed once positions go beyond a sliding window, of which only the last `window` logical positions are
@@ -327,54 +301,3 @@ def _all_but(index: Tensor, size: int) -> Tensor:
     is_other = torch.ones(size, dtype=torch.bool, device=index.device)
     is_other[index] = False
     return is_other.nonzero().squeeze(1)
-
-
-class _Angles:
-    """Cosines and signed sines for one pass of `span` tokens, looked up once per distinct set of positions.
-
-    Args:
-        max_positions: of the pot.
-
-    Attributes:
-        offsets: (n,) int64, where in the pass those tokens are that are still computed.
-    """
-
-    def __init__(self, rotary: Rotary, max_positions: int, span: int) -> None:
-        self._rotary, self._max_positions, self.span = rotary, max_positions, span
-        self.offsets = torch.arange(span, device=rotary.device)
-        self._is_whole = True
-        self._known: dict[int, tuple[Tensor, Tensor]] = {}
-        self._slots: tuple[Tensor, Tensor, Tensor] | None = None  # positions, their cosines and sines
-
-    def table(self, first: int) -> tuple[Tensor, Tensor]:
-        """All positions up to the end of the pass, whose first token is at `first`: (num_positions, rotary_dim)."""
-        return self._rotary.table(first + self.span, self._max_positions)
-
-    def at(self, first: int) -> tuple[Tensor, Tensor]:
-        """The tokens that are still computed, (1, 1, n, rotary_dim), where the pass begins at position `first`."""
-        if first not in self._known:
-            tables = self.table(first)
-            if self._is_whole:
-                cos, sin = (table[first : first + self.span] for table in tables)
-            else:
-                cos, sin = (rows_of(table, self.offsets + first) for table in tables)
-            self._known[first] = cos[None, None], sin[None, None]
-        return self._known[first]
-
-    def of_slots(self, positions: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """The slots of a layer, whose `positions` (batch or 1, num_kv_heads or 1, num_slots) often are those of the
-        layer before: (*positions.shape, rotary_dim)."""
-        if self._slots is None or not _are_equal(positions, self._slots[0]):
-            cos, sin = (rows_of(table, positions) for table in self.table(first))
-            self._slots = positions, cos, sin
-        return self._slots[1:]
-
-    def keep(self, survivors: Tensor) -> None:
-        """From now on only these of the tokens, indices (n,) int64."""
-        self.offsets, self._is_whole = self.offsets[survivors], False
-        self._known.clear()
-
-
-def _are_equal(a: Tensor, b: Tensor) -> bool:
-    """Whether it is known without waiting for a device that two tensors are equal."""
-    return a.device.type == "cpu" and torch.equal(a, b)

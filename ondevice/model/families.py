@@ -67,6 +67,12 @@ class LayerParts:
     post_mlp_norm: RMSNorm | None
     sliding_window: int | None
 
+    @property
+    def linears(self) -> dict[str, Linear]:
+        """The projections that are plain products, by name."""
+        named = {"qkv": self.qkv, "out": self.out, "gate, up": self.gate_up, "down": self.down}
+        return {name: op for name, op in named.items() if isinstance(op, Linear)}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:

@@ -150,7 +150,7 @@ def plain_layers(parts: ModelParts, device: torch.device, dtype: torch.dtype) ->
 def _plain_layer(layer: LayerParts) -> PlainLayer | None:
     if layer.post_attention_norm or layer.post_mlp_norm or layer.activation is not F.silu:
         return None
-    linear = [x for x in (layer.qkv, layer.out, layer.gate_up, layer.down) if isinstance(x, Linear)]
-    if len(linear) < 4:
+    linears = tuple(layer.linears.values())
+    if len(linears) < 4:
         return None
-    return PlainLayer(layer.input_norm, layer.q_norm, layer.k_norm, layer.mlp_norm, *linear)
+    return PlainLayer(layer.input_norm, layer.q_norm, layer.k_norm, layer.mlp_norm, *linears)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import PotError
-from ondevice.kernels.rope import signed_sine
+from ondevice.kernels.rope import rows_of, signed_sine
 from ondevice.memory import free_memory_bytes
 from ondevice.model.families import ModelParts
 
@@ -98,3 +98,54 @@ class Rotary:
             fixed(self._like, torch.tensor([[last]], device=self._like.device))
         fixed.rope_type = "default"  # the frequencies that it has by now are not computed again
         return fixed
+
+
+class Angles:
+    """Cosines and signed sines for one pass of `span` tokens, looked up once per distinct set of positions.
+
+    Args:
+        max_positions: of the pot.
+
+    Attributes:
+        offsets: (n,) int64, where in the pass those tokens are that are still computed.
+    """
+
+    def __init__(self, rotary: Rotary, max_positions: int, span: int) -> None:
+        self._rotary, self._max_positions, self.span = rotary, max_positions, span
+        self.offsets = torch.arange(span, device=rotary.device)
+        self._is_whole = True
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+        self._slots: tuple[Tensor, Tensor, Tensor] | None = None  # positions, their cosines and sines
+
+    def table(self, first: int) -> tuple[Tensor, Tensor]:
+        """All positions up to the end of the pass, whose first token is at `first`: (num_positions, rotary_dim)."""
+        return self._rotary.table(first + self.span, self._max_positions)
+
+    def at(self, first: int) -> tuple[Tensor, Tensor]:
+        """The tokens that are still computed, (1, 1, n, rotary_dim), where the pass begins at position `first`."""
+        if first not in self._known:
+            tables = self.table(first)
+            if self._is_whole:
+                cos, sin = (table[first : first + self.span] for table in tables)
+            else:
+                cos, sin = (rows_of(table, self.offsets + first) for table in tables)
+            self._known[first] = cos[None, None], sin[None, None]
+        return self._known[first]
+
+    def of_slots(self, positions: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """The slots of a layer, whose `positions` (batch or 1, num_kv_heads or 1, num_slots) often are those of the
+        layer before: (*positions.shape, rotary_dim)."""
+        if self._slots is None or not _are_equal(positions, self._slots[0]):
+            cos, sin = (rows_of(table, positions) for table in self.table(first))
+            self._slots = positions, cos, sin
+        return self._slots[1:]
+
+    def keep(self, survivors: Tensor) -> None:
+        """From now on only these of the tokens, indices (n,) int64."""
+        self.offsets, self._is_whole = self.offsets[survivors], False
+        self._known.clear()
+
+
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    """Whether it is known without waiting for a device that two tensors are equal."""
+    return a.device.type == "cpu" and torch.equal(a, b)

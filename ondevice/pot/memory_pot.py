@@ -375,26 +375,6 @@ class MemoryPot:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
         return [*self._slots[layer], *(t[layer] for t in self.provenance())]
 
-    def check_integrity(self, num_tokens: int) -> None:
-        """Assert the invariants of the pot, for a document of `num_tokens` tokens read so far."""
-        assert self.positions.shape[0] == self.shape.num_layers == len(self.num_cached)
-        for layer, used in enumerate(self.num_cached):
-            assert 0 <= used <= self.keys[layer].shape[2]
-            origin = self.origin[layer]
-            assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
-            assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"
-            assert int(origin.max()) < max(num_tokens, 1), "a slot holds a token that was never read"
-            novelty = self.novelty[layer, :, :, :used]
-            assert bool(((novelty >= 0) | (novelty == UNKNOWN)).all()), "a novelty is neither known nor unknown"
-            for buffer in (*self._slots[layer], self.positions[layer], self.novelty[layer]):
-                assert not bool(buffer[:, :, used:].any()), "a free slot holds data"
-            for row in origin[:, :, :used].flatten(0, 1):
-                tokens = row[row >= 0]
-                assert tokens.unique().numel() == tokens.numel(), "a head holds a token twice"
-            for row in self.positions[layer][:, :, :used].flatten(0, 1):
-                assert row.unique().numel() == row.numel(), "two slots share a position"
-                assert used == 0 or int(row.max()) < self.next_position[layer]
-
     def _commit_some(
         self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
     ) -> None:

@@ -62,7 +62,7 @@ class Reader:
         self._policy = make_policy(context.config.pot, context.config.seed)
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
-        self.novelty = Novelty(context.decoder.novelty)
+        self.novelty = Novelty(context.decoder.head.novelty)
         self.words = WordCounts(context.decoder.parts.vocab_size)
         skips = context.speculator is not None and context.config.spec.skips
         self.selection = Selection(context.speculator) if skips and context.speculator is not None else None

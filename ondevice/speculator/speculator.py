@@ -94,7 +94,7 @@ class Speculator:
         self._prompt, self._prefix, self._eos_ids = prompt, tuple(prefix), eos_ids
         self._num_protected = max(len(self._prefix), pot_config.num_sink_tokens)
         self._policy = make_policy(pot_config, seed)
-        self._novelty = Novelty(decoder.novelty)
+        self._novelty = Novelty(decoder.head.novelty)
         self._words = WordCounts(decoder.parts.vocab_size)
         num_layers = len(decoder.parts.layers)
         usual = num_layers if config.model else -(-num_layers // 2)
@@ -293,7 +293,7 @@ class Speculator:
             self._mass = [mass[..., :used] for mass, used in zip(out.mass, before, strict=True)] if observed else []
             passes = [out.queries]
             for _ in range(self.config.num_lookahead):
-                token = int(self.decoder.logits(out.hidden_states[:, -1]).argmax())
+                token = int(self.decoder.head.logits(out.hidden_states[:, -1]).argmax())
                 if token in self._eos_ids:
                     break
                 out = self.decoder.forward(self.decoder.ids([token]), pot, keeps_queries=True, is_stopped=is_stopped)

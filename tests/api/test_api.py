@@ -27,8 +27,8 @@ from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.documents_factory import encrypt, make_pdf, make_repeating_epub, show
-from tests.ui_tools import TEXT, slow_down, tiny_engine, variables_kept
+from tests.builders.documents import encrypt, make_pdf, make_repeating_epub, show
+from tests.builders.screens import TEXT, slow_down, tiny_engine, variables_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,6 @@ import time
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -35,7 +34,8 @@ from ondevice.evaluation.measurement import beginning
 from ondevice.events import Event
 from ondevice.prefill.reader import Reader
 from ondevice.session.engine import Engine
-from tests.builders import byte_tokenizer, plain_config, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.llama_cpp import fake_llama_cpp
+from tests.builders.models import byte_tokenizer, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -327,20 +327,7 @@ def test_llama_cpp_is_asked_for_with_a_sentence(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_llama_cpp_is_asked_for_greedy_tokens_by_its_own_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[dict[str, object]] = []
-
-    class Server:
-        def __init__(self, params: object) -> None:
-            pass
-
-        def handle_completions(self, request: dict[str, object]) -> dict[str, dict[str, float]]:
-            asked.append(request)
-            return {"timings": {"predicted_per_second": 40.0 + len(asked)}}
-
-    module = ModuleType("xllamacpp")
-    module.Server = Server  # type: ignore[attr-defined]
-    module.CommonParams = MagicMock  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "xllamacpp", module)
+    asked = fake_llama_cpp(monkeypatch, lambda number: {"predicted_per_second": 40.0 + number})
     (tmp_path / "a.gguf").touch()
     llama = LlamaCpp(tmp_path / "a.gguf", 100, 1)
     assert [llama.decode(list(range(20)), 8) for _ in range(2)] == [41.0, 42.0]

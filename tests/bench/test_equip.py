@@ -60,7 +60,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading._transformers import transformers
 from ondevice.pot.eviction import SinkRecent
 from ondevice.results.process_memory import kept_memory, return_free_memory
-from tests.builders import save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -496,7 +496,7 @@ def test_a_random_model_is_a_model_like_any_other() -> None:
     assert loaded.tokenizer.decode(ids[0].tolist()) == "Bread and ß."
     expected = loaded.model(ids).logits
     decoder = Decoder(loaded.model)
-    logits = decoder.logits(decoder.forward(ids, decoder.new_pot(20)).hidden_states)
+    logits = decoder.head.logits(decoder.forward(ids, decoder.new_pot(20)).hidden_states)
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert 0.1 < float(logits.std()) < 10.0
     assert torch.equal(random_model("llama-2-like-small").model(ids).logits, expected)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from types import ModuleType
-from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
 from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work
 from ondevice.bench.peers import gguf_of, in_its_own_process, run_peers
 from ondevice.config import PotConfig
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, ModelError
 from ondevice.evaluation.measurement import Note, Setup, Table
-from ondevice.session.engine import Engine
-from tests.builders import plain_config, plain_generation
-from tests.tiny_gguf import write_gguf
+from ondevice.session.engine import Engine, Session
+from tests.builders.gguf_files import write_gguf
+from tests.builders.llama_cpp import fake_llama_cpp
+from tests.builders.models import plain_config, plain_generation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -103,25 +100,20 @@ def test_ours_and_transformers_do_the_work(setup: Setup) -> None:
 
 
 def test_llama_cpp_is_given_the_same_tokens_and_keeps_the_text(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-
-    class Server:
-        def __init__(self, params: object) -> None:
-            pass
-
-        def handle_completions(self, request: dict[str, Any]) -> dict[str, dict[str, float]]:
-            asked.append(request)
-            return {"timings": {"prompt_ms": 500.0, "predicted_ms": 1000.0, "predicted_n": 5}}
-
-    module = ModuleType("xllamacpp")
-    module.Server, module.CommonParams = Server, MagicMock  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "xllamacpp", module)
+    timings = {"prompt_ms": 500.0, "predicted_ms": 1000.0, "predicted_n": 5.0}
+    asked = fake_llama_cpp(monkeypatch, lambda number: timings)
     task = task_of(setup)
     done = work(LLAMA_CPP, task)
     assert done.answers == (pytest.approx(Answer(0.7, 5, 0.8)),)
     assert [request["prompt"] for request in asked] == [[*task.ids], [*task.ids, *task.question_ids[0]]]
     assert [request["n_predict"] for request in asked] == [1, 5]
     assert all(request["cache_prompt"] for request in asked)
+
+
+def test_an_answer_without_a_token_cannot_be_timed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "ask", lambda self, question: iter(()))
+    with pytest.raises(ModelError, match="with no token"):
+        work(OURS, task_of(setup))
 
 
 @pytest.mark.slow

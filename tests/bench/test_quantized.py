@@ -12,8 +12,8 @@ from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Setup
 from ondevice.model.packed_modules import is_packed
 from ondevice.session.engine import Engine
-from tests.builders import plain_config
-from tests.tiny_gguf import write_gguf
+from tests.builders.gguf_files import write_gguf
+from tests.builders.models import plain_config
 
 QUICK = SimpleNamespace(quick=True, text=None, tokens=None)
 

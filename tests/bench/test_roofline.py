@@ -13,7 +13,7 @@ from ondevice.bench.roofline import MEASUREMENT, pass_flops
 from ondevice.evaluation.measurement import Setup
 from ondevice.model.decoder import Decoder
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, tiny_loaded, tiny_model
+from tests.builders.models import plain_config, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

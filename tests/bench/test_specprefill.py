@@ -21,7 +21,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.results.charts import curve_of, draw
 from ondevice.results.results import new_result
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, plain_generation, tiny_loaded
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 TEXT = "The lamp is lit at dusk by the keeper, who reads. " * 6
 

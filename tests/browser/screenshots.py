@@ -19,7 +19,7 @@ from ondevice.config import PotConfig
 from ondevice.session.engine import Engine
 from ondevice.ui.launch import serving
 from tests.browser.driver import Visit, chromium, new_context, visiting
-from tests.builders import plain_config
+from tests.builders.models import plain_config
 
 WIDTH, HEIGHT = 1280, 860
 SHOWN_HEIGHT = 1560  # of the page: down to the map

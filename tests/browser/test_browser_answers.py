@@ -15,8 +15,8 @@ from ondevice.config import ArtConfig, PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, new_context
-from tests.builders import plain_config, plain_generation
-from tests.ui_tools import slow_down, tiny_engine
+from tests.builders.models import plain_config, plain_generation
+from tests.builders.screens import slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -18,9 +18,9 @@ from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
-from tests.builders import plain_config, plain_generation
-from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import Gate, slow_down, tiny_engine
+from tests.builders.documents import encrypt, make_pdf, show
+from tests.builders.models import plain_config, plain_generation
+from tests.builders.screens import Gate, slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -17,8 +17,8 @@ from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
-from tests.builders import plain_config, plain_generation
-from tests.ui_tools import Gate, slow_down, tiny_engine
+from tests.builders.models import plain_config, plain_generation
+from tests.builders.screens import Gate, slow_down, tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -18,7 +18,7 @@ from ondevice.client import Client
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, chromium, visiting
-from tests.ui_tools import tiny_engine
+from tests.builders.screens import tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -26,8 +26,8 @@ from tests.browser import baselines
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
-from tests.builders import plain_config, plain_generation
-from tests.ui_tools import tiny_engine
+from tests.builders.models import plain_config, plain_generation
+from tests.builders.screens import tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -27,9 +27,9 @@ from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
 from ondevice.session.engine import Engine
-from tests.builders import save_checkpoint, tiny_loaded, tiny_model
-from tests.documents_factory import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
-from tests.pot_mutants import SavedPot, write_unsummed
+from tests.builders.damaged_pots import SavedPot, write_unsummed
+from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
+from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -30,7 +30,7 @@ from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 from ondevice.events import PagesExtracted
 from ondevice.model.decoder import Decoder
 from ondevice.results.results import Row, read_result, row
-from tests.builders import save_checkpoint, tiny_model
+from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,7 +18,7 @@ from ondevice.pot import eviction, policies
 from ondevice.pot.policies import LayerView, RetentionPolicy, make_policy
 from ondevice.results.names import contender_name
 from ondevice.session.engine import Engine
-from tests.builders import tiny_loaded
+from tests.builders.models import tiny_loaded
 
 NAMES = {*POLICIES, *DECODE_POLICIES}
 TABLE = Path(table.__file__)

@@ -9,7 +9,7 @@ import pytest
 from ondevice.config import ArtConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.model.families import model_parts
-from tests.builders import plain_config, plain_generation, tiny_model
+from tests.builders.models import plain_config, plain_generation, tiny_model
 
 PLAIN = plain_config(generation=plain_generation(num_sources=0))
 ART, TIER, DRAFTS = ArtConfig(enabled=True), TierConfig(budget_bytes=10**6), SpecConfig(num_draft=2)

@@ -15,7 +15,8 @@ from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.model.decoder import Decoder
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, plain_generation, tiny_loaded
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
+from tests.builders.pots import check_pot
 from tests.speculator.test_speculator import TEXT, document
 
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=50)
@@ -82,7 +83,7 @@ def test_the_speculator_reads_what_the_model_reads(loaded):
     session = session_of(loaded, DRAFTS)
     assert session.context.num_skipped == 0
     assert session.context.speculator.num_seen == len(TEXT)
-    session.context.speculator.opened_pot().check_integrity(len(TEXT))
+    check_pot(session.context.speculator.opened_pot(), len(TEXT))
     plain = session_of(loaded, SpecConfig())
     for ours, theirs in zip(session.context.pot.buffers(), plain.context.pot.buffers(), strict=True):
         assert torch.equal(ours, theirs), "drafts change nothing about reading"
@@ -226,7 +227,7 @@ def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_
     lengths = list(pot.num_cached), list(pot.next_position)
     state = session.context.decoder.forward(ids, pot).hidden_states
     asked = list(pot.num_cached), list(pot.next_position)
-    first = int(whole.logits(state[:, -1]).argmax())
+    first = int(whole.head.logits(state[:, -1]).argmax())
     generator = torch.Generator().manual_seed(3)
     num_draws, pairs = 200, []
     for _ in range(num_draws):
@@ -236,18 +237,18 @@ def test_sampled_answers_are_distributed_as_those_of_plain_decoding(loaded, top_
         token, drawn = first, []
         for _ in range(2):
             out = drafter.next(token)
-            token = drafter.choose(session.context.decoder.logits(out.hidden_states[:, -1]))
+            token = drafter.choose(session.context.decoder.head.logits(out.hidden_states[:, -1]))
             drawn.append(token)
         pairs.append(tuple(drawn))
         drafter.end()
         pot.rewind_to_(*asked)
     out = session.context.decoder.forward(session.context.decoder.ids([first]), pot)
-    target = probabilities(session.context.decoder.logits(out.hidden_states[:, -1])[0], **options)
+    target = probabilities(session.context.decoder.head.logits(out.hidden_states[:, -1])[0], **options)
     target = target / target.sum()
     assert_drawn_from(target, [pair[0] for pair in pairs])
     likeliest = int(target.argmax())
     out = session.context.decoder.forward(session.context.decoder.ids([likeliest]), pot)
-    second = probabilities(session.context.decoder.logits(out.hidden_states[:, -1])[0], **options)
+    second = probabilities(session.context.decoder.head.logits(out.hidden_states[:, -1])[0], **options)
     assert_drawn_from(second / second.sum(), [pair[1] for pair in pairs if pair[0] == likeliest])
     pot.rewind_to_(*lengths)
 

@@ -16,7 +16,7 @@ from ondevice.decode.loop_guard import LoopGuard
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, plain_generation, tiny_loaded
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 
 def ends_at(ids: list[int]) -> int | None:

@@ -28,7 +28,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
-from tests.builders import FAMILIES, plain_config, plain_generation, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import FAMILIES, plain_config, plain_generation, save_checkpoint, tiny_loaded, tiny_model
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)

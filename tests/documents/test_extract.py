@@ -28,7 +28,7 @@ from ondevice.errors import (
     UnsupportedDocument,
 )
 from ondevice.events import PagesExtracted
-from tests.documents_factory import deflated, encrypt, make_epub, make_pdf, make_zip, show
+from tests.builders.documents import deflated, encrypt, make_epub, make_pdf, make_zip, show
 
 # Under every limit of pypdf, and still seconds of work.
 SLOW_PAGE = b"q " * 60_000 + b"BT /F1 12 Tf " + b"(x) Tj 1 0 Td " * 60_000 + b" ET"

@@ -14,7 +14,7 @@ from pypdf.generic import ContentStream, DecodedStreamObject
 from ondevice.documents import read
 from ondevice.documents.formats.pdf_content import TextContentStream, text_operations
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, PasswordRequired, WrongPassword
-from tests.documents_factory import GLYPH_FONT, IMAGE_CONTENT, deflated, encrypt, make_pdf, show
+from tests.builders.documents import GLYPH_FONT, IMAGE_CONTENT, deflated, encrypt, make_pdf, show
 
 # Enough compressed zero bytes to pass every limit when unpacked.
 BOMB = b"\x00" * 30_000_000

@@ -15,7 +15,7 @@ from ondevice.documents.formats.epub import open_epub
 from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.reader import Request
 from ondevice.errors import DocumentError, DocumentTooComplex, DocumentTooLarge, EmptyDocument, UnsupportedDocument
-from tests.documents_factory import WORD, make_epub, make_raw_docx, make_repeating_epub, make_zip, paragraph
+from tests.builders.documents import WORD, make_epub, make_raw_docx, make_repeating_epub, make_zip, paragraph
 
 
 def text_of(document) -> str:

@@ -18,7 +18,7 @@ from ondevice.evaluation.passkey import FILLER, QUESTION, TASK, Case, make_passk
 from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, still_to_do
 from ondevice.results.results import read_result
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 CONFIG = passkey_config(plain_config(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))
 POT_FLAGS = ["--capacity", "256", "--keep", "96", "--reserve", "64", "--step", "64"]

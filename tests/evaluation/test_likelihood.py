@@ -13,7 +13,7 @@ from ondevice.evaluation.contenders import text_document
 from ondevice.evaluation.likelihood import log_likelihoods
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from tests.builders import CHAT_TEMPLATE, plain_config, plain_generation, tiny_loaded
+from tests.builders.models import CHAT_TEMPLATE, plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ from safetensors.torch import save
 
 from ondevice.errors import ModelDownloadError
 from ondevice.evaluation import minilm
-from tests.builders import tiny_encoder_files
+from tests.builders.models import tiny_encoder_files
 
 REAL_DOWNLOAD = minilm._download
 

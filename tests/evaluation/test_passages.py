@@ -9,7 +9,7 @@ import pytest
 
 from ondevice.evaluation.bm25 import BM25, K1, B
 from ondevice.evaluation.passages import OVERLAP_TOKENS, PASSAGE_TOKENS, Passages
-from tests.builders import byte_tokenizer
+from tests.builders.models import byte_tokenizer
 
 ENCODE = byte_tokenizer().encode
 TEXT = "\n\n".join(f"Keeper {i} lit lamp {i * 37 % 101} at dusk. The sea lay calm around rock {i}." for i in range(60))

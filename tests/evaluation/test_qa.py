@@ -26,7 +26,7 @@ from ondevice.results.charts import curve_of, draw
 from ondevice.results.markdown import make_pages
 from ondevice.results.results import Result, Row, read_result, row
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, save_checkpoint, tiny_encoder, tiny_loaded, tiny_model
+from tests.builders.models import plain_config, save_checkpoint, tiny_encoder, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -27,7 +27,7 @@ from ondevice.evaluation.recall import (
     window_around,
 )
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,7 +18,7 @@ from ondevice.evaluation.rows import Question, Text
 from ondevice.evaluation.run_longbench import exam_of
 from ondevice.events import QuestionRead
 from ondevice.session.engine import Engine
-from tests.builders import CHAT_TEMPLATE, plain_config, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import CHAT_TEMPLATE, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

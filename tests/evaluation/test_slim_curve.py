@@ -10,7 +10,7 @@ from ondevice.results.charts import curve_of, draw
 from ondevice.results.markdown import make_pages
 from ondevice.results.results import Result
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, tiny_loaded
+from tests.builders.models import plain_config, tiny_loaded
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(40))
 CONFIG = plain_config(

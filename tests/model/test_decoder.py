@@ -8,11 +8,11 @@ from ondevice.kernels.rope import rows_of
 
 from ondevice.decode.sampling import sample
 from ondevice.errors import ModelError, PotError
-from ondevice.model import decoder as decoder_module
+from ondevice.model import rotary as rotary_module
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import model_parts
 from ondevice.model.passes import PassStopped
-from tests.builders import FAMILIES, tiny_model
+from tests.builders.models import FAMILIES, tiny_model
 
 # Families, and the variants that switch a feature of theirs on.
 MODELS = [
@@ -53,7 +53,7 @@ def test_logits_equal_transformers(model):
     expected = model(ids).logits
     decoder = Decoder(model)
     out = decoder.forward(ids, decoder.new_pot(200, batch=2))
-    assert (decoder.logits(out.hidden_states) - expected).abs().max() <= 1e-4
+    assert (decoder.head.logits(out.hidden_states) - expected).abs().max() <= 1e-4
     assert (model(ids).logits - expected).abs().max() <= 1e-4, "the transformers model itself has changed"
 
 
@@ -64,7 +64,7 @@ def test_chunked_prefill_equals_one_shot(model, chunk):
     whole = decoder.forward(ids, decoder.new_pot(128, batch=2)).hidden_states
     pot = decoder.new_pot(128, batch=2)
     parts = [decoder.forward(ids[:, i : i + chunk], pot).hidden_states for i in range(0, 100, chunk)]
-    assert (decoder.logits(torch.cat(parts, 1)) - decoder.logits(whole)).abs().max() <= 1e-4
+    assert (decoder.head.logits(torch.cat(parts, 1)) - decoder.head.logits(whole)).abs().max() <= 1e-4
 
 
 def test_greedy_tokens_equal_transformers_over_64_steps(model):
@@ -76,7 +76,7 @@ def test_greedy_tokens_equal_transformers_over_64_steps(model):
     pot = decoder.new_pot(100)
     out, tokens = decoder.forward(ids, pot), []
     for _ in range(64):
-        tokens.append(int(decoder.logits(out.hidden_states[:, -1]).argmax()))
+        tokens.append(int(decoder.head.logits(out.hidden_states[:, -1]).argmax()))
         out = decoder.forward(torch.tensor([tokens[-1:]]), pot)
     assert tokens == expected.tolist()
 
@@ -129,7 +129,7 @@ def test_the_mask_of_observed_queries_is_theirs_alone(monkeypatch):
 
 def test_angles_are_gathered_once_for_layers_that_share_their_positions(monkeypatch):
     gathered = []
-    monkeypatch.setattr(decoder_module, "rows_of", lambda *args: gathered.append(args) or rows_of(*args))
+    monkeypatch.setattr(rotary_module, "rows_of", lambda *args: gathered.append(args) or rows_of(*args))
     decoder = Decoder(tiny_model("llama"))
     pot = decoder.new_pot(64, key_rotation="half-cache")
     decoder.forward(_ids(40, batch=1), pot)

@@ -16,8 +16,8 @@ from ondevice.model.loading import cache_folder as cache
 from ondevice.model.loading import embedded, wheel
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
-from tests.builders import default_model
-from tests.tiny_gguf import write_wheel
+from tests.builders.gguf_files import write_wheel
+from tests.builders.models import default_model
 
 
 @pytest.fixture

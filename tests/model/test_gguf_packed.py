@@ -15,7 +15,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, packed_bytes
-from tests.tiny_gguf import write_gguf
+from tests.builders.gguf_files import write_gguf
 
 # Where the float16 numbers of a block are; any other bytes are valid.
 FACTORS = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,)}
@@ -58,21 +58,21 @@ def test_logits_are_those_of_the_unpacked_model(
     unpacked = load_model(path, device="cpu", quantization="none")
     assert (packed.quantization, unpacked.quantization) == ("stored", "none")
     assert packed.fingerprint != unpacked.fingerprint
-    ids = torch.randint(3, 250, (1, 40))
+    ids = torch.randint(3, 250, (1, 40), generator=torch.Generator().manual_seed(0))
     expected = unpacked.model(ids).logits
     decoder, exact = Decoder(packed.model), Decoder(unpacked.model)
     pot, exact_pot = decoder.new_pot(64), exact.new_pot(64)
-    logits = decoder.logits(decoder.forward(ids, pot).hidden_states)
+    logits = decoder.head.logits(decoder.forward(ids, pot).hidden_states)
     assert (logits - expected).norm() < 0.03 * expected.norm()
     assert (packed.model(ids).logits - expected).norm() < 0.03 * expected.norm()  # transformers' own pass
     exact.forward(ids, exact_pot)
     one = decoder.forward(ids[:, :1], pot).hidden_states
     expected_one = exact.forward(ids[:, :1], exact_pot).hidden_states
     assert (one - expected_one).norm() < 0.03 * expected_one.norm()
-    loss, expected_loss = decoder.token_loss(one, ids[:, 1:2]), exact.token_loss(expected_one, ids[:, 1:2])
+    loss, expected_loss = decoder.head.token_loss(one, ids[:, 1:2]), exact.head.token_loss(expected_one, ids[:, 1:2])
     assert torch.allclose(loss, expected_loss, atol=0.1)
-    assert torch.allclose(decoder.novelty(one, ids[:, 1:2]), expected_loss, atol=0.3)
-    assert torch.equal(exact.novelty(expected_one, ids[:, 1:2]), expected_loss)
+    assert torch.allclose(decoder.head.novelty(one, ids[:, 1:2]), expected_loss, atol=0.3)
+    assert torch.equal(exact.head.novelty(expected_one, ids[:, 1:2]), expected_loss)
 
 
 def test_float32_products_are_exactly_those_of_the_unpacked_model(

@@ -21,8 +21,8 @@ from ondevice.model.loading import placement
 from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.load import load_model
 from ondevice.model.loading.placement import choose_device, choose_dtype
-from tests.builders import FAMILIES, byte_backend, default_model, save_checkpoint, tiny_loaded, tiny_model
-from tests.tiny_gguf import write_gguf
+from tests.builders.gguf_files import write_gguf
+from tests.builders.models import FAMILIES, byte_backend, default_model, save_checkpoint, tiny_loaded, tiny_model
 
 
 @pytest.fixture(scope="module")

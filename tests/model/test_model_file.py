@@ -17,7 +17,7 @@ from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel,
 from ondevice.model.loading.load import load_model, require_local
 from ondevice.model.loading.progress import silent
 from ondevice.model.loading.recommend import Recommendation
-from tests.tiny_gguf import write_gguf
+from tests.builders.gguf_files import write_gguf
 
 SLICES = WheelSlices("tiny-slices-part{part}", "1.0", 3)
 

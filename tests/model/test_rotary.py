@@ -14,7 +14,7 @@ from ondevice.pot.policies import make_policy
 from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
-from tests.builders import plain_config, plain_generation, tiny_loaded, tiny_model
+from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 
 SWITCH = 64
 LONGROPE = {
@@ -53,7 +53,7 @@ def test_passes_on_both_sides_of_the_switch_and_across_it_equal_one_of_transform
     for size in (num_tokens, 25, 1):
         pot = decoder.new_pot(num_tokens, key_rotation=key_rotation)
         states = [decoder.forward(part, pot).hidden_states for part in ids.split(size, dim=1)]
-        assert (decoder.logits(torch.cat(states, 1)) - expected).abs().max() <= 2e-4, size
+        assert (decoder.head.logits(torch.cat(states, 1)) - expected).abs().max() <= 2e-4, size
     assert torch.equal(model(ids).logits, expected), "the transformers model itself has changed"
 
 

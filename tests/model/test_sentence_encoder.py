@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.builders import tiny_encoder
+from tests.builders.models import tiny_encoder
 
 
 def test_vectors_have_length_one_and_do_not_depend_on_the_batch() -> None:

@@ -17,7 +17,7 @@ from ondevice.model import tokenizer as tokenizer_module
 from ondevice.model.control_tokens import document_backend
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.tokenizer import Tokenizer
-from tests.builders import byte_tokenizer, default_model
+from tests.builders.models import byte_tokenizer, default_model
 
 ODD_TEXTS = [
     "",

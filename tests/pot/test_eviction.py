@@ -20,7 +20,8 @@ from ondevice.model.passes import PassStopped
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
-from tests.builders import plain_config, plain_generation, tiny_loaded, tiny_model
+from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
+from tests.builders.pots import check_pot
 
 CAPACITY, SINKS = 40, 4
 ROTATIONS = ("stored", "half-cache", "on-read")
@@ -57,7 +58,7 @@ def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotat
         shifting.make_room(step)
         ours, theirs = decoder.forward(tokens, pot), decoder.forward(tokens, shifting)
         torch.testing.assert_close(ours.hidden_states, theirs.hidden_states, atol=2e-4, rtol=2e-4)
-        pot.check_integrity(1)
+        check_pot(pot, 1)
     assert [buffer.data_ptr() for buffer in pot.buffers()] == addresses
     assert pot.num_cached == [CAPACITY] * 3
     assert max(pot.next_position) <= 4 * CAPACITY, "positions run on for ever"
@@ -75,7 +76,7 @@ def test_greedy_tokens_equal_shift_and_append(key_rotation):
         for _ in range(200):
             make_room(1)
             hidden = decoder.forward(token, cache).hidden_states[:, -1]
-            token = decoder.logits(hidden).argmax(dim=-1, keepdim=True)
+            token = decoder.head.logits(hidden).argmax(dim=-1, keepdim=True)
             tokens.append(int(token))
         written.append(tokens)
     assert written[0] == written[1]
@@ -122,7 +123,7 @@ def test_positions_are_counted_anew_before_they_leave_the_window():
         eviction.make_room()
         decoder.forward(_ids(1), pot)
         assert max(pot.next_position) <= 64
-        pot.check_integrity(1)
+        check_pot(pot, 1)
     rotated = decoder.rotate_keys(pot.keys[1], pot.positions[1], pot.max_positions)
     torch.testing.assert_close(pot.rotated[1], rotated)
 
@@ -221,7 +222,7 @@ def test_a_layer_with_room_gives_up_nothing(rule, step):
             num_free = [pot.num_free_in(layer) for layer in range(3)]
             passed = decoder.forward(new, pot, num_observed=step if eviction.observes else 0)
             eviction.observe(passed.mass)
-            pot.check_integrity(CAPACITY)
+            check_pot(pot, CAPACITY)
             out.append(passed.hidden_states)
             for layer, room in enumerate(num_free):
                 assert pot.num_free_in(layer) == (room - step if room >= step else room)

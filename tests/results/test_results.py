@@ -17,7 +17,7 @@ from ondevice.results.markdown import make_pages
 from ondevice.results.names import contender_name
 from ondevice.results.results import Result, ResultError, new_result, read_result, row, write_result, write_text
 from ondevice.results.tables import cells, fold_trials, number, value_text
-from tests.builders import plain_config
+from tests.builders.models import plain_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN_KEYS = {"schema", "command", "config", "seed", "machine", "versions", "commit", "date", "rows", "summary"}

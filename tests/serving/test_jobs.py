@@ -34,8 +34,8 @@ from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
-from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import CONFIG, TEXT, tiny_engine
+from tests.builders.documents import encrypt, make_pdf, show
+from tests.builders.screens import CONFIG, TEXT, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ from ondevice.client import Client
 from ondevice.serving.security import HEADERS
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.ui_tools import TEXT, tiny_engine, variables_kept
+from tests.builders.screens import TEXT, tiny_engine, variables_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,7 +15,7 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui.environment import prepare_gradio, private_folder
-from tests.builders import page_table
+from tests.builders.models import page_table
 
 DOCUMENT = Document("a.txt", "txt", "part", (Page(1, "text"),), 1, 4)
 

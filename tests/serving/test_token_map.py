@@ -17,7 +17,7 @@ from ondevice.serving.token_map import MAX_CELLS, Cells, Look, State, make_cells
 from ondevice.serving.token_view import TokenView
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import RetentionHistory
-from tests.ui_tools import CONFIG, TEXT, Desk, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

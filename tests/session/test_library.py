@@ -22,8 +22,8 @@ from ondevice.documents import Document, Page
 from ondevice.errors import LibraryError, PotError, PotMismatch
 from ondevice.session.engine import Engine, Session
 from ondevice.session.library import Entry, Library, _process, clean_title, data_dir
-from tests.builders import tiny_loaded
-from tests.ui_tools import CONFIG, TEXT, tiny_engine
+from tests.builders.models import tiny_loaded
+from tests.builders.screens import CONFIG, TEXT, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -23,8 +23,8 @@ from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
-from tests.builders import plain_config, plain_generation, tiny_loaded
-from tests.pot_mutants import spoil_json
+from tests.builders.damaged_pots import spoil_json
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from tests.builders import tiny_loaded
+from tests.builders.models import tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

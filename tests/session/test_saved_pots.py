@@ -23,8 +23,8 @@ from ondevice.events import AnswerFinished
 from ondevice.model.loading import hub
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
-from tests.builders import plain_config, plain_generation, tiny_loaded
-from tests.pot_mutants import SavedPot, spoil, write_unsummed
+from tests.builders.damaged_pots import SavedPot, spoil, write_unsummed
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,8 +15,8 @@ from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
-from tests.builders import plain_config
-from tests.ui_tools import tiny_engine
+from tests.builders.models import plain_config
+from tests.builders.screens import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,8 +13,8 @@ from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.telemetry.retention_history import NUM_LEVELS, STEPS_PERCENT, RetentionHistory
-from tests.builders import plain_config
-from tests.ui_tools import tiny_engine
+from tests.builders.models import plain_config
+from tests.builders.screens import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ from ondevice.bench.gpu import attention as gpu_attention
 from ondevice.bench.gpu.graph import StaticStep, decoder_run
 from ondevice.bench.gpu.kernel_cases import kernel_cases
 from ondevice.model.decoder import Decoder
-from tests.builders import tiny_model
+from tests.builders.models import tiny_model
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 

@@ -31,9 +31,9 @@ from ondevice.ui.actions import Actions
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from ondevice.ui.throttle import Throttle
-from tests.builders import page_table
-from tests.documents_factory import encrypt, make_pdf, show
-from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
+from tests.builders.documents import encrypt, make_pdf, show
+from tests.builders.models import page_table
+from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

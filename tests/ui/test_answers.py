@@ -20,7 +20,7 @@ from ondevice.serving.workspace import Workspace
 from ondevice.ui import render
 from ondevice.ui.form import Form, choices_of
 from ondevice.ui.throttle import Throttle
-from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
+from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,8 +17,8 @@ from ondevice.session.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
 from ondevice.ui.panels import TEMPLATES
-from tests.builders import plain_config
-from tests.ui_tools import Desk, tiny_engine, variables_kept
+from tests.builders.models import plain_config
+from tests.builders.screens import Desk, tiny_engine, variables_kept
 
 ENGINE = tiny_engine()
 HTTP = httpx.Client(trust_env=False)  # one for all: making a client takes longer than a request

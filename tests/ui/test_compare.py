@@ -14,7 +14,7 @@ from ondevice.serving.contenders import CONTENDERS, DEFAULT_KEYS
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.compare_render import to_markdown
 from ondevice.ui.throttle import Throttle
-from tests.ui_tools import TEXT, Desk, screen_after, tiny_engine
+from tests.builders.screens import TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,8 +14,8 @@ from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
-from tests.builders import tiny_loaded
-from tests.ui_tools import CONFIG, TEXT, Desk, screen_after, tiny_engine
+from tests.builders.models import tiny_loaded
+from tests.builders.screens import CONFIG, TEXT, Desk, screen_after, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

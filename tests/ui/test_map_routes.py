@@ -17,8 +17,8 @@ from ondevice.serving.token_map import MAX_CELLS, Look, State
 from ondevice.serving.token_view import TokenView
 from ondevice.ui.map.reading_view import PIECE_TOKENS, num_pieces, page_source, piece
 from ondevice.ui.map.routes import HEADER, map_routes
-from tests.builders import page_table
-from tests.ui_tools import TEXT, Desk, tiny_engine
+from tests.builders.models import page_table
+from tests.builders.screens import TEXT, Desk, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -69,7 +69,7 @@ class Side:
             self.rule.make_room(num_tokens)
         out = self.decoder.forward(ids, self.cache, num_observed=num_tokens if self.rule.observes else 0)
         self.rule.observe(out.mass)
-        return self.decoder.logits(out.hidden_states)
+        return self.decoder.head.logits(out.hidden_states)
 
     @torch.inference_mode()
     def fill(self, source: MemoryPot, num_cached: int, batch: int) -> None:

@@ -159,8 +159,8 @@ def logit_deviation(decoder: Decoder, *, num_cached: int, num_tokens: int, round
     decoder.forward(ids[:, :num_cached], pot)
     for part in ids[:, num_cached:].split(num_tokens, dim=1):
         with pot.savepoint():
-            together = decoder.logits(decoder.forward(part, pot).hidden_states)
-        alone = [decoder.logits(decoder.forward(token, pot).hidden_states) for token in part.split(1, dim=1)]
+            together = decoder.head.logits(decoder.forward(part, pot).hidden_states)
+        alone = [decoder.head.logits(decoder.forward(token, pot).hidden_states) for token in part.split(1, dim=1)]
         expected = torch.cat(alone, dim=1)
         unit = torch.finfo(expected.dtype).eps * expected.float().abs().amax(dim=-1)
         distance = (together.float() - expected.float()).abs().amax(dim=-1)
@@ -192,7 +192,7 @@ def measure_prompt(run: Run) -> None:
             decoder.synchronize()
             began = time.perf_counter()
             out = decoder.forward(ids, pot, pruning=pruning)
-            int(decoder.logits(out.hidden_states[:, -1]).argmax())
+            int(decoder.head.logits(out.hidden_states[:, -1]).argmax())
             seconds.setdefault(contender, []).append(time.perf_counter() - began)
             del pot, out, pruning
     case = {"model": name, "prompt tokens": _PROMPT_TOKENS}

@@ -61,7 +61,7 @@ class StaticStep:
                 buffer.index_copy_(2, self._slot, new)
             out, _ = self._attend(query, seen_keys, seen_values)
             hidden = finish(layer, hidden, out)
-        logits = decoder.logits(decoder.parts.norm(hidden)[:, -1])
+        logits = decoder.head.logits(decoder.parts.norm(hidden)[:, -1])
         self._token.copy_(logits.argmax(dim=-1, keepdim=True))
         self._position.add_(1)
         # The next one after the sinks, round and round.
@@ -109,6 +109,6 @@ def decoder_run(decoder: Decoder, pot: MemoryPot, num_tokens: int) -> tuple[floa
     for slot in range(_NUM_SINKS, _NUM_SINKS + num_tokens):
         pot.victims = slice(slot, slot + 1)
         out = decoder.forward(token, pot)
-        token = decoder.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
+        token = decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
         tokens.append(int(token))
     return num_tokens / (time.perf_counter() - began), tokens

@@ -27,7 +27,7 @@ from ondevice.session.library import Library
 from ondevice.ui.actions import Actions
 from ondevice.ui.form import Form
 from ondevice.ui.running import Runner
-from tests.builders import page_table, plain_config, plain_generation, tiny_loaded
+from tests.builders.models import page_table, plain_config, plain_generation, tiny_loaded
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=256, step_size=64)
 CONFIG = plain_config(pot=POT, generation=plain_generation(max_new_tokens=12))

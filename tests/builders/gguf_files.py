@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
 from ondevice.model.loading import wheel
-from tests.builders import CHAT_TEMPLATE, byte_letter
+from tests.builders.models import CHAT_TEMPLATE, byte_letter
 
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 4, 2, 16, 2
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
