@@ -31,6 +31,7 @@ def test_a_pass_is_counted_as_torch_counts_it(monkeypatch: pytest.MonkeyPatch) -
     assert pass_flops(decoder, 64) == products + scores
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_and_the_environment_as_before() -> None:
     engine = Engine(tiny_loaded(), plain_config())
     setup = Setup(engine, lambda *args: None, lambda path: pytest.fail("no document"), {}, (), None)

@@ -352,6 +352,7 @@ def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
     assert "The answer was stopped." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
     command = [sys.executable, "-c", "from ondevice.cli import app; app()", "ask", "-", "When?"]
     process = subprocess.Popen(

@@ -15,6 +15,7 @@ from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.model.decoder import Decoder
 from ondevice.session.engine import Engine
+from tests.builders.grids import first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_pot
 from tests.speculator.test_speculator import TEXT, document
@@ -47,7 +48,7 @@ def ask(session, text="why?"):
     return tokens, finished
 
 
-@pytest.mark.parametrize(("layers", "num_draft"), [(1, 1), (1, 3), (2, 8), (3, 1), (3, 8)])
+@pytest.mark.parametrize(("layers", "num_draft"), [(1, 3), (3, 8), slow(1, 1), slow(2, 8), slow(3, 1)])
 def test_greedy_answers_are_those_of_plain_decoding(loaded, layers, num_draft):
     plain = session_of(loaded, SpecConfig())
     # With its own loss for novelty the whole model distils its pot for drafts just as the other one.
@@ -95,7 +96,7 @@ def test_together_with_skipping(loaded):
     assert ask(drafting)[0] == ask(plain)[0]
 
 
-@pytest.mark.parametrize("decode_policy", ["question", "streaming-llm", "h2o"])
+@pytest.mark.parametrize("decode_policy", first_of("question", "streaming-llm", "h2o"))
 def test_a_full_pot_ends_the_drafts_and_changes_no_token(loaded, decode_policy):
     """The reserve is used up in the middle of the answer; from there every token overwrites a slot."""
     pot = replace(POT, decode_policy=decode_policy)

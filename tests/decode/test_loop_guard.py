@@ -52,7 +52,9 @@ def test_an_answer_in_a_loop_ends_and_says_so_unless_that_is_off(monkeypatch: py
 
     def ask(stops_loops: bool) -> AnswerFinished:
         turn = itertools.cycle(sentence)
-        monkeypatch.setattr(engine.decoder.head, "logits", lambda hidden: one_hot(torch.tensor([next(turn)]), 260).float())
+        monkeypatch.setattr(
+            engine.decoder.head, "logits", lambda hidden: one_hot(torch.tensor([next(turn)]), 260).float()
+        )
         *_, last = session.ask("When?", plain_generation(max_new_tokens=300, num_sources=0, stops_loops=stops_loops))
         assert isinstance(last, AnswerFinished)
         return last

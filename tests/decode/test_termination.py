@@ -28,6 +28,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
+from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import FAMILIES, plain_config, plain_generation, save_checkpoint, tiny_loaded, tiny_model
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
@@ -60,7 +61,7 @@ def _tokens(events):
     return [event.token_id for event in events if isinstance(event, AnswerToken)]
 
 
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_an_answer_that_never_ends_early_is_the_plain_one(key_rotation):
     pot = replace(POT, key_rotation=key_rotation)
     plain, art = _ask(_read(ArtConfig(), pot)), _ask(_read(NEVER, pot))

@@ -27,6 +27,8 @@ from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
 from ondevice.kernels.token_loss import token_loss_ref
 
+from tests.builders.grids import slow
+
 module = sys.modules["ondevice.kernels.attention"]  # the name in the package is the function
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 # batch, num_heads, num_kv_heads, num_queries, num_slots, head_dim
@@ -37,9 +39,8 @@ SHAPES = [
     (2, 6, 2, 33, 170, 24),
     (1, 8, 1, 5, 300, 128),
     (3, 2, 2, 64, 65, 32),
-    (1, 9, 3, 1, 1030, 64),  # from here on with a kernel for one query on a CPU
-    (2, 14, 2, 1, 1024, 64),
-    (1, 12, 2, 1, 1300, 128),
+    (1, 9, 3, 1, 1030, 64),  # from here on with a kernel for one query on a CPU, which is compiled for seconds
+    *map(slow, [(2, 14, 2, 1, 1024, 64), (1, 12, 2, 1, 1300, 128)]),
 ]
 
 

@@ -16,6 +16,7 @@ from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pac
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, packed_bytes
 from tests.builders.gguf_files import write_gguf
+from tests.builders.grids import slow
 
 # Where the float16 numbers of a block are; any other bytes are valid.
 FACTORS = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,)}
@@ -42,10 +43,10 @@ def test_every_type_is_read_as_the_gguf_package_reads_it(name: str) -> None:
         assert torch.equal(packed, expected)
 
 
-CASES = [
+CASES = [  # whose kernels are compiled for seconds each
     ("llama", ("Q4_1",), False),
-    ("llama", ("Q4_0", "Q8_0", "Q5_1"), False),
-    ("qwen2", ("Q5_0", "Q5_0", "Q8_0", "Q4_0"), True),
+    slow("llama", ("Q4_0", "Q8_0", "Q5_1"), False),
+    slow("qwen2", ("Q5_0", "Q5_0", "Q8_0", "Q4_0"), True),
 ]
 
 

@@ -267,6 +267,7 @@ def test_missing_bitsandbytes_is_said_with_its_command(saved: Path, monkeypatch:
         load_model(str(saved), device="cpu", quantization="8bit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quantization", "divergence"), [("8bit", 0.1), ("4bit", 1.0)])
 def test_quantised_default_model_still_answers(quantization: Any, divergence: float) -> None:
     """Kullback-Leibler divergence from the float32 model, mean over positions, in nats: 0.04 and 0.48 measured."""

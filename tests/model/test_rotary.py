@@ -14,6 +14,7 @@ from ondevice.pot.policies import make_policy
 from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
+from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 
 SWITCH = 64
@@ -33,7 +34,6 @@ DYNAMIC = {
 }
 MODELS = {"phi3": LONGROPE, "llama": DYNAMIC}
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(300))
-ROTATIONS = ["stored", "half-cache", "on-read"]
 
 
 def _ids(num_tokens):
@@ -45,7 +45,7 @@ def model(request):
     return tiny_model(request.param, **MODELS[request.param])
 
 
-@pytest.mark.parametrize("key_rotation", ROTATIONS)
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 @pytest.mark.parametrize("num_tokens", [SWITCH - 14, SWITCH, SWITCH + 1, 100])
 def test_passes_on_both_sides_of_the_switch_and_across_it_equal_one_of_transformers(model, num_tokens, key_rotation):
     ids = _ids(num_tokens)

@@ -53,6 +53,10 @@ def _run(script: str, *path: Path) -> subprocess.Popen[str]:
     )
 
 
+# Each process imports transformers and torch.
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """Exit code, standard output and error of every case; all processes at once, each imports for seconds."""

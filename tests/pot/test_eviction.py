@@ -20,11 +20,11 @@ from ondevice.model.passes import PassStopped
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
+from tests.builders.grids import KEY_ROTATIONS, first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_pot
 
 CAPACITY, SINKS = 40, 4
-ROTATIONS = ("stored", "half-cache", "on-read")
 
 
 def _ids(num_tokens, batch=1):
@@ -42,8 +42,8 @@ def _shifting(decoder):
     return ShiftAppendCache(len(decoder.parts.layers), CAPACITY, SINKS, *plain_angles(decoder, CAPACITY))
 
 
-@pytest.mark.parametrize("key_rotation", ROTATIONS)
-@pytest.mark.parametrize(("batch", "step"), [(1, 1), (2, 1), (1, 3), (2, 5)])
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
+@pytest.mark.parametrize(("batch", "step"), [(1, 1), (2, 5), slow(2, 1), slow(1, 3)])
 def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotation):
     decoder = Decoder(tiny_model("llama"))
     ids = _ids(CAPACITY, batch)
@@ -64,7 +64,7 @@ def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotat
     assert max(pot.next_position) <= 4 * CAPACITY, "positions run on for ever"
 
 
-@pytest.mark.parametrize("key_rotation", ROTATIONS)
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_greedy_tokens_equal_shift_and_append(key_rotation):
     decoder = Decoder(tiny_model("llama"))
     ids = _ids(CAPACITY)
@@ -82,7 +82,7 @@ def test_greedy_tokens_equal_shift_and_append(key_rotation):
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize("key_rotation", ROTATIONS)
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_heavy_hitters_in_place_equal_gathering_the_rest(key_rotation):
     """Head by head: drop the least attended slot, keep the others in order, append the new token."""
     decoder, num_recent = Decoder(tiny_model("llama")), 8
@@ -136,7 +136,7 @@ def test_more_tokens_than_may_go_are_refused():
 
 
 @pytest.mark.parametrize("policy", DECODE_POLICIES)
-@pytest.mark.parametrize("key_rotation", ROTATIONS)
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_a_long_answer_stays_in_the_pot_and_leaves_no_trace(policy, key_rotation):
     settings = PotConfig(
         capacity=96, num_kept=40, reserve=24, catalyst="placeholder", decode_policy=policy, key_rotation=key_rotation
@@ -160,7 +160,7 @@ def test_a_long_answer_stays_in_the_pot_and_leaves_no_trace(policy, key_rotation
     assert [buffer.data_ptr() for buffer in session.context.pot.buffers()] == addresses
 
 
-@pytest.mark.parametrize("key_rotation", ROTATIONS)
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_a_long_answer_without_any_sink_leaves_no_trace(key_rotation):
     settings = PotConfig(
         capacity=96,
@@ -211,7 +211,7 @@ def test_a_layer_with_room_gives_up_nothing(rule, step):
     """Whatever is kept beside the keys; layers run full one after another, and then give up slots for every token."""
     decoder = Decoder(tiny_model("llama"))
     states = []
-    for key_rotation in ROTATIONS:
+    for key_rotation in KEY_ROTATIONS:
         pot = _uneven(decoder, key_rotation)
         log, before = UndoLog(pot), [buffer.clone() for buffer in pot.buffers()]
         first, eviction = pot.origin.clone(), _rule(rule, pot, decoder, log.save)

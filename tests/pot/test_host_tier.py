@@ -23,6 +23,7 @@ from ondevice.pot.shape import PROMPT, PotShape
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
+from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_pot
 
@@ -561,7 +562,7 @@ def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewher
         assert torch.equal(tensor, before[name]), name
 
 
-@pytest.mark.parametrize(("budget_bytes", "every"), [(200_000, 1), (300_000, 1), (200_000, 4)])
+@pytest.mark.parametrize(("budget_bytes", "every"), [(200_000, 4), slow(200_000, 1), slow(300_000, 1)])
 def test_rings_that_have_wrapped_at_different_places_swap_as_well(budget_bytes, every):
     """Pruning lets shallow rings wrap before deep ones: what is active may have gone from the first layer's alone."""
     tier = TierConfig(budget_bytes=budget_bytes, max_tokens=64, every=every, reads_on=False)

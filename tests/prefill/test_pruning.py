@@ -23,6 +23,7 @@ from ondevice.pot.shape import PROMPT, UNKNOWN
 from ondevice.prefill.pruning import Pruning, slim_steps, stored_tokens
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
+from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_pot
 
@@ -92,7 +93,7 @@ def test_rare_words_fill_their_share_first():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_a_schedule_that_keeps_everything_changes_nothing(family, key_rotation):
     decoder = Decoder(tiny_model(family))
     ids = torch.randint(0, 256, (1, 90), generator=torch.Generator().manual_seed(3))
@@ -112,7 +113,7 @@ def test_a_schedule_that_keeps_everything_changes_nothing(family, key_rotation):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_pruned_tokens_are_as_if_deeper_layers_had_masked_them(family, key_rotation):
     """The same pass with all tokens in all layers, where a mask hides the pruned ones from the layers below."""
     decoder = Decoder(tiny_model(family))
@@ -177,7 +178,7 @@ def _read(engine: Engine, text: str = TEXT):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("novelty", ["survivors", "early-exit", "rarity"])
+@pytest.mark.parametrize("novelty", first_of("survivors", "early-exit", "rarity"))
 def test_a_document_is_read_with_an_account_of_every_token(policy, novelty):
     slim = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, novelty=novelty)
     session, events = _read(_engine(slim, policy=policy))
@@ -212,7 +213,7 @@ def test_an_answer_leaves_a_pruned_pot_bit_identical():
 
 
 @pytest.mark.parametrize("policy", DECODE_POLICIES)
-@pytest.mark.parametrize("key_rotation", ["stored", "half-cache", "on-read"])
+@pytest.mark.parametrize("key_rotation", first_of(*KEY_ROTATIONS))
 def test_an_answer_overwrites_no_document_token_in_a_layer_with_free_slots(policy, key_rotation):
     uneven = {"capacity": 500, "num_kept": 300, "reserve": 100, "step_size": 120}
     session, _ = _read(_engine(SLIM, **uneven, decode_policy=policy, key_rotation=key_rotation), TEXT[:480])
@@ -277,7 +278,7 @@ def test_a_whole_prompt_stopped_at_its_end_can_be_resumed():
 
 
 @pytest.mark.parametrize("policy", ["tova", "infinipot"])
-@pytest.mark.parametrize("step", [1, 3, 4])
+@pytest.mark.parametrize("step", first_of(3, 1, 4))
 def test_passes_shorter_than_the_window_are_read(policy, step):
     session, _ = _read(_engine(SLIM, policy=policy, step_size=step), TEXT[:420])
     check_pot(session.context.pot, 420)

@@ -17,6 +17,9 @@ from tests.builders.pots import check_pot
 POT = PotConfig(capacity=1024, num_kept=512)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def engine():
     return Engine(default_model(), plain_config(pot=POT, generation=plain_generation(max_new_tokens=12, chat=False)))

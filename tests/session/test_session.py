@@ -15,6 +15,7 @@ from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistil
 from ondevice.pot.shape import UNKNOWN
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
+from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_pot
 
@@ -59,8 +60,7 @@ def check_ledger(ledger):
     assert parts + ledger.tokens_skipped + ledger.tokens_unread == ledger.tokens_total
 
 
-@pytest.mark.parametrize("chat", [True, False])
-@pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.parametrize(("chat", "reset"), [(True, True), slow(True, False), slow(False, True), (False, False)])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, policy, reset, chat):
     session = engine(loaded, policy=policy, context_reset=reset, chat=chat).session()
@@ -212,7 +212,7 @@ def test_stop_ends_an_answer_as_cancelled(loaded):
 
 
 @pytest.mark.parametrize("how", ["close", "stop", "stop inside a pass"])
-@pytest.mark.parametrize("num_events", range(5, 30, 4))
+@pytest.mark.parametrize("num_events", [9, 21, *map(slow, (5, 13, 17, 25, 29))])
 def test_reading_stops_anywhere_and_resumes_to_the_same_pot(loaded, how, num_events):
     whole, stopped = engine(loaded).session(), engine(loaded).session()
     read(whole)
