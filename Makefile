@@ -70,8 +70,9 @@ lint: $(INSTALLED)
 unit: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" --ignore=tests/browser
 
-# Minutes of work, so apart: every kernel in Triton's interpreter and compiled for the GPUs that we name, thousands of
-# damaged files, and questions to the larger model where `ondevice models fetch` has been run for it.
+# Minutes of work, so apart: what measures the product, most cases of large grids, every kernel in Triton's interpreter
+# and compiled for the GPUs that we name, thousands of damaged files, the default model itself, and questions to the
+# larger one where `ondevice models fetch` has been run for it.
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m slow --ignore=tests/browser
 

@@ -9,6 +9,13 @@ import torch
 os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What measures the product is no part of it: its tests run with the slow ones."""
+    for item in items:
+        if item.path.parent.name in ("bench", "evaluation"):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Tiny matrices are slower on several threads, and the machine may have other work."""
