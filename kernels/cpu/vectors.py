@@ -100,7 +100,12 @@ def store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0,
 
 def fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
     """Have a row of keys or values on its way while others are worked on."""
-    for at in range(0, head_dim * SIZES[kind], _LINE_BYTES):
+    prefetch(b, address, 0, head_dim * SIZES[kind])
+
+
+def prefetch(b: ir.IRBuilder, address: ir.Value, first: int, num_bytes: int) -> None:
+    """Have `num_bytes` from `first` bytes after an address on their way."""
+    for at in range(first, first + num_bytes, _LINE_BYTES):
         # for reading, to be kept in all caches, as data
         hints = [ir.Constant(I32, hint) for hint in (0, 3, 1)]
         call_function(b, "llvm.prefetch.p0", ir.VoidType(), [pointer_to(b, address, at, ir.IntType(8)), *hints])
