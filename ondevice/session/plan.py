@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig, SlimLayer
+from ondevice.config import EngineConfig, SlimLayer, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
@@ -52,7 +52,7 @@ class Plan:
 
         A text that fits into the model's window and into half of the memory that may be taken has a slot for every
         token, and room for questions beside; nothing is evicted, so that it needs no host tier unless it is pruned.
-        One that does not fit has a pot of the usual size.
+        One that does not fit has a pot of the usual size, and a host tier as far as there is room beside.
 
         Args:
             free_bytes: that are free on the device; None: asks.
@@ -76,10 +76,27 @@ class Plan:
             needed = len(self.chat.prefix) + pot.reserve + most_read(num_tokens, self.config.spec)
             if fits := needed <= most:
                 capacity = max(min(needed + _ROOM_FOR_QUESTIONS, most), min(_FEWEST_SLOTS, most))
-        tier = self.config.tier
-        if fits and not self.slim_steps:
-            tier = replace(tier, budget_bytes=0)
+        tier = replace(self.config.tier, budget_bytes=0) if fits and not self.slim_steps else self.config.tier
+        tier = self._tier_within(tier, usable_bytes(free_bytes) - capacity * self._slot_bytes)
         return replace(self, config=replace(self.config, pot=pot.sized(capacity, fits=fits), tier=tier))
+
+    def _tier_within(self, tier: TierConfig, room_bytes: int) -> TierConfig:
+        """A host tier lowered to what is left beside the pot; none where that does not hold the fewest tokens.
+
+        Args:
+            room_bytes: on the pot's device.
+        """
+        if not shares_memory(self.decoder.device):
+            room_bytes = usable_bytes(free_memory_bytes())
+        if tier.folder or tier.budget_bytes <= room_bytes:
+            return tier
+        lowered = replace(tier, budget_bytes=max(room_bytes, 0))
+        shape = self.decoder.pot_shape(1)  # the number of slots plays no part
+        try:
+            HostMemory.budgets(shape, lowered, self.decoder.dtype, self._hidden_size)
+        except PotError:
+            return replace(tier, budget_bytes=0)
+        return lowered
 
     @property
     def _slot_bytes(self) -> int:

@@ -83,6 +83,25 @@ def test_pruning_keeps_the_tier_for_what_it_drops() -> None:
     assert plan.config.tier.budget_bytes == 10**6
 
 
+def test_a_host_tier_is_lowered_to_the_memory_that_is_left() -> None:
+    plan = engine().plan()
+    slot_bytes = plan.decoder.pot_shape(1).nbytes(plan.decoder.dtype)
+
+    def budget(spare_bytes: int, **tier: object) -> int:
+        whole = engine(tier=TierConfig(**tier)).plan() if tier else plan  # type: ignore[arg-type]
+        return whole.sized(10**5, int((8192 * slot_bytes + spare_bytes) / 0.9) + 1).config.tier.budget_bytes
+
+    pot_bytes = 4096 * slot_bytes  # half of the memory is the pot's
+    assert budget(10**10) == TierConfig().budget_bytes
+    assert budget(0) == pytest.approx(pot_bytes, abs=2)
+    assert budget(0, budget_bytes=1000) == 1000, "it is refused by the check"
+    assert budget(0, folder="/tmp") == TierConfig().budget_bytes, "it takes no memory"
+    few = plan.sized(10**5, int(2 * 512 * slot_bytes / 0.9) + 2)
+    assert few.config.pot.capacity == 512
+    assert few.config.tier.budget_bytes == pytest.approx(512 * slot_bytes, rel=0.01)
+    assert plan._tier_within(TierConfig(), 10).budget_bytes == 0, "not even the fewest tokens have room"
+
+
 def test_what_is_named_is_kept() -> None:
     assert engine(pot=PotConfig(num_kept=3000)).plan().config.pot.usual_capacity == 6256
     assert PotConfig(num_kept=500).sized(4096).num_kept == 500
