@@ -9,7 +9,7 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfi
 from ondevice.config.engine import READING
 from ondevice.config.setting import by_key
 from ondevice.documents import Document, Page
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, PotError
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
@@ -94,7 +94,8 @@ def test_a_host_tier_is_lowered_to_the_memory_that_is_left() -> None:
     pot_bytes = 4096 * slot_bytes  # half of the memory is the pot's
     assert budget(10**10) == TierConfig().budget_bytes
     assert budget(0) == pytest.approx(pot_bytes, abs=2)
-    assert budget(0, budget_bytes=1000) == 1000, "it is refused by the check"
+    with pytest.raises(PotError, match="does not hold 8 tokens"):
+        budget(0, budget_bytes=1000)
     assert budget(0, folder="/tmp") == TierConfig().budget_bytes, "it takes no memory"
     few = plan.sized(10**5, int(2 * 512 * slot_bytes / 0.9) + 2)
     assert few.config.pot.capacity == 512
