@@ -85,34 +85,13 @@ def tiny_config(
     return getattr(transformers, _CLASSES[family][0])(**fields)
 
 
-def tiny_model(
-    family: str,
-    *,
-    seed: int = 0,
-    num_layers: int = 3,
-    num_heads: int = 4,
-    num_kv_heads: int = 2,
-    head_dim: int = 16,
-    vocab_size: int = 260,
-    max_positions: int = 512,
-    dtype: torch.dtype = torch.float32,
-    **overrides: Any,
-) -> Any:
+def tiny_model(family: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, **fields: Any) -> Any:
     """A causal LM of `family` with random weights, in eval mode, without gradients, eager attention.
 
-    The same arguments give the same weights. Examples of overrides: `sliding_window=32` for Mistral,
+    The same arguments give the same weights; `fields` are those of `tiny_config`, as `sliding_window=32` for Mistral,
     `tie_word_embeddings=True`, `rope_parameters={...}`, `attention_bias=True` for Llama.
     """
-    config = tiny_config(
-        family,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        vocab_size=vocab_size,
-        max_positions=max_positions,
-        **overrides,
-    )
+    config = tiny_config(family, **fields)
     config._attn_implementation = "eager"  # the one path that honours soft-capping and every mask
     model = getattr(transformers, _CLASSES[family][1])(config)
     _randomize_(model, seed)
