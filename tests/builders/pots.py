@@ -6,7 +6,7 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import FREE, UNKNOWN
 
 
-def check_pot(pot: MemoryPot, num_tokens: int) -> None:
+def check_invariants(pot: MemoryPot, num_tokens: int) -> None:
     """Assert the invariants of a pot, for a document of `num_tokens` tokens read so far."""
     assert pot.positions.shape[0] == pot.shape.num_layers == len(pot.num_cached)
     for layer, used in enumerate(pot.num_cached):

@@ -17,7 +17,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.session.engine import Engine
 from tests.builders.grids import first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 from tests.speculator.test_speculator import TEXT, document
 
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=50)
@@ -84,7 +84,7 @@ def test_the_speculator_reads_what_the_model_reads(loaded):
     session = session_of(loaded, DRAFTS)
     assert session.context.num_skipped == 0
     assert session.context.speculator.num_seen == len(TEXT)
-    check_pot(session.context.speculator.opened_pot(), len(TEXT))
+    check_invariants(session.context.speculator.opened_pot(), len(TEXT))
     plain = session_of(loaded, SpecConfig())
     for ours, theirs in zip(session.context.pot.buffers(), plain.context.pot.buffers(), strict=True):
         assert torch.equal(ours, theirs), "drafts change nothing about reading"

@@ -15,7 +15,7 @@ from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, TokensRea
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.session.engine import Engine, Session
 from tests.builders.models import byte_tokenizer, plain_config, plain_generation, tiny_loaded
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 POT = PotConfig(capacity=512, num_kept=128, reserve=240, step_size=40)
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1200))
@@ -151,7 +151,7 @@ def test_questions_between_two_steps_of_reading_change_nothing_of_it(loaded: Any
             steps.append((event.num_read, event.num_tokens))
             if len(steps) % 7 == 3:
                 answers.append(ask(session, "What so far?", TURNS[:1])[1])
-                check_pot(session.context.pot, session.context.tokens.num_tokens)
+                check_invariants(session.context.pot, session.context.tokens.num_tokens)
     assert len(answers) >= 4
     for answer in answers:
         assert answer.ledger.tokens_unread > 0

@@ -18,7 +18,7 @@ from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from ondevice.speculator.unit_keys import MemoryOfKeys
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 from tests.speculator.test_speculator import TEXT, document
 
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=50)
@@ -43,7 +43,7 @@ def ask(session, text="kk wu"):
     for event in complete(session, text):
         if isinstance(event, TokensRecalled):
             restored = event
-            check_pot(session.context.pot, len(TEXT))
+            check_invariants(session.context.pot, len(TEXT))
         if isinstance(event, AnswerFinished):
             finished = event
     return restored, finished
@@ -91,7 +91,7 @@ def test_tokens_read_late_stand_as_if_read_in_their_place(family, key_rotation):
         decoder.forward(ids[:, 5:40], pot, origin=origin[:35])
     decoder.forward(ids[:, 40:], in_time, origin=origin[35:55])
     read_late(decoder, ids[:, 40:], origin[35:55], late)
-    check_pot(late, 60)
+    check_invariants(late, 60)
     for pot in (late, in_time):
         if pot.workspace is not None:
             pot.workspace.zero_()  # what the last pass left there

@@ -20,7 +20,7 @@ from ondevice.evaluation.sources import RULES, Trial, rows_of, run_sources, sour
 from ondevice.events import AnswerFinished, Sources, TokensRecalled
 from ondevice.session.engine import Engine, Session
 from tests.builders.models import byte_tokenizer, plain_config, plain_generation, tiny_loaded
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 POT = PotConfig(capacity=256, num_kept=96, reserve=80, step_size=64)
 WORDS = "The keeper lit lamp {}. Nobody came by night {}. "
@@ -75,7 +75,7 @@ def test_an_answer_names_verbatim_passages_and_leaves_the_pot_as_it_was(loaded: 
     assert finished.sources.seconds > 0
     after = session.context.pot.state()
     assert all(torch.equal(after[name], before[name]) for name in before)
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
 
 
 def test_naming_sources_or_not_gives_the_same_answer(loaded: Any) -> None:
@@ -150,7 +150,7 @@ def test_tokens_that_were_brought_back_are_sources_too(loaded: Any) -> None:
 def test_a_stopped_answer_and_a_stream_have_no_sources(loaded: Any) -> None:
     session = read(loaded)
     assert find_sources(session.context, session.context.chat.question("Who?"), [72, 101], 3, lambda: True) == Sources()
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
     stream = Engine(loaded, plain_config(pot=POT, generation=plain_generation(max_new_tokens=4))).session()
     for _ in stream.read(Document("stream", "txt", "part", iter(PAGES))):
         pass

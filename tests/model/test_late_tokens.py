@@ -16,7 +16,7 @@ from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 TIER = TierConfig(budget_bytes=10**7, max_tokens=64)
@@ -49,7 +49,7 @@ def test_what_is_read_on_is_as_if_it_had_never_been_dropped(family, key_rotation
     assert [(one.layer, one.tokens.tolist()) for one in dropped] == [(0, [*range(28, 40)]), (1, [*range(20, 28)])]
     read_on(decoder, dropped, pot)
     assert pot.num_cached == pot.next_position == [40] * num_layers
-    check_pot(pot, 40)
+    check_invariants(pot, 40)
     for layer in range(num_layers):
         order = pot.origin[layer, 0, 0, :40].argsort()
         for mine, theirs in ((pot.keys, whole.keys), (pot.values, whole.values)):
@@ -110,7 +110,7 @@ def test_pruned_tokens_come_back_into_every_layer_and_leave_no_trace(tmp_path):
     assert revived.num_read_on > 0
     wanted = {token for start, stop in revived.tokens.tolist() for token in range(start, stop)}
     assert all(len(wanted & tokens) >= 0.9 * len(wanted) for tokens in held)
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
     for name, tensor in session.context.pot.state().items():
         assert torch.equal(tensor, before[name]), name
     save_session(session, tmp_path / "a.pot")

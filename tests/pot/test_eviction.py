@@ -22,7 +22,7 @@ from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from tests.builders.grids import KEY_ROTATIONS, first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 CAPACITY, SINKS = 40, 4
 
@@ -58,7 +58,7 @@ def test_sink_and_recent_in_place_equals_shift_and_append(batch, step, key_rotat
         shifting.make_room(step)
         ours, theirs = decoder.forward(tokens, pot), decoder.forward(tokens, shifting)
         torch.testing.assert_close(ours.hidden_states, theirs.hidden_states, atol=2e-4, rtol=2e-4)
-        check_pot(pot, 1)
+        check_invariants(pot, 1)
     assert [buffer.data_ptr() for buffer in pot.buffers()] == addresses
     assert pot.num_cached == [CAPACITY] * 3
     assert max(pot.next_position) <= 4 * CAPACITY, "positions run on for ever"
@@ -123,7 +123,7 @@ def test_positions_are_counted_anew_before_they_leave_the_window():
         eviction.make_room()
         decoder.forward(_ids(1), pot)
         assert max(pot.next_position) <= 64
-        check_pot(pot, 1)
+        check_invariants(pot, 1)
     rotated = decoder.rotate_keys(pot.keys[1], pot.positions[1], pot.max_positions)
     torch.testing.assert_close(pot.rotated[1], rotated)
 
@@ -222,7 +222,7 @@ def test_a_layer_with_room_gives_up_nothing(rule, step):
             num_free = [pot.num_free_in(layer) for layer in range(3)]
             passed = decoder.forward(new, pot, num_observed=step if eviction.observes else 0)
             eviction.observe(passed.mass)
-            check_pot(pot, CAPACITY)
+            check_invariants(pot, CAPACITY)
             out.append(passed.hidden_states)
             for layer, room in enumerate(num_free):
                 assert pot.num_free_in(layer) == (room - step if room >= step else room)

@@ -25,7 +25,7 @@ from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
@@ -213,7 +213,7 @@ def test_tokens_that_come_back_lie_at_their_place_in_the_document():
     )  # fmt: skip
     assert moved.num_slots == 3 * 28
     assert pot.num_cached == pot.next_position == [44] * 3
-    check_pot(pot, 40)
+    check_invariants(pot, 40)
     out, expected = (decoder.forward(ids[:, :6], one).hidden_states for one in (pot, whole))
     torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
 
@@ -266,7 +266,7 @@ def test_a_head_that_holds_a_block_does_not_keep_it_from_the_others():
     decoder, block = Decoder(tiny_model("llama")), range(16, 24)
     pot, tier = _one_head_without(decoder, block, 60, 8)
     moved = _bring_back(decoder, pot, tier, [2])
-    check_pot(pot, 50)
+    check_invariants(pot, 50)
     assert moved.tokens.tolist() == [*block]
     assert pot.num_cached == [54] * 3
     for layer in range(3):
@@ -283,7 +283,7 @@ def test_a_head_that_has_all_of_the_tier_gives_up_nothing_for_the_others():
     for layer in range(3):
         tier.offload(layer, torch.randn(2, 8, 16), torch.randn(2, 8, 16), torch.arange(16, 24, dtype=torch.int32))
     before, moved = _documents(pot, 0), _bring_back(decoder, pot, tier, [2])
-    check_pot(pot, 50)
+    check_invariants(pot, 50)
     assert (moved.num_slots, moved.tokens.tolist()) == (3 * 8 // 2, [*range(16, 24)])
     assert pot.num_cached == [46] * 3
     for layer in range(3):
@@ -308,7 +308,7 @@ def test_without_room_nothing_comes_back_and_no_sink_goes(num_free, max_tokens):
     pot, tier = _one_head_without(decoder, range(16, 24), 60, 8)
     moved = _bring_back(decoder, pot, tier, [2, 3], num_free=num_free, max_tokens=max_tokens)
     assert (moved.num_slots, moved.tokens.size) == (0, 0)
-    check_pot(pot, 50)
+    check_invariants(pot, 50)
     assert bool(((pot.origin[..., : min(pot.num_cached)] == PROMPT).sum(dim=-1) == 4).all())
 
 
@@ -398,7 +398,7 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
         assert isinstance(finished, AnswerFinished)
         assert finished.num_recalled("host") == revived[-1].num_tokens
         answers.append([event.token_id for event in events if isinstance(event, AnswerToken)])
-        check_pot(session.context.pot, session.context.tokens.num_tokens)
+        check_invariants(session.context.pot, session.context.tokens.num_tokens)
         for name, tensor in session.context.pot.state().items():
             assert torch.equal(tensor, before[name]), name
     assert answers[0] == answers[1]
@@ -410,7 +410,7 @@ def _asked_without_a_trace(session, **generation):
     settings = plain_generation(**{"chat": False, "num_sources": 0} | generation)
     events = list(session.ask("Who is the keeper of lamp 7?", settings))
     assert isinstance(events[-1], AnswerFinished)
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
     after = session.context.pot.state()
     assert after.keys() == before.keys()
     for name, tensor in after.items():

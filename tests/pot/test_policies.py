@@ -9,7 +9,7 @@ from ondevice.events import PotDistilled
 from ondevice.pot.policies import WINDOW_TOKENS, LayerView, layer_budgets, make_policy
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 TEXT = "The lamp is lit at dusk by the keeper. " * 40
 
@@ -46,7 +46,7 @@ def test_a_stream_is_read_within_the_pot(policy):
     session = Engine(tiny_loaded(), plain_config(pot=pot)).session()
     document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
     reported = [event for event in session.read(document) if isinstance(event, PotDistilled)]
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
     expected = layer_budgets(pot, 160, session.context.pot.shape.num_layers, session.context.num_protected)
     assert reported[0].num_cached == tuple(expected)
     assert (len(set(expected)) > 1) == (policy == "pyramidkv")

@@ -17,7 +17,7 @@ from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import FREE, PROMPT, UNKNOWN, PotShape
 from ondevice.pot.undo import UndoLog
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 LAYERS, HEADS, DIM, CAPACITY = 2, 3, 8, 48
 
@@ -96,12 +96,12 @@ def test_invariants_hold_after_every_operation(
     for i, size in enumerate(chunks):
         if size > pot.num_free:
             run_distill(pot, random_mass(pot, i), settings_)
-            check_pot(pot, num_read)
+            check_invariants(pot, num_read)
             assert pot.num_cached == [min(num_kept, pot.num_cached[0])] * LAYERS
         size = min(size, pot.num_free)
         feed(pot, size, num_read)
         num_read += size
-        check_pot(pot, num_read)
+        check_invariants(pot, num_read)
     before, log = contents(pot), UndoLog(pot)
     if pot.num_cached[0] > 2:
         eviction = make_eviction(rule, pot, log)
@@ -113,7 +113,7 @@ def test_invariants_hold_after_every_operation(
                 pot.append_(layer, tokens, tokens, tokens)
             pot.commit_(1, PROMPT)
             eviction.observe(random_mass(pot, i))
-            check_pot(pot, num_read)
+            check_invariants(pot, num_read)
     log.rewind()
     assert_same(pot, before)
     assert [b.data_ptr() for b in pot.buffers()] == addresses
@@ -123,7 +123,7 @@ def test_invariants_hold_after_every_operation(
 def test_integrity_check_notices_damage():
     pot = new_pot()
     feed(pot, 10, 0)
-    check_pot(pot, 10)
+    check_invariants(pot, 10)
     for damage in (
         lambda: pot.origin[0, 0, 1].__setitem__(3, 4),  # a token twice in a head
         lambda: pot.origin[1, 0, 0].__setitem__(0, FREE),
@@ -137,7 +137,7 @@ def test_integrity_check_notices_damage():
         before = contents(pot)
         damage()
         with pytest.raises(AssertionError):
-            check_pot(pot, 10)
+            check_invariants(pot, 10)
         for buffer, old in zip(pot.buffers(), before, strict=True):
             buffer.copy_(old)
 
@@ -186,7 +186,7 @@ def test_a_share_of_unknown_novelty_goes_to_the_catalyst():
     pot.set_novelty_(torch.arange(40, dtype=torch.int32), novelty)
     mass = random_mass(pot)
     result = run_distill(pot, mass, config(num_kept=20, novelty=0.5))
-    check_pot(pot, 40)
+    check_invariants(pot, 40)
     for layer in range(LAYERS):
         for head in range(HEADS):
             chosen = {0, 1, *known.tolist()}
@@ -210,7 +210,7 @@ def test_zeros_of_an_older_pot_mean_unknown():
     pot.novelty[..., 3] = 0.0
     other.restore_(pot.state(), rotate_keys, Extent(10, 10))
     assert bool((other.novelty[..., 3] == UNKNOWN).all()), "nothing was unknown: the file is an old one"
-    check_pot(other, 10)
+    check_invariants(other, 10)
     pot.novelty[..., 5] = UNKNOWN
     other.restore_(pot.state(), rotate_keys, Extent(10, 10))
     assert_same(other, contents(pot))

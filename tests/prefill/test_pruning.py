@@ -25,7 +25,7 @@ from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
 from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 TEXT = "The lamp is lit at dusk by the keeper. " * 40
 SLIM = SlimConfig(schedule="1:50%,2:25%", block_size=8, unit_size=4, window=2)
@@ -127,7 +127,7 @@ def test_pruned_tokens_are_as_if_deeper_layers_had_masked_them(family, key_rotat
     assert [-(-given.shape[0] // 8) for given in got.offsets] == [9, 4, 2]
     assert pot.num_cached == [20 + given.shape[0] for given in got.offsets]
     assert pot.next_position == [90] * 3
-    check_pot(pot, 70)
+    check_invariants(pot, 70)
     for layer, given in enumerate(got.offsets):
         assert pot.origin[layer, 0, 0, 20 : pot.num_cached[layer]].tolist() == given.tolist()
         assert pot.positions[layer, 0, 0, 20 : pot.num_cached[layer]].tolist() == (given + 20).tolist()
@@ -182,7 +182,7 @@ def _read(engine: Engine, text: str = TEXT):
 def test_a_document_is_read_with_an_account_of_every_token(policy, novelty):
     slim = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, novelty=novelty)
     session, events = _read(_engine(slim, policy=policy))
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
     ledger = events[-1].ledger
     assert isinstance(events[-1], DocumentRead)
     assert ledger.tokens_read == ledger.tokens_kept + ledger.tokens_evicted + ledger.tokens_pruned
@@ -207,7 +207,7 @@ def test_an_answer_leaves_a_pruned_pot_bit_identical():
         assert sum(isinstance(event, AnswerToken) for event in events) == 400
         assert isinstance(events[-1], AnswerFinished)
         assert events[-1].num_overwritten > 0
-        check_pot(session.context.pot, session.context.tokens.num_tokens)
+        check_invariants(session.context.pot, session.context.tokens.num_tokens)
         for name, tensor in session.context.pot.state().items():
             assert torch.equal(tensor, before[name]), name
 
@@ -245,7 +245,7 @@ def test_stopping_inside_a_pruned_pass_leaves_a_whole_pot(monkeypatch):
     monkeypatch.setattr(session._stop, "is_set", lambda: next(polls))
     events = list(session.resume())
     assert events[-1].ledger.tokens_read == 0
-    check_pot(session.context.pot, 0)
+    check_invariants(session.context.pot, 0)
     assert session.context.pot.num_cached == before
 
 
@@ -281,7 +281,7 @@ def test_a_whole_prompt_stopped_at_its_end_can_be_resumed():
 @pytest.mark.parametrize("step", first_of(3, 1, 4))
 def test_passes_shorter_than_the_window_are_read(policy, step):
     session, _ = _read(_engine(SLIM, policy=policy, step_size=step), TEXT[:420])
-    check_pot(session.context.pot, 420)
+    check_invariants(session.context.pot, 420)
 
 
 def test_novelty_is_known_behind_a_survivor_only():
@@ -328,13 +328,13 @@ def test_a_whole_prompt_is_pruned_in_one_pass_into_layers_of_fitting_size():
     assert pot.num_cached[0] == len(session.context.chat.prefix) + total
     assert pot.num_cached[1] <= len(session.context.chat.prefix) + 256
     assert pot.num_cached[2] <= len(session.context.chat.prefix) + 64
-    check_pot(pot, total)
+    check_invariants(pot, total)
     assert sum(isinstance(event, TokensRead) for event in events) == 1
     full = _read(_engine(SlimConfig(), policy="full"))[0]
     assert pot.nbytes < full.context.pot.nbytes
     answer = list(session.ask("What is lit?", plain_generation(max_new_tokens=20, chat=False)))[-1]
     assert isinstance(answer, AnswerFinished)
-    check_pot(pot, total)
+    check_invariants(pot, total)
 
 
 def test_models_with_sliding_windows_read_a_full_cache_in_steps():
@@ -346,7 +346,7 @@ def test_models_with_sliding_windows_read_a_full_cache_in_steps():
     session, events = _read(Engine(tiny_loaded("gemma2"), config))
     assert sum(isinstance(event, TokensRead) for event in events) == -(-session.context.tokens.num_tokens // 120)
     assert len({keys.shape[2] for keys in session.context.pot.keys}) == 1
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
 
 
 def test_a_saved_pruned_session_opens_again_and_no_other(tmp_path):

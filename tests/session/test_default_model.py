@@ -12,7 +12,7 @@ from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from tests.builders.models import default_model, plain_config, plain_generation
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 POT = PotConfig(capacity=1024, num_kept=512)
 
@@ -34,7 +34,7 @@ def read(session, text):
     began = time.perf_counter()
     for _ in session.read(Document("passkey", "txt", "part", (Page(1, text),), 1, len(text))):
         pass
-    check_pot(session.context.pot, session.context.tokens.num_tokens)
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
     return time.perf_counter() - began
 
 

@@ -17,7 +17,7 @@ from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
 from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 POT = PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40)
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(900))
@@ -50,7 +50,7 @@ def read(session, doc=None):
     for event in session.read(doc or document()):
         events.append(event)
         if session.context.is_open:
-            check_pot(session.context.pot, session.context.tokens.num_tokens)
+            check_invariants(session.context.pot, session.context.tokens.num_tokens)
     return events
 
 
@@ -230,7 +230,7 @@ def test_reading_stops_anywhere_and_resumes_to_the_same_pot(loaded, how, num_eve
         stopped._stop.is_set = lambda: next(polls, True)
         assert isinstance(list(reading)[-1], DocumentRead)
         del stopped._stop.is_set
-    check_pot(stopped.context.pot, stopped.context.num_read)
+    check_invariants(stopped.context.pot, stopped.context.num_read)
     assert 0 < stopped.context.ledger.tokens_unread < len(TEXT)
     check_ledger(stopped.context.ledger)
     assert list(stopped.ask("so far?"))[-1].stop_reason in ("end", "length")

@@ -22,7 +22,7 @@ from ondevice.speculator.choose import choose, chunk_scores, importance, most_ch
 from ondevice.speculator.speculator import Speculator
 from ondevice.words import skipped_pages
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
-from tests.builders.pots import check_pot
+from tests.builders.pots import check_invariants
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1100))
 POT = {"capacity": 400, "num_kept": 96, "reserve": 160, "step_size": 50}
@@ -52,7 +52,7 @@ def read(session, doc=None):
         events.append(event)
         if not session.context.is_open:
             continue
-        check_pot(session.context.pot, session.context.tokens.num_tokens)
+        check_invariants(session.context.pot, session.context.tokens.num_tokens)
         check_ledger(session)
     return events
 
@@ -193,7 +193,7 @@ def test_skipped_tokens_are_as_if_masked_and_keep_their_places(family, key_rotat
     )
     assert pot.next_position == [60] * 3
     assert pot.positions[1, 0, 1, :10].tolist() == pot.origin[1, 0, 0, :10].tolist() == offsets.tolist()
-    check_pot(pot, 60)
+    check_invariants(pot, 60)
     positions = torch.cat((offsets, torch.arange(60, 70)))
     expected = expected_states(model, ids[:, positions], positions)
     torch.testing.assert_close(out.hidden_states, expected, atol=2e-4, rtol=2e-4)
@@ -252,7 +252,7 @@ def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, pol
     if policy not in ("truncate", "full"):
         assert len([e for e in events if isinstance(e, PotDistilled)]) == session.context.num_cycles > 1
     speculator = session.context.speculator
-    check_pot(speculator.opened_pot(), len(TEXT))
+    check_invariants(speculator.opened_pot(), len(TEXT))
     assert speculator.num_seen == len(TEXT)
     if policy in ("truncate", "full"):
         origin = speculator.opened_pot().origin.unique()
@@ -374,7 +374,7 @@ def test_positions_stay_within_the_trained_window():
         pot = session.context.pot
         assert pot is None or max(pot.next_position) <= 420
     pot = session.context.pot
-    check_pot(pot, len(TEXT))
+    check_invariants(pot, len(TEXT))
     assert max(pot.next_position) + pot.num_free <= 420, "a question and its answer may take every free slot"
 
 
@@ -417,7 +417,7 @@ def test_another_model_can_be_the_speculator_if_it_has_the_same_vocabulary(loade
     session = plain.session(replace(plain.config, spec=spec))
     read(session)
     assert session.context.ledger.tokens_skipped > 0
-    check_pot(session.context.pot, len(TEXT))
+    check_invariants(session.context.pot, len(TEXT))
 
 
 def test_a_saved_session_belongs_to_the_speculators_weights_and_not_to_their_place(loaded, tmp_path):
