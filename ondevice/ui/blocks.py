@@ -1,4 +1,4 @@
-"""Gradio's Blocks, with updates that survive one another.
+"""Gradio's Blocks, with updates that survive one another, and that cost as much as what they change.
 
 A run's later updates travel as edits of those before. The browser makes the edits in place, in objects that may still
 stand in line to be shown: where two updates come quickly, the first is shown as the second has left it. Between two
@@ -8,13 +8,25 @@ it is edits away what the one before had for it, and the screen stays, say, at w
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import gradio as gr
 
 
 class Blocks(gr.Blocks):
-    """Blocks that replace an update of properties as a whole, and never edit one into or out of another."""
+    """Blocks that replace an update of properties as a whole, and build nothing anew that stays as it is."""
+
+    async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
+        """What to send for each output of `block_fn`; `predictions` are values by component, or all in order."""
+        if not isinstance(predictions, dict) or not all(isinstance(part, gr.blocks.Block) for part in predictions):
+            return await super().postprocess_data(block_fn, predictions, state)
+        changed = [part for part in block_fn.outputs if part in predictions]
+        only_these = copy(block_fn)
+        only_these.outputs = changed
+        made = await super().postprocess_data(only_these, predictions, state)
+        sent = dict(zip(changed, made, strict=True))
+        return [sent[part] if part in sent else gr.skip() for part in block_fn.outputs]
 
     def handle_streaming_diffs(self, block_fn: Any, data: list[Any], *args: Any, **options: Any) -> list[Any]:
         """The messages for each output: `data` at first, then edits `[[action, path, value], ...]`."""

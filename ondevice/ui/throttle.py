@@ -1,7 +1,7 @@
-"""Throttle of the screen: at most ten updates a second, whatever the engine's speed.
+"""Throttle of the screen: at most five updates a second, whatever the engine's speed.
 
-The browser melts above that; the engine must not wait for it. The last state of an action always passes,
-so callers send it without asking.
+Each update wakes the server and the browser, and where both share two cores with the model, its threads wait for one
+another meanwhile. The last state of an action always passes, so callers send it without asking.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-MAX_UPDATES_PER_SECOND = 9  # the tenth is the last state, which is never held back
+MAX_UPDATES_PER_SECOND = 4  # the fifth is the last state, which is never held back
 
 
 class Throttle:

@@ -102,7 +102,7 @@ def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytes
     monkeypatch.setattr(Session, "read", fast)
     actions = Actions(Runner(desk.jobs, clock=lambda: now[0]), Uploads(desk.uploads_folder))
     patches = [patch for patch in actions.read(desk.id, desk.form) if "map" in patch]
-    assert 15 <= len(patches) <= 20
+    assert 7 <= len(patches) <= 10
     assert patches[-1]["progress"][1]["done"] == 999
 
 

@@ -1,4 +1,4 @@
-"""The browser gets at most ten updates in any second, and never waits for an urgent one."""
+"""The browser gets at most five updates in any second, and never waits for an urgent one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("urgent_share", [0.0, 0.3, 1.0])
-def test_no_second_has_more_than_ten_updates(urgent_share: float) -> None:
+def test_no_second_has_more_than_five_updates(urgent_share: float) -> None:
     clock, chance = Clock(), random.Random(0)
     throttle = Throttle(clock=clock)
     sent = []
@@ -29,7 +29,7 @@ def test_no_second_has_more_than_ten_updates(urgent_share: float) -> None:
             sent.append(clock.now)
     assert len(sent) > 100
     busiest = max(sum(start <= time < start + 1 for time in sent) for start in sent)
-    assert busiest <= 9, "the tenth is the last state, which is sent without asking"
+    assert busiest <= 4, "the fifth is the last state, which is sent without asking"
 
 
 def test_updates_are_spread_evenly() -> None:
