@@ -1,7 +1,7 @@
 """Linear projections: on a CPU in float32 by oneDNN or MKL, which torch brings along, or with packed weights.
 
 Which library multiplies float32 on a CPU the environment variable KERNELS_GEMM decides: `onednn`, `mkl`, or `auto`
-(the default), which takes the one that suits the processor's maker and the number of tokens.
+(the default), which takes the one that suits the processor's maker, the number of tokens and the size of the weight.
 How packed weights are multiplied the environment variable KERNELS_PACKED decides: `rounded` rounds the activations
 to bytes and multiplies those, `float32` unpacks the weights, slowly and exactly; `auto` (the default) is `rounded`.
 """
@@ -22,6 +22,7 @@ from torch import Tensor
 # None where torch is built without it.
 _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 _MANY = 128  # tokens from which MKL is the faster one on Intel's processors
+_SMALL = 256 * 1024  # weights under which MKL is: oneDNN takes 30 to 60 us for a call, whatever it multiplies
 
 PACKED_CHOICES = ("auto", "rounded", "float32")
 GEMM_CHOICES = ("auto", "onednn", "mkl")
@@ -44,7 +45,7 @@ def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None
     if isinstance(weight, PackedWeight):
         return _project_packed(x, weight, bias)
     suits_onednn = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
-    if _ONEDNN_LINEAR is None or not suits_onednn or _takes_mkl(x.numel() // x.shape[-1]):
+    if _ONEDNN_LINEAR is None or not suits_onednn or _takes_mkl(x.numel() // x.shape[-1], weight.numel()):
         return F.linear(x, weight, bias)  # in float32 torch leaves it to its BLAS library
     if x.dim() == 1:
         return _ONEDNN_LINEAR(x[None], weight, bias, "none", [], "")[0]
@@ -64,12 +65,12 @@ def project_ref(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = 
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
 
 
-def _takes_mkl(num_tokens: int) -> bool:
+def _takes_mkl(num_tokens: int, num_weights: int) -> bool:
     """Whether MKL is to multiply: it takes narrower vectors on processors that are not Intel's, and is slow for few."""
     choice = chosen("KERNELS_GEMM", GEMM_CHOICES)
-    return choice == "mkl" or (
-        choice == "auto" and num_tokens >= _MANY and is_intel() and torch.backends.mkl.is_available()
-    )
+    if choice != "auto" or not torch.backends.mkl.is_available():
+        return choice == "mkl"
+    return num_weights < _SMALL or (num_tokens >= _MANY and is_intel())
 
 
 @cache

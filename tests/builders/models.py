@@ -135,6 +135,7 @@ def byte_backend(*, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     )
 
 
+@functools.cache
 def byte_letter(byte: int) -> str:
     """The printable letter by which byte-level BPE writes a byte (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]

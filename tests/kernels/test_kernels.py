@@ -184,7 +184,9 @@ def test_replace_slots_equals_reference_in_place_and_take_slots_reads_it_back(tr
 @pytest.mark.parametrize(
     "shape", [(40,), (1, 40), (1, 1, 40), (2, 1, 40), (1, 7, 40), (8, 1, 40), (2, 16, 40), (33, 40)]
 )
-def test_project_equals_reference(shape, has_bias, dtype, tolerance):
+@pytest.mark.parametrize("library", ["onednn", "mkl"])
+def test_project_equals_reference(monkeypatch, library, shape, has_bias, dtype, tolerance):
+    monkeypatch.setenv("KERNELS_GEMM", library)
     generator = torch.Generator().manual_seed(4)
     x, weight = torch.randn(shape, generator=generator), torch.randn(33, 40, generator=generator) / 6
     bias = torch.randn(33, generator=generator) if has_bias else None
@@ -202,16 +204,17 @@ def test_either_library_multiplies_alike(monkeypatch, choice, num_tokens):
     torch.testing.assert_close(project(x, weight), project_ref(x, weight), atol=1e-4, rtol=1e-4)
 
 
-def test_the_library_is_chosen_by_maker_and_number_of_tokens(monkeypatch):
-    chooser = sys.modules["ondevice.kernels.projection"]
-    for is_intel, num_tokens, choice, is_mkl in [
-        (True, 128, "auto", True), (True, 1, "auto", False), (False, 1024, "auto", False), (False, 1, "mkl", True),
-        (True, 1024, "onednn", False),
+def test_the_library_is_chosen_by_maker_tokens_and_size(monkeypatch):
+    chooser, large, small = sys.modules["ondevice.kernels.projection"], 896 * 896, 192 * 576
+    for is_intel, num_tokens, num_weights, choice, is_mkl in [
+        (True, 128, large, "auto", True), (True, 1, large, "auto", False), (False, 1024, large, "auto", False),
+        (False, 1, large, "mkl", True), (True, 1024, large, "onednn", False), (False, 1, small, "auto", True),
+        (False, 1, small, "onednn", False),
     ]:  # fmt: skip
         monkeypatch.setattr(chooser, "is_intel", lambda is_intel=is_intel: is_intel)
         monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
         monkeypatch.setenv("KERNELS_GEMM", choice)
-        assert chooser._takes_mkl(num_tokens) == is_mkl
+        assert chooser._takes_mkl(num_tokens, num_weights) == is_mkl
     monkeypatch.setenv("KERNELS_GEMM", "blis")
     with pytest.raises(ValueError, match="'blis'; it must be one of auto, onednn, mkl"):
         project(torch.ones(1, 4), torch.ones(4, 4))
