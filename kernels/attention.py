@@ -4,6 +4,7 @@ The new tokens are always the last slots; without a mask every query sees all ol
 ones. Grouped-query heads are folded into the query length, so that keys and values are never repeated.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
@@ -12,7 +13,7 @@ from ondevice.kernels.backend import uses_numba
 from torch import Tensor
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
-_VOTE_SCORES = 1 << 20  # of votes, which go over them several times: so many stay in a cache
+_VOTE_SCORES = 1 << 22  # held at once by votes: 16 MB; with fewer the products are too small to be quick
 # One query on a CPU: with fewer slots the kernel's call costs more than it saves, and larger blocks save no more.
 _MIN_SLOTS, _BLOCK_SIZE = 1024, 256
 
@@ -167,26 +168,41 @@ def votes_and_sums(
         Votes (batch, num_slots) float32, and the logarithms (batch, num_kv_heads, groups * n) float32 of the sums of
         all exponential scores of the keys.
     """
-    folded = _fold(query, keys.shape[1])
     votes, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
+    first = 0
+    for scores, total, most in _exponentials(query, keys, scale, softcap, max_scores):
+        sums.append(total.log() + most)
+        if others is not None:
+            total = total + (others[:, :, first : first + total.shape[2]] - most).exp()
+        votes += torch.einsum("bhqs,bhq->bs", scores.square_(), total.square().reciprocal())
+        first += total.shape[2]
+    return votes, torch.cat(sums, dim=2)
+
+
+def attention_sums(
+    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
+) -> Tensor:
+    """The sums of `votes_and_sums` alone, (batch, num_kv_heads, groups * n) float32."""
+    parts = _exponentials(query, keys, scale, softcap, max_scores)
+    return torch.cat([total.log() + most for _, total, most in parts], dim=2)
+
+
+def _exponentials(
+    query: Tensor, keys: Tensor, scale: float, softcap: float | None, max_scores: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Some queries after the other: exp(scores - most), their sum over the keys, and the largest score of each query.
+
+    Shapes (batch, num_kv_heads, rows, num_slots) and twice (batch, num_kv_heads, rows), of float32 or wider.
+    """
     rows = max(max_scores // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
     wide = torch.promote_types(query.dtype, torch.float32)
-    for part, beside in zip(
-        folded.split(rows, dim=2),
-        [None] * folded.shape[2] if others is None else others.split(rows, dim=2),
-        strict=False,
-    ):
+    for part in _fold(query, keys.shape[1]).split(rows, dim=2):
         scores = ((part * scale) @ keys.transpose(-1, -2)).to(wide)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         most = scores.amax(dim=-1, keepdim=True)
         scores = scores.sub_(most).exp_()
-        total = scores.sum(dim=-1)
-        sums.append(total.log() + most[..., 0])
-        if beside is not None:
-            total = total + (beside - most[..., 0]).exp()
-        votes += torch.einsum("bhqs,bhq->bs", scores.square_(), total.square().reciprocal())
-    return votes, torch.cat(sums, dim=2)
+        yield scores, scores.sum(dim=-1), most[..., 0]
 
 
 def attention_votes_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:

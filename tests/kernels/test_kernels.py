@@ -17,6 +17,7 @@ from ondevice.kernels.attention import (
     additive_mask,
     attention_mass_ref,
     attention_ref,
+    attention_sums,
     attention_votes,
     attention_votes_ref,
     causal_mask,
@@ -97,6 +98,7 @@ def test_votes_for_some_keys_count_the_attention_that_the_others_take_up(max_sco
     torch.testing.assert_close(votes, everything[:, :25])
     folded = query.view(1, 3, 10, 16)
     torch.testing.assert_close(sums, (folded @ keys[:, :, :25].transpose(-1, -2) * 0.7).logsumexp(dim=-1))
+    torch.testing.assert_close(attention_sums(query, keys[:, :, :25], scale=0.7, max_scores=max_scores), sums)
 
 
 @pytest.mark.parametrize("softcap", [None, 2.5])

@@ -15,7 +15,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import votes_and_sums
+from ondevice.kernels.attention import attention_sums, votes_and_sums
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 
@@ -132,5 +132,5 @@ def _rough_votes(
 
 def _others(tier: HostTier, layer: int, query: Tensor, units: Tensor, total: Tensor, how: _How) -> Tensor:
     """The sums of all but some units, which are compared key by key: as if each key were the mean one."""
-    _, close = votes_and_sums(query.float(), tier.unit_keys(layer, units.unique(), query.device)[None], **how)
+    close = attention_sums(query.float(), tier.unit_keys(layer, units.unique(), query.device)[None], **how)
     return total + torch.log1p(-(close - total).exp().clamp(max=1 - 1e-6)) + math.log(UNIT_ROWS)
