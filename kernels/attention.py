@@ -10,12 +10,14 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import uses_numba
+from ondevice.kernels.cpu.threads import are_helping
 from torch import Tensor
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
 _VOTE_SCORES = 1 << 22  # held at once by votes: 16 MB; with fewer the products are too small to be quick
-# One query on a CPU: with fewer slots the kernel's call costs more than it saves, and larger blocks save no more.
-_MIN_SLOTS, _BLOCK_SIZE = 1024, 256
+# One query on a CPU: with fewer slots the kernel's call costs more than it saves, and larger blocks save no more. Where
+# helpers run the products, torch's threads would be in their way: they go on spinning.
+_MIN_SLOTS, _MIN_SLOTS_HELPED, _BLOCK_SIZE = 1024, 64, 256
 
 
 def attention(
@@ -43,7 +45,7 @@ def attention(
     if mask is None and softcap is None and query.device.type == "cpu":
         if query.shape[2] > 1:
             return _causal_cpu(query, keys, values, scale)
-        if keys.shape[2] >= _MIN_SLOTS and uses_numba(query):
+        if keys.shape[2] >= (_MIN_SLOTS_HELPED if are_helping() else _MIN_SLOTS) and uses_numba(query):
             return _one_query_cpu(query, keys, values, scale)
     if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
         return _causal_in_slices(query, keys, values, scale, softcap)

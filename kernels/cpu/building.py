@@ -10,14 +10,13 @@ from typing import Any
 from numba import cfunc, types
 
 
-def built(work: Any) -> Any:
+def built(work: Any, signature: Any = types.void(types.voidptr)) -> Any:  # noqa: B008
     """A compiled `work(address)`; later processes find it in Numba's cache, under the numbers that `work` closes over.
 
     It may close over nothing else: the cache's key is their pickle, and that of a compiled function differs each time.
     """
     cells = work.__closure__ or ()
     assert all(isinstance(cell.cell_contents, (int, float, bool)) for cell in cells), "it would be compiled every time"
-    signature = types.void(types.voidptr)
     try:
         return cfunc(signature, cache=True)(work)
     except RuntimeError:  # no folder to keep it in

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
+import ctypes
+import sys
+
 from llvmlite import ir
 from numba.core import cgutils, types
 from ondevice.kernels.cpu.vectors import F32, I1, I32, I64, call_function, kernel_part
 
 _SPINS = 2000
-_CAN_YIELD = bool(llvm.address_of_symbol("sched_yield"))  # POSIX
+# POSIX. LLVM itself knows the symbols of the process only once it has compiled something.
+_CAN_YIELD = sys.platform != "win32" and hasattr(ctypes.PyDLL(None), "sched_yield")
 
 
 @kernel_part(num_numbers=1)

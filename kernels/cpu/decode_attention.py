@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from ondevice.kernels.cpu.threads import run_in_threads
+from ondevice.kernels.cpu.threads import are_helping, run_in_threads
 from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, LANES
 from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
@@ -87,7 +87,7 @@ def attend(
         math.inf if termination is None else termination.patience,
     )
     kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
-    run_in_threads(_kernel(num_rows, head_dim, kind), call, num_threads)
+    run_in_threads(_kernel(num_rows, head_dim, kind), call, num_threads, is_short=are_helping())
     return out.to(dtype), blocks_read
 
 

@@ -88,7 +88,7 @@ def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor
     )
     call += layout.sizes
     run_in_threads(layout.round, call, 1 if x.numel() <= _SMALL else num_threads)
-    run_in_threads(layout.multiply, call, num_threads)
+    run_in_threads(layout.multiply, call, num_threads, is_short=x.shape[0] <= FEW_TOKENS)
 
 
 class _Layout(NamedTuple):

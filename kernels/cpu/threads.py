@@ -1,4 +1,4 @@
-"""The threads that compiled kernels run in: torch's own where it works with OpenMP, else a pool."""
+"""The threads that compiled kernels run in: helpers of our own, torch's where it works with OpenMP, or a pool."""
 
 from __future__ import annotations
 
@@ -9,27 +9,43 @@ from functools import cache
 from typing import Any
 
 
-def run_in_threads(kernel: Any, call: bytes, num_threads: int) -> None:
-    """Run the kernel in that many threads, or in fewer: those that there are do all the work."""
-    fork = _openmp_fork()
+def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool = False) -> None:
+    """Run the kernel in that many threads, or in fewer: those that there are do all the work.
+
+    Args:
+        is_short: one of hundreds that a token waits for, between which torch's threads have nothing to do: helpers
+            run it. Elsewhere torch's threads do, for they go on spinning after each of its operations.
+    """
     if num_threads == 1:
         kernel(call)
-    elif fork is not None:
+    elif is_short and (helpers := _helpers()) is not None:
+        helpers().run(kernel, call, num_threads)
+    elif (fork := _openmp_fork()) is not None:
         fork(kernel, call, num_threads, 0)
     else:
-        helpers = [_pool(num_threads - 1).submit(kernel, call) for _ in range(num_threads - 1)]
+        others = [_pool(num_threads - 1).submit(kernel, call) for _ in range(num_threads - 1)]
         kernel(call)
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
+        for other in others:
+            if not other.cancel():
+                other.result()
+
+
+def are_helping() -> bool:
+    """Whether short kernels run in helpers of our own by now: a model's weights are packed."""
+    return _helpers.cache_info().currsize > 0 and _helpers() is not None
+
+
+@cache
+def _helpers() -> Any:
+    """Gives the helpers of this process; None where there can be none."""
+    from ondevice.kernels.cpu import helpers
+
+    return helpers.helpers if helpers.IS_AVAILABLE else None
 
 
 @cache
 def _openmp_fork() -> Any:
-    """`GOMP_parallel` of the library whose threads torch works with; None where torch has none, or another.
-
-    A pool of our own would compete with torch's, whose threads go on spinning for a while after every operation.
-    """
+    """`GOMP_parallel` of the library whose threads torch works with; None where torch has none, or another."""
     fork = getattr(ctypes.CDLL(None), "GOMP_parallel", None) if sys.platform == "linux" else None
     if fork is not None:
         fork.argtypes, fork.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint), None

@@ -1,0 +1,203 @@
+"""Helper threads for kernels that take microseconds: whoever has lost its core is not waited for.
+
+A region of OpenMP ends when every thread of the team has come, and threads that wait go on spinning. Where other
+programs want the cores, too, a thread that spins may have the core of the one that it waits for: each of the hundreds
+of products of a token then takes as long as a time slice. Here the caller waits only for helpers that have begun, does
+all the work itself where none comes, and helpers go to sleep soon.
+
+Each helper has a line of memory: its state, the kernel to run and its arguments, and a semaphore to sleep at.
+"""
+
+# mypy: disable-error-code="untyped-decorator"
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import threading
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import njit, types
+from ondevice.kernels.cpu import counters, vectors
+from ondevice.kernels.cpu.building import built, last_change
+from ondevice.kernels.cpu.counters import look_at, set_to
+from ondevice.kernels.cpu.vectors import I32, I64, call_function, kernel_part
+
+IS_AVAILABLE = sys.platform == "linux" and hasattr(ctypes.PyDLL(None), "sem_post")
+
+_IDLE, _ASLEEP, _POSTED, _RUNNING = range(4)  # states
+_LINE_BYTES, _KERNEL, _CALL, _SEMAPHORE = 128, 8, 16, 64  # of a helper, and where in its line the parts stand
+_MOST_HELPERS = 255
+# Looks before a helper goes to sleep: longer than Python takes between two products. With 4,000 decoding was slower.
+_SPINS = 20000
+_PATIENCE = 2000  # looks before the caller offers its core to a helper that has begun
+
+
+@kernel_part(result=types.int64)
+def _swap(b: ir.IRBuilder, address: ir.Value, number: ir.Value) -> ir.Value:
+    """Set an int64; what it was before."""
+    return b.atomic_rmw("xchg", b.inttoptr(address, I64.as_pointer()), number, "acq_rel")
+
+
+@kernel_part(result=types.int64)
+def _change(b: ir.IRBuilder, address: ir.Value, before: ir.Value, after: ir.Value) -> ir.Value:
+    """Set an int64 to `after` if it is `before`; whether it was."""
+    pair = b.cmpxchg(b.inttoptr(address, I64.as_pointer()), before, after, "acq_rel", "acquire")
+    return b.zext(b.extract_value(pair, 1), I64)
+
+
+@kernel_part()
+def _run(b: ir.IRBuilder, kernel: ir.Value, call: ir.Value) -> None:
+    b.call(b.inttoptr(kernel, ir.FunctionType(ir.VoidType(), [I64]).as_pointer()), [call])
+
+
+@kernel_part()
+def _pause(b: ir.IRBuilder, address: ir.Value) -> None:
+    """Let a processor that shares this core go ahead."""
+    if llvm.get_process_triple().startswith("x86_64"):
+        call_function(b, "llvm.x86.sse2.pause", ir.VoidType(), [])
+
+
+@kernel_part()
+def _offer_core(b: ir.IRBuilder, address: ir.Value) -> None:
+    call_function(b, "sched_yield", I32, [])
+
+
+@kernel_part()
+def _post(b: ir.IRBuilder, semaphore: ir.Value) -> None:
+    call_function(b, "sem_post", I32, [b.inttoptr(semaphore, I64.as_pointer())])
+
+
+@kernel_part()
+def _sleep(b: ir.IRBuilder, semaphore: ir.Value) -> None:
+    call_function(b, "sem_wait", I32, [b.inttoptr(semaphore, I64.as_pointer())])
+
+
+_jit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@_jit
+def _help(line: int) -> None:
+    """Run what is posted, for ever."""
+    while True:
+        num_looks = 0
+        while look_at(line) != _POSTED and num_looks < _SPINS:
+            _pause(line)
+            num_looks += 1
+        if _change(line, _POSTED, _RUNNING) != 0:
+            _run(look_at(line + _KERNEL), look_at(line + _CALL))
+            set_to(line, _IDLE)
+        elif _change(line, _IDLE, _ASLEEP) != 0:
+            while look_at(line) == _ASLEEP:  # a signal may wake it, too
+                _sleep(line + _SEMAPHORE)
+
+
+@_jit
+def _share(kernel: int, call: int, lines: int, num_helpers: int) -> None:
+    """Run a kernel in this thread and in the helpers that come while it runs."""
+    for i in range(num_helpers):
+        line = lines + i * _LINE_BYTES
+        set_to(line + _KERNEL, kernel)
+        set_to(line + _CALL, call)
+        if _swap(line, _POSTED) == _ASLEEP:
+            _post(line + _SEMAPHORE)
+    _run(kernel, call)
+    for i in range(num_helpers):
+        line = lines + i * _LINE_BYTES
+        if _change(line, _POSTED, _IDLE) == 0:
+            num_looks = 0
+            while look_at(line) == _RUNNING:
+                num_looks += 1
+                if num_looks < _PATIENCE:
+                    _pause(line)
+                else:
+                    _offer_core(line)
+
+
+class Helpers:
+    """The helper threads of this process; they are started when they are needed first, and end with it."""
+
+    def __init__(self) -> None:
+        # Never given back: helpers look at it until the very end of the process.
+        self._memory = mmap.mmap(-1, _MOST_HELPERS * _LINE_BYTES)
+        view = ctypes.c_char.from_buffer(self._memory)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(view))
+        self._lines = ctypes.addressof(view)
+        self._num_started = 0
+        self._is_shared = threading.Lock()
+
+    def run(self, kernel: Any, call: bytes, num_threads: int) -> None:
+        """Run `kernel(call)` in this thread and in up to `num_threads` - 1 helpers; in this one alone where another
+        thread has the helpers."""
+        if num_threads == 1 or not self._is_shared.acquire(blocking=False):
+            kernel(call)
+            return
+        try:
+            num_helpers = min(num_threads - 1, _MOST_HELPERS)
+            while self._num_started < num_helpers:
+                self._start()
+            _entry_points().share(kernel, call, self._lines, num_helpers)
+        finally:
+            self._is_shared.release()
+
+    def _start(self) -> None:
+        line = self._lines + self._num_started * _LINE_BYTES
+        if ctypes.CDLL(None).sem_init(ctypes.c_void_p(line + _SEMAPHORE), 0, 0):
+            raise OSError("A thread that helps kernels could not be set up")
+        name = f"kernel-helper-{self._num_started}"
+        threading.Thread(target=_entry_points().help, args=(line,), name=name, daemon=True).start()
+        self._num_started += 1
+
+
+_helpers: Helpers | None = None
+
+
+def helpers() -> Helpers:
+    """Those of this process."""
+    global _helpers
+    if _helpers is None:
+        _helpers = Helpers()
+    return _helpers
+
+
+def _forget() -> None:
+    """A process that was forked off has none of the threads."""
+    global _helpers
+    _helpers = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+class _EntryPoints:
+    """`_help` and `_share` as functions that ctypes calls, without Python's lock."""
+
+    def __init__(self) -> None:
+        parts_changed = last_change((counters, vectors))
+
+        def help_(line):  # type: ignore[no-untyped-def]
+            _ = parts_changed  # part of the cache's key
+            _help(line)
+
+        def share(kernel, call, lines, num_helpers):  # type: ignore[no-untyped-def]
+            _ = parts_changed
+            _share(kernel, call, lines, num_helpers)
+
+        i64 = types.int64
+        compiled = built(help_, types.void(i64)), built(share, types.void(i64, i64, i64, i64))
+        self.help = ctypes.CFUNCTYPE(None, ctypes.c_int64)(compiled[0].address)
+        self.share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(
+            compiled[1].address
+        )
+        self._compiled = compiled
+
+
+@cache
+def _entry_points() -> _EntryPoints:
+    return _EntryPoints()
