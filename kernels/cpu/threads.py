@@ -1,4 +1,7 @@
-"""The threads that compiled kernels run in: helpers of our own, torch's where it works with OpenMP, or a pool."""
+"""The threads that compiled kernels run in: helpers of our own, torch's where it works with OpenMP, or a pool.
+
+The environment variable KERNELS_THREADS decides: `openmp` is without helpers, `auto` (the default) with them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
+from ondevice.kernels.backend import chosen
+
+THREADS_CHOICES = ("auto", "openmp")
+
 
 def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool = False) -> None:
     """Run the kernel in that many threads, or in fewer: those that there are do all the work.
@@ -15,11 +22,14 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
     Args:
         is_short: one of hundreds that a token waits for, between which torch's threads have nothing to do: helpers
             run it. Elsewhere torch's threads do, for they go on spinning after each of its operations.
+
+    Raises:
+        ValueError: KERNELS_THREADS has an unknown value.
     """
     if num_threads == 1:
         kernel(call)
-    elif is_short and (helpers := _helpers()) is not None:
-        helpers().run(kernel, call, num_threads)
+    elif is_short and _takes_helpers():
+        _helpers()().run(kernel, call, num_threads)
     elif (fork := _openmp_fork()) is not None:
         fork(kernel, call, num_threads, 0)
     else:
@@ -32,7 +42,11 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
 
 def are_helping() -> bool:
     """Whether short kernels run in helpers of our own by now: a model's weights are packed."""
-    return _helpers.cache_info().currsize > 0 and _helpers() is not None
+    return _helpers.cache_info().currsize > 0 and _takes_helpers()
+
+
+def _takes_helpers() -> bool:
+    return chosen("KERNELS_THREADS", THREADS_CHOICES) == "auto" and _helpers() is not None
 
 
 @cache

@@ -7,7 +7,10 @@ Everything takes turns, since such machines change their speed while one looks.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,6 +33,8 @@ _PASS, _QUICK_PASS = 1024, 128  # tokens of a pass that reads
 _SLOTS, _QUICK_SLOTS = (1024, 4096, 16_384), (1024,)
 _SIZE, _QUICK_SIZE = 2048, 512  # of the square matrices whose product is the limit
 MACHINE, KERNEL, TORCH = "machine", "compiled kernel", "torch SDPA"
+HELPERS, OPENMP = "helper threads", "OpenMP"
+_TOKENS_PER_TURN = 8  # some time slices
 
 
 def pass_flops(decoder: Decoder, num_tokens: int) -> float:
@@ -125,10 +130,49 @@ def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
     return [*time_rows(seconds, case, metric), speedup_row(seconds, case, metric, KERNEL, TORCH)]
 
 
+def _thread_rows(decoder: Decoder, num_tokens: int) -> tuple[list[Row], dict[str, float]]:
+    """Decoding with packed weights in helper threads and in those of OpenMP, alone and beside a busy program."""
+    ids = torch.randint(0, min(decoder.parts.vocab_size, 1000), (1, num_tokens))
+    pot = decoder.new_pot(num_tokens + 1)
+    decoder.forward(ids, pot)
+    lengths = list(pot.num_cached), list(pot.next_position)
+
+    def decode(threads: str) -> None:
+        with choosing("KERNELS_THREADS", threads):
+            for _ in range(_TOKENS_PER_TURN):
+                _one_token(decoder, pot, ids[:, :1], lengths)
+
+    works = {HELPERS: lambda: decode("auto"), OPENMP: lambda: decode("openmp")}
+    rows, summary = [], {}
+    for beside, others in (("nothing", nullcontext()), ("a busy program", _busy_program())):
+        with others:
+            seconds = take_turns(works, decoder.device)
+        each = {name: [value / _TOKENS_PER_TURN for value in values] for name, values in seconds.items()}
+        case = {"tokens": num_tokens, "beside": beside}
+        rows += [*time_rows(each, case, "decoding a token"), speedup_row(each, case, "decoding", HELPERS, OPENMP)]
+        summary["helpers_speedup" if beside == "nothing" else "helpers_speedup_beside"] = rows[-1].p50
+    return rows, summary
+
+
+@contextmanager
+def _busy_program() -> Iterator[None]:
+    """Another process takes one core meanwhile, or as much of one as it gets."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     quick = options.quick
     setup.report("Products, memory, reading, decoding", None)
     rows, summary = _stages(setup.engine, _QUICK_PASS if quick else _PASS, _QUICK_SIZE if quick else _SIZE)
+    if setup.engine.loaded.quantization == "stored" and torch.get_num_threads() > 1:
+        setup.report("Threads, alone and beside a busy program", None)
+        some, figures = _thread_rows(setup.engine.decoder, _QUICK_PASS if quick else _PASS)
+        rows, summary = rows + some, summary | figures
     for num_slots in _QUICK_SLOTS if quick else _SLOTS:
         setup.report(f"Attention over {num_slots:,} slots", None)
         some = _attention_rows(setup.engine.decoder, num_slots)

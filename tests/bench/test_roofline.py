@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from ondevice.bench import roofline
 from ondevice.bench.roofline import MEASUREMENT, pass_flops
+from ondevice.bench.turns import take_turns
 from ondevice.evaluation.measurement import Setup
 from ondevice.model.decoder import Decoder
+from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine
+from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,3 +48,15 @@ def test_every_figure_is_there_and_the_environment_as_before() -> None:
     }  # fmt: skip
     assert min(table.summary.values()) > 0
     assert not {"KERNELS_GEMM", "KERNELS_IMPL"} & os.environ.keys()
+
+
+def test_threads_are_compared_where_weights_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_model(str(write_gguf(tmp_path / "tiny.gguf")), device="cpu")
+    monkeypatch.setattr(roofline, "take_turns", partial(take_turns, budget_seconds=0.1))
+    rows, summary = roofline._thread_rows(Engine(loaded, plain_config()).decoder, 32)
+    assert set(summary) == {"helpers_speedup", "helpers_speedup_beside"}
+    assert [(r.contender, r.case["beside"]) for r in rows] == [
+        ("helper threads", "nothing"), ("OpenMP", "nothing"), ("helper threads", "nothing"),
+        ("helper threads", "a busy program"), ("OpenMP", "a busy program"), ("helper threads", "a busy program"),
+    ]  # fmt: skip
+    assert "KERNELS_THREADS" not in os.environ

@@ -114,6 +114,10 @@ def test_products_are_the_same_with_helpers(monkeypatch: pytest.MonkeyPatch, num
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     assert all(torch.equal(project(row, weight), out) for row, out in zip(x, alone, strict=True))
     assert threads.are_helping()
+    monkeypatch.setenv("KERNELS_THREADS", "openmp")
+    assert not threads.are_helping()
+    assert all(torch.equal(project(row, weight), out) for row, out in zip(x, alone, strict=True))
+    monkeypatch.setenv("KERNELS_THREADS", "auto")
     with ThreadPoolExecutor(3) as pool:
         assert all(map(torch.equal, pool.map(lambda row: project(row, weight), x), alone))
 
@@ -134,3 +138,10 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_an_unknown_choice_of_threads_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS_THREADS", "green")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(ValueError, match="'green'; it must be one of auto, openmp"):
+        project(torch.ones(1, 256), weight_of(4, True, (480, 256))[0])
