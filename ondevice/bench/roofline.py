@@ -34,7 +34,7 @@ _SLOTS, _QUICK_SLOTS = (1024, 4096, 16_384), (1024,)
 _SIZE, _QUICK_SIZE = 2048, 512  # of the square matrices whose product is the limit
 MACHINE, KERNEL, TORCH = "machine", "compiled kernel", "torch SDPA"
 HELPERS, OPENMP = "helper threads", "OpenMP"
-_TOKENS_PER_TURN = 8  # some time slices
+_TOKENS_PER_TURN = 8  # some time slices, and far longer than the threads of what was measured before go on spinning
 
 
 def pass_flops(decoder: Decoder, num_tokens: int) -> float:
@@ -67,13 +67,13 @@ def _stages(engine: Engine, num_tokens: int, size: int) -> tuple[list[Row], dict
         "onednn": _gemm(size, "onednn"),
         "mkl": _gemm(size, "mkl"),
         "reading": lambda: decoder.forward(ids, decoder.new_pot(num_tokens)),
-        "decoding": lambda: _one_token(decoder, pot, ids[:, :1], lengths),
+        "decoding": lambda: _decode(decoder, pot, ids[:, :1], lengths),
     }
     seconds = take_turns(works, decoder.device, budget_seconds=60.0)
     gemm = [2 * size**3 / min(pair) for pair in zip(seconds["onednn"], seconds["mkl"], strict=True)]
     reads = [bandwidth.num_bytes / s for s in seconds["read"]]
     flops = [pass_flops(decoder, num_tokens) / s for s in seconds["reading"]]
-    taken = [bytes_per_token(engine, num_tokens) / s for s in seconds["decoding"]]
+    taken = [_TOKENS_PER_TURN * bytes_per_token(engine, num_tokens) / s for s in seconds["decoding"]]
     shares = {"reading": _shares(flops, gemm), "decoding": _shares(taken, reads)}
     label = {"stored": "stored weights"}.get(engine.loaded.quantization, str(engine.decoder.dtype).split(".")[1])
     case, square = {"tokens": num_tokens}, {"size": size}
@@ -105,9 +105,11 @@ def _shares(reached: list[float], limits: list[float]) -> list[float]:
 
 
 @torch.inference_mode()
-def _one_token(decoder: Decoder, pot: MemoryPot, token: Tensor, lengths: tuple[list[int], list[int]]) -> None:
-    decoder.head.logits(decoder.forward(token, pot).hidden_states[:, -1])
-    pot.rewind_to_(*lengths)
+def _decode(decoder: Decoder, pot: MemoryPot, token: Tensor, lengths: tuple[list[int], list[int]]) -> None:
+    """`_TOKENS_PER_TURN` tokens, each after what the pot held before."""
+    for _ in range(_TOKENS_PER_TURN):
+        decoder.head.logits(decoder.forward(token, pot).hidden_states[:, -1])
+        pot.rewind_to_(*lengths)
 
 
 def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
@@ -117,8 +119,8 @@ def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
     layers = [torch.randn(size, device=decoder.device).to(decoder.dtype) for _ in parts.layers]
     query = torch.randn(1, parts.num_heads, 1, parts.head_dim, device=decoder.device).to(decoder.dtype)
 
-    def attend(implementation: str) -> None:
-        with choosing("KERNELS_IMPL", implementation):
+    def attend(implementation: str) -> None:  # in the same threads: those of OpenMP go on spinning for a while
+        with choosing("KERNELS_IMPL", implementation), choosing("KERNELS_THREADS", "openmp"):
             for keys, values in layers:
                 attention(query, keys, values, scale=parts.scale)
 
@@ -139,8 +141,7 @@ def _thread_rows(decoder: Decoder, num_tokens: int) -> tuple[list[Row], dict[str
 
     def decode(threads: str) -> None:
         with choosing("KERNELS_THREADS", threads):
-            for _ in range(_TOKENS_PER_TURN):
-                _one_token(decoder, pot, ids[:, :1], lengths)
+            _decode(decoder, pot, ids[:, :1], lengths)
 
     works = {HELPERS: lambda: decode("auto"), OPENMP: lambda: decode("openmp")}
     rows, summary = [], {}
