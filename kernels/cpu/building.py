@@ -9,9 +9,11 @@ from typing import Any
 
 from numba import cfunc, types
 
+_OF_AN_ADDRESS = types.void(types.voidptr)
 
-def built(work: Any, signature: Any = types.void(types.voidptr)) -> Any:  # noqa: B008
-    """A compiled `work(address)`; later processes find it in Numba's cache, under the numbers that `work` closes over.
+
+def built(work: Any, signature: Any = _OF_AN_ADDRESS) -> Any:
+    """`work`, compiled; later processes find it in Numba's cache, under the numbers that `work` closes over.
 
     It may close over nothing else: the cache's key is their pickle, and that of a compiled function differs each time.
     """

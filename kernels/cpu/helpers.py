@@ -25,17 +25,16 @@ from llvmlite import ir
 from numba import njit, types
 from ondevice.kernels.cpu import counters, vectors
 from ondevice.kernels.cpu.building import built, last_change
-from ondevice.kernels.cpu.counters import look_at, set_to
+from ondevice.kernels.cpu.counters import look_at, set_to, wait_for
 from ondevice.kernels.cpu.vectors import I32, I64, call_function, kernel_part
 
 IS_AVAILABLE = sys.platform == "linux" and hasattr(ctypes.PyDLL(None), "sem_post")
 
-_IDLE, _ASLEEP, _POSTED, _RUNNING = range(4)  # states
+_RUNNING, _IDLE, _ASLEEP, _POSTED = range(-1, 3)  # states; memory begins with zeros
 _LINE_BYTES, _KERNEL, _CALL, _SEMAPHORE = 128, 8, 16, 64  # of a helper, and where in its line the parts stand
 _MOST_HELPERS = 255
 # Looks before a helper goes to sleep: longer than Python takes between two products. With 4,000 decoding was slower.
 _SPINS = 20000
-_PATIENCE = 2000  # looks before the caller offers its core to a helper that has begun
 
 
 @kernel_part(result=types.int64)
@@ -61,11 +60,6 @@ def _pause(b: ir.IRBuilder, address: ir.Value) -> None:
     """Let a processor that shares this core go ahead."""
     if llvm.get_process_triple().startswith("x86_64"):
         call_function(b, "llvm.x86.sse2.pause", ir.VoidType(), [])
-
-
-@kernel_part()
-def _offer_core(b: ir.IRBuilder, address: ir.Value) -> None:
-    call_function(b, "sched_yield", I32, [])
 
 
 @kernel_part()
@@ -110,13 +104,7 @@ def _share(kernel: int, call: int, lines: int, num_helpers: int) -> None:
     for i in range(num_helpers):
         line = lines + i * _LINE_BYTES
         if _change(line, _POSTED, _IDLE) == 0:
-            num_looks = 0
-            while look_at(line) == _RUNNING:
-                num_looks += 1
-                if num_looks < _PATIENCE:
-                    _pause(line)
-                else:
-                    _offer_core(line)
+            wait_for(line, _IDLE)
 
 
 class Helpers:
@@ -134,7 +122,7 @@ class Helpers:
     def run(self, kernel: Any, call: bytes, num_threads: int) -> None:
         """Run `kernel(call)` in this thread and in up to `num_threads` - 1 helpers; in this one alone where another
         thread has the helpers."""
-        if num_threads == 1 or not self._is_shared.acquire(blocking=False):
+        if not self._is_shared.acquire(blocking=False):
             kernel(call)
             return
         try:

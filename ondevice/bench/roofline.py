@@ -25,7 +25,6 @@ from ondevice.kernels.attention import attention
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.projection import project
 from ondevice.model.decoder import Decoder
-from ondevice.pot.memory_pot import MemoryPot
 from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
 
@@ -57,17 +56,14 @@ def _gemm(size: int, library: str) -> Callable[[], object]:
 
 def _stages(engine: Engine, num_tokens: int, size: int) -> tuple[list[Row], dict[str, float]]:
     decoder = engine.decoder
-    ids = torch.randint(0, min(decoder.parts.vocab_size, 1000), (1, num_tokens), device=decoder.device)
-    pot = decoder.new_pot(num_tokens + 1)
-    decoder.forward(ids, pot)
-    lengths = list(pot.num_cached), list(pot.next_position)
+    ids = _ids(decoder, num_tokens)
     bandwidth = ReadBandwidth(decoder.device)
     works: Mapping[str, Callable[[], object]] = {
         "read": bandwidth.measure,
         "onednn": _gemm(size, "onednn"),
         "mkl": _gemm(size, "mkl"),
         "reading": lambda: decoder.forward(ids, decoder.new_pot(num_tokens)),
-        "decoding": lambda: _decode(decoder, pot, ids[:, :1], lengths),
+        "decoding": _decoding_after(decoder, ids),
     }
     seconds = take_turns(works, decoder.device, budget_seconds=60.0)
     gemm = [2 * size**3 / min(pair) for pair in zip(seconds["onednn"], seconds["mkl"], strict=True)]
@@ -104,12 +100,23 @@ def _shares(reached: list[float], limits: list[float]) -> list[float]:
     return [one / limit for one, limit in zip(reached, limits, strict=True)]
 
 
-@torch.inference_mode()
-def _decode(decoder: Decoder, pot: MemoryPot, token: Tensor, lengths: tuple[list[int], list[int]]) -> None:
-    """`_TOKENS_PER_TURN` tokens, each after what the pot held before."""
-    for _ in range(_TOKENS_PER_TURN):
-        decoder.head.logits(decoder.forward(token, pot).hidden_states[:, -1])
-        pot.rewind_to_(*lengths)
+def _ids(decoder: Decoder, num_tokens: int) -> Tensor:
+    return torch.randint(0, min(decoder.parts.vocab_size, 1000), (1, num_tokens), device=decoder.device)
+
+
+def _decoding_after(decoder: Decoder, ids: Tensor) -> Callable[[], None]:
+    """Decodes `_TOKENS_PER_TURN` tokens, each after these."""
+    pot = decoder.new_pot(ids.shape[1] + 1)
+    decoder.forward(ids, pot)
+    lengths = list(pot.num_cached), list(pot.next_position)
+
+    @torch.inference_mode()
+    def decode() -> None:
+        for _ in range(_TOKENS_PER_TURN):
+            decoder.head.logits(decoder.forward(ids[:, :1], pot).hidden_states[:, -1])
+            pot.rewind_to_(*lengths)
+
+    return decode
 
 
 def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
@@ -134,24 +141,24 @@ def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
 
 def _thread_rows(decoder: Decoder, num_tokens: int) -> tuple[list[Row], dict[str, float]]:
     """Decoding with packed weights in helper threads and in those of OpenMP, alone and beside a busy program."""
-    ids = torch.randint(0, min(decoder.parts.vocab_size, 1000), (1, num_tokens))
-    pot = decoder.new_pot(num_tokens + 1)
-    decoder.forward(ids, pot)
-    lengths = list(pot.num_cached), list(pot.next_position)
+    decode = _decoding_after(decoder, _ids(decoder, num_tokens))
 
-    def decode(threads: str) -> None:
+    def decode_in(threads: str) -> None:
         with choosing("KERNELS_THREADS", threads):
-            _decode(decoder, pot, ids[:, :1], lengths)
+            decode()
 
-    works = {HELPERS: lambda: decode("auto"), OPENMP: lambda: decode("openmp")}
+    works = {HELPERS: lambda: decode_in("auto"), OPENMP: lambda: decode_in("openmp")}
     rows, summary = [], {}
-    for beside, others in (("nothing", nullcontext()), ("a busy program", _busy_program())):
+    for beside, others, figure in (
+        ("nothing", nullcontext(), "helpers_speedup"),
+        ("a busy program", _busy_program(), "helpers_speedup_beside"),
+    ):
         with others:
             seconds = take_turns(works, decoder.device)
         each = {name: [value / _TOKENS_PER_TURN for value in values] for name, values in seconds.items()}
         case = {"tokens": num_tokens, "beside": beside}
         rows += [*time_rows(each, case, "decoding a token"), speedup_row(each, case, "decoding", HELPERS, OPENMP)]
-        summary["helpers_speedup" if beside == "nothing" else "helpers_speedup_beside"] = rows[-1].p50
+        summary[figure] = rows[-1].p50
     return rows, summary
 
 
