@@ -4,6 +4,10 @@ A run's later updates travel as edits of those before. The browser makes the edi
 stand in line to be shown: where two updates come quickly, the first is shown as the second has left it. Between two
 values of a component that is harmless, the newer one is shown a little early. But an update that leaves a component as
 it is edits away what the one before had for it, and the screen stays, say, at work for ever.
+
+Every action may change any part of the screen, and most updates change two or three of some fifty. Gradio takes a part
+that is left as it is for an update without properties, and builds the component and its description anew: 37 ms for
+each update, in which Python computes no token.
 """
 
 from __future__ import annotations
