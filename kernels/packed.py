@@ -2,7 +2,7 @@
 
 A weight is scale * code + offset, the code unsigned; without an offset it is scale * (code - middle). 16 rows
 (outputs) make a tile, and of a tile one group of inputs after the other is stored: 16 scales and 16 offsets in
-float16, then planes of bits. Within them a vector of 32 bytes holds 8 rows x 4 inputs (a chunk): the lower four bits
+float16, then planes of bits. Within them a vector of 64 bytes holds 16 rows x 4 inputs (a chunk): the lower four bits
 of two chunks share a vector, and the upper bits of all chunks another; the upper four of eight bits are laid out as
 the lower. So a product reads a tile once, from front to end.
 """
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-TILE_ROWS, HALF_ROWS = 16, 8
-VECTOR_BYTES = 32
+TILE_ROWS = 16
 _CHUNK = 4  # inputs
+VECTOR_BYTES = TILE_ROWS * _CHUNK
 _ROWS_AT_ONCE = 4096  # while they are rounded, whole tiles
 
 
@@ -40,7 +40,7 @@ class Format:
 
     @property
     def num_planes(self) -> int:
-        """Factors of a product: eight bits are multiplied four at a time, since 16 bits hold no sum of theirs."""
+        """Eight bits are stored four at a time, and so multiplied where sums of 16 bits hold none of theirs."""
         return 2 if self.bits == 8 else 1
 
     @property
@@ -69,12 +69,12 @@ class Format:
     @property
     def panel_bytes(self) -> int:
         """Unpacked."""
-        return self.panel_offset(0, self.num_chunks, self.num_planes - 1)
+        return self.panel_offset(self.num_chunks, self.num_planes - 1)
 
-    def panel_offset(self, half: int, chunk: int, plane: int) -> int:
+    def panel_offset(self, chunk: int, plane: int) -> int:
         """Where a vector of an unpacked group begins."""
         header = 4 * TILE_ROWS * (1 + self.has_offset)
-        return header + ((plane * self.num_chunks + chunk) * 2 + half) * VECTOR_BYTES
+        return header + (plane * self.num_chunks + chunk) * VECTOR_BYTES
 
 
 # Upper bits fill whole bytes: one of each of 8 chunks, or two of each of 4.
@@ -173,9 +173,9 @@ def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> Pa
     for at, factors in enumerate((scales,) if offsets is None else (scales, offsets)):
         tiled = factors.to(torch.float16).view(num_tiles, TILE_ROWS, num_groups).transpose(1, 2).contiguous()
         data[:, :, 2 * TILE_ROWS * at : 2 * TILE_ROWS * (at + 1)] = tiled.view(torch.uint8)
-    vectors = codes.contiguous().view(torch.int32).view(num_tiles, 2, HALF_ROWS, num_groups, form.num_chunks)
-    # (num_tiles, num_groups, halves, chunks, 8 rows x 4 inputs)
-    chunks = vectors.permute(0, 3, 1, 4, 2).contiguous().view(torch.uint8)
+    vectors = codes.contiguous().view(torch.int32).view(num_tiles, TILE_ROWS, num_groups, form.num_chunks)
+    # (num_tiles, num_groups, chunks, 16 rows x 4 inputs)
+    chunks = vectors.permute(0, 2, 3, 1).contiguous().view(torch.uint8)
     at, pairs = form.header_bytes, form.num_chunks // 2
     for plane in range(form.num_planes):
         nibbles = chunks >> 4 if plane else chunks & 15
@@ -186,7 +186,7 @@ def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> Pa
         high = torch.zeros_like(chunks[..., 0, :])
         for chunk in range(form.num_chunks):
             high |= (chunks[..., chunk, :] >> 4) << form.num_high_bits * chunk
-        data[:, :, at:] = high.flatten(2)
+        data[:, :, at:] = high
     return PackedWeight((PackedRows(data, form, num_rows),))
 
 
@@ -223,19 +223,19 @@ def _unpack_rows(rows: PackedRows) -> Tensor:
     num_tiles, num_groups, _ = data.shape
     factors = data[:, :, : form.header_bytes].contiguous().view(torch.float16).float()
     factors = factors.view(num_tiles, num_groups, -1, TILE_ROWS).permute(2, 0, 3, 1)  # (1 or 2, tiles, rows, groups)
-    at, shape = form.header_bytes, (num_tiles, num_groups, 2, form.num_chunks // 2, VECTOR_BYTES)
-    codes = torch.zeros(num_tiles, num_groups, 2, form.num_chunks, VECTOR_BYTES, dtype=torch.uint8)
+    at, shape = form.header_bytes, (num_tiles, num_groups, form.num_chunks // 2, VECTOR_BYTES)
+    codes = torch.zeros(num_tiles, num_groups, form.num_chunks, VECTOR_BYTES, dtype=torch.uint8)
     for plane in range(form.num_planes):
         joined = data[:, :, at : at + form.plane_bytes].reshape(shape)
-        codes |= torch.cat((joined & 15, joined >> 4), dim=3) << 4 * plane
+        codes |= torch.cat((joined & 15, joined >> 4), dim=2) << 4 * plane
         at += form.plane_bytes
     if form.num_high_bits:
-        high = data[:, :, at:].reshape(num_tiles, num_groups, 2, VECTOR_BYTES)
+        high = data[:, :, at:]
         for chunk in range(form.num_chunks):
             bits = high >> form.num_high_bits * chunk & ((1 << form.num_high_bits) - 1)
-            codes[:, :, :, chunk] |= bits << 4
-    # (tiles, groups, halves, chunks, rows, 4) -> (tiles, halves, rows, groups, chunks, 4)
-    codes = codes.view(*codes.shape[:4], HALF_ROWS, _CHUNK).permute(0, 2, 4, 1, 3, 5)
+            codes[:, :, chunk] |= bits << 4
+    # (tiles, groups, chunks, rows, 4) -> (tiles, rows, groups, chunks, 4)
+    codes = codes.view(*codes.shape[:3], TILE_ROWS, _CHUNK).permute(0, 3, 1, 2, 4)
     values = codes.reshape(num_tiles, TILE_ROWS, num_groups, form.group_size).float()
     scales = factors[0].unsqueeze(-1)
     values = values * scales + factors[1].unsqueeze(-1) if form.has_offset else (values - form.middle) * scales

@@ -59,6 +59,13 @@ def prepare_packed(weights: Iterable[PackedWeight]) -> None:
     prepare(weights)
 
 
+def rounding_pays() -> bool:
+    """Whether weights of four bits multiply faster than those of eight: not on processors that add up bytes at once."""
+    from ondevice.kernels.cpu import byte_vectors
+
+    return byte_vectors.LEVEL < byte_vectors.VNNI
+
+
 def project_ref(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
     """Reference for `project`, in float32."""
     weight = unpack(weight) if isinstance(weight, PackedWeight) else weight

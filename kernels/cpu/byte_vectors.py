@@ -1,7 +1,7 @@
 """Groups of packed weights times rounded activations on a CPU, written as LLVM instructions.
 
-A tile of weights is 16 rows (outputs), seen as two halves of 8. A vector holds 8 outputs x 4 inputs, one byte each;
-the activations of the same 4 inputs stand beside it 8 times. How a group lies in memory is said in `kernels.packed`.
+A tile of weights is 16 rows (outputs). A vector holds some outputs x 4 inputs, one byte each; the activations of the
+same 4 inputs stand beside it as often. How a group lies in memory is said in `kernels.packed`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,57 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 from ondevice.kernels.cpu.vectors import F32, I32, I64, call_function, kernel_part, pointer_to, prefetch
-from ondevice.kernels.packed import FORMATS, HALF_ROWS, VECTOR_BYTES, Format
+from ondevice.kernels.packed import FORMATS, TILE_ROWS, VECTOR_BYTES, Format
 
-HAS_AVX2 = bool(llvm.get_host_cpu_features().get("avx2"))
+PLAIN, AVX2, VNNI, WIDE_VNNI = range(4)  # what a processor multiplies bytes with
+
+
+def _best_level() -> int:
+    features = llvm.get_host_cpu_features()
+    if all(features.get(name) for name in ("avx512vnni", "avx512vl", "avx512bw")):
+        return WIDE_VNNI
+    if features.get("avxvnni"):
+        return VNNI
+    return AVX2 if features.get("avx2") else PLAIN
+
+
+LEVEL = _best_level()  # instructions with sums of 32 bits, in vectors of 64 bytes or of 32; with sums of 16 bits; none
 
 _I8, _I16, _F16 = ir.IntType(8), ir.IntType(16), ir.HalfType()
-_BYTES, _WORDS = ir.VectorType(_I8, 32), ir.VectorType(_I16, 16)
-_INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)
-_HALVES = (0, 1)
+_INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)  # while activations are rounded
 _LARGEST_WORD = 32767
 _AHEAD = 2048  # bytes of packed weights that are on their way while others are multiplied
 _LARGEST = 127  # of a rounded activation
+
+
+def largest_step() -> int:
+    """Tokens that go through a group together: their sums take half of the registers."""
+    return 8 if LEVEL == WIDE_VNNI else 4
+
+
+def _num_lanes() -> int:
+    """Outputs in a vector."""
+    return TILE_ROWS if LEVEL == WIDE_VNNI else TILE_ROWS // 2
+
+
+def _of(kind: ir.Type, per_output: int = 1) -> ir.VectorType:
+    return ir.VectorType(kind, per_output * _num_lanes())
+
+
+def _parts() -> range:
+    """Vectors that a tile takes."""
+    return range(TILE_ROWS // _num_lanes())
 
 
 def _same(vector: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(vector, [value] * vector.count)
 
 
-def _splat(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
-    one = b.insert_element(ir.Constant(ir.VectorType(number.type, 8), ir.Undefined), number, ir.Constant(I32, 0))
-    return b.shuffle_vector(one, one, _same(_INTEGERS, 0))
+def _splat(b: ir.IRBuilder, number: ir.Value, num_lanes: int | None = None) -> ir.Value:
+    num_lanes = num_lanes or _num_lanes()
+    vector = ir.VectorType(number.type, num_lanes)
+    one = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, one, _same(ir.VectorType(I32, num_lanes), 0))
 
 
 def _load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:
@@ -42,8 +73,9 @@ def _store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0,
     b.store(value, pointer_to(b, address, offset, value.type), align=align)
 
 
-def _row(b: ir.IRBuilder, address: ir.Value, stride: ir.Value, index: int) -> ir.Value:
-    return b.add(address, b.mul(stride, ir.Constant(I64, index)))
+def _advanced(b: ir.IRBuilder, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
+    stride, index = (x if isinstance(x, ir.Value) else ir.Constant(I64, x) for x in (stride, index))
+    return b.add(address, b.mul(stride, index))
 
 
 def _add_pairs(b: ir.IRBuilder, products: ir.Value) -> ir.Value:
@@ -55,24 +87,35 @@ def _add_pairs(b: ir.IRBuilder, products: ir.Value) -> ir.Value:
     return b.add(even, odd)
 
 
+def _add_byte_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, activations: ir.Value) -> ir.Value:
+    """Unsigned times signed bytes, the four of an output added to its sum of 32 bits."""
+    kind = _of(I32)
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
+    return call_function(b, name, kind, [total, b.bitcast(weights, kind), b.bitcast(activations, kind)])
+
+
 def _byte_products(b: ir.IRBuilder, weights: ir.Value, activations: ir.Value) -> ir.Value:
-    """Unsigned times signed bytes, neighbours added: 16 numbers of 16 bits. They must fit."""
-    if HAS_AVX2:
-        return call_function(b, "llvm.x86.avx2.pmadd.ub.sw", _WORDS, [weights, activations])
-    words = ir.VectorType(_I16, 32)
+    """Unsigned times signed bytes, neighbours added: two numbers of 16 bits for each output. They must fit."""
+    if LEVEL == AVX2:
+        return call_function(b, "llvm.x86.avx2.pmadd.ub.sw", _of(_I16, 2), [weights, activations])
+    words = _of(_I16, 4)
     return _add_pairs(b, b.mul(b.zext(weights, words), b.sext(activations, words)))
 
 
 def _word_sums(b: ir.IRBuilder, words: ir.Value, factor: int) -> ir.Value:
-    """Neighbours added, times `factor`: 8 numbers of 32 bits, one for each output."""
-    if HAS_AVX2:
-        return call_function(b, "llvm.x86.avx2.pmadd.wd", _INTEGERS, [words, _same(_WORDS, factor)])
-    wide = ir.VectorType(I32, 16)
-    return b.mul(_add_pairs(b, b.sext(words, wide)), _same(_INTEGERS, factor))
+    """Neighbours added, times `factor`: a number of 32 bits for each output."""
+    if LEVEL == AVX2:
+        return call_function(b, "llvm.x86.avx2.pmadd.wd", _of(I32), [words, _same(_of(_I16, 2), factor)])
+    return b.mul(_add_pairs(b, b.sext(words, _of(I32, 2))), _same(_of(I32), factor))
 
 
 def _fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    return call_function(b, "llvm.fma.v8f32", _FLOATS, [x, y, z])
+    return call_function(b, f"llvm.fma.v{_num_lanes()}f32", _of(F32), [x, y, z])
+
+
+def _num_planes(form: Format) -> int:
+    """Factors of a product: bits that are stored apart are multiplied together where sums have room."""
+    return 1 if LEVEL >= VNNI else form.num_planes
 
 
 class _Packed:
@@ -81,37 +124,42 @@ class _Packed:
     def __init__(self, b: ir.IRBuilder, address: ir.Value, form: Format) -> None:
         self._b, self._address, self._form = b, address, form
 
-    def scale(self, half: int) -> ir.Value:
-        return self._factor(2 * HALF_ROWS * half)
+    def scale(self, part: int) -> ir.Value:
+        return self._factor(2 * _num_lanes() * part)
 
-    def offset(self, half: int) -> ir.Value:
-        return self._factor(2 * HALF_ROWS * (2 + half))
+    def offset(self, part: int) -> ir.Value:
+        return self._factor(2 * (TILE_ROWS + _num_lanes() * part))
 
-    def weights(self, half: int, chunk: int, plane: int) -> ir.Value:
-        """8 outputs x 4 inputs, unsigned; of `plane` 1 the upper four of eight bits."""
-        b, form = self._b, self._form
-        at = form.header_bytes + plane * form.plane_bytes
+    def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
+        """Some outputs x 4 inputs, unsigned; of `plane` 1 the upper four of eight bits."""
+        b, form, kind = self._b, self._form, _of(_I8, 4)
+        low = self._nibbles(part, chunk, plane)
+        if form.num_high_bits:
+            high = self._words(form.header_bytes + form.plane_bytes, part)
+            upper = ((1 << form.num_high_bits) - 1) << 4
+            low = b.or_(low, self._bits(high, 4 - form.num_high_bits * chunk, upper))
+        elif form.num_planes > _num_planes(form):
+            low = b.or_(low, b.shl(self._nibbles(part, chunk, 1), _same(low.type, 4)))
+        return b.bitcast(low, kind)
+
+    def _nibbles(self, part: int, chunk: int, plane: int) -> ir.Value:
+        form = self._form
         pairs = form.num_chunks // 2
-        nibbles = self._words(at + (half * pairs + chunk % pairs) * VECTOR_BYTES)
-        low = self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
-        if form.num_high_bits == 0:
-            return b.bitcast(low, _BYTES)
-        high = self._words(at + form.plane_bytes + half * VECTOR_BYTES)
-        upper = ((1 << form.num_high_bits) - 1) << 4
-        return b.bitcast(b.or_(low, self._bits(high, 4 - form.num_high_bits * chunk, upper)), _BYTES)
+        nibbles = self._words(form.header_bytes + plane * form.plane_bytes + chunk % pairs * VECTOR_BYTES, part)
+        return self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
 
-    def _words(self, offset: int) -> ir.Value:
-        return _load(self._b, self._address, offset, _WORDS)
+    def _words(self, offset: int, part: int) -> ir.Value:
+        return _load(self._b, self._address, offset + 4 * _num_lanes() * part, _of(_I16, 2))
 
     def _bits(self, words: ir.Value, shift: int, mask: int) -> ir.Value:
         """Bits of every byte, moved up by `shift` or down; what crosses into the neighbour is masked away."""
         b = self._b
         if shift:
-            words = (b.shl if shift > 0 else b.lshr)(words, _same(_WORDS, abs(shift)))
-        return b.and_(words, _same(_WORDS, mask << 8 | mask))
+            words = (b.shl if shift > 0 else b.lshr)(words, _same(words.type, abs(shift)))
+        return b.and_(words, _same(words.type, mask << 8 | mask))
 
     def _factor(self, offset: int) -> ir.Value:
-        return self._b.fpext(_load(self._b, self._address, offset, ir.VectorType(_F16, 8)), _FLOATS)
+        return self._b.fpext(_load(self._b, self._address, offset, _of(_F16)), _of(F32))
 
 
 class _Panel:
@@ -120,34 +168,38 @@ class _Panel:
     def __init__(self, b: ir.IRBuilder, address: ir.Value, form: Format) -> None:
         self._b, self._address, self._form = b, address, form
 
-    def scale(self, half: int) -> ir.Value:
-        return _load(self._b, self._address, VECTOR_BYTES * half, _FLOATS)
+    def scale(self, part: int) -> ir.Value:
+        return _load(self._b, self._address, 4 * _num_lanes() * part, _of(F32))
 
-    def offset(self, half: int) -> ir.Value:
-        return _load(self._b, self._address, VECTOR_BYTES * (2 + half), _FLOATS)
+    def offset(self, part: int) -> ir.Value:
+        return _load(self._b, self._address, 4 * (TILE_ROWS + _num_lanes() * part), _of(F32))
 
-    def weights(self, half: int, chunk: int, plane: int) -> ir.Value:
-        return _load(self._b, self._address, self._form.panel_offset(half, chunk, plane), _BYTES)
+    def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
+        at = self._form.panel_offset(chunk, plane) + 4 * _num_lanes() * part
+        return _load(self._b, self._address, at, _of(_I8, 4))
 
 
 @kernel_part(num_literals=2)
 def unpack_group(b: ir.IRBuilder, packed: ir.Value, panel: ir.Value, bits: int, has_offset: int) -> None:
-    """A group of 16 rows, as `multiply_group` reads it fastest."""
+    """A group of 16 rows, as `multiply_groups` reads it fastest."""
     form = FORMATS[bits, bool(has_offset)]
     group = _Packed(b, packed, form)
-    for half in _HALVES:
-        _store(b, group.scale(half), panel, VECTOR_BYTES * half)
+    for part in _parts():
+        first = 4 * _num_lanes() * part
+        _store(b, group.scale(part), panel, first)
         if has_offset:
-            _store(b, group.offset(half), panel, VECTOR_BYTES * (2 + half))
-        for plane in range(form.num_planes):
+            _store(b, group.offset(part), panel, 4 * TILE_ROWS + first)
+        for plane in range(_num_planes(form)):
             for chunk in range(form.num_chunks):
-                _store(b, group.weights(half, chunk, plane), panel, form.panel_offset(half, chunk, plane))
+                _store(b, group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
 
 
 @kernel_part(num_literals=4)
-def multiply_group(
+def multiply_groups(
     b: ir.IRBuilder,
     weights: ir.Value,
+    weight_stride: ir.Value,
+    num_groups: ir.Value,
     x: ir.Value,
     x_stride: ir.Value,
     scales: ir.Value,
@@ -160,87 +212,77 @@ def multiply_group(
     has_offset: int,
     is_packed: int,
 ) -> None:
-    """out[token, 0:16] += the group's weights times its part of x[token]. Strides are in bytes.
+    """out[token, 0:16] += the groups' weights times their part of x[token]. Strides are in bytes.
 
-    `sums` are what `round_group` leaves. Offsets are left to `add_offsets`, which has more registers for them.
+    `sums` are what `round_group` leaves. Offsets come last, in a loop of their own, which has more registers for them.
     """
     form = FORMATS[bits, bool(has_offset)]
-    group = _Packed(b, weights, form) if is_packed else _Panel(b, weights, form)
-    if is_packed:
-        prefetch(b, weights, _AHEAD, form.group_bytes)
-    tokens = range(num_tokens)
-    rows = [_row(b, x, x_stride, token) for token in tokens]
-    scale_rows = [_row(b, scales, scale_stride, token) for token in tokens]
-    sum_rows = [_row(b, sums, scale_stride, token) for token in tokens]
-    out_rows = [_row(b, out, out_stride, token) for token in tokens]
-    pairs = [(token, half) for token in tokens for half in _HALVES]
-    totals: dict[tuple[int, int], ir.Value] = {}
+    layout = _Packed if is_packed else _Panel
+    tokens, parts = range(num_tokens), _parts()
+    out_rows = [_advanced(b, out, out_stride, token) for token in tokens]
+    results = {
+        (token, part): cgutils.alloca_once_value(b, _load(b, out_rows[token], 4 * _num_lanes() * part, _of(F32)))
+        for token in tokens
+        for part in parts
+    }
+    with cgutils.for_range(b, num_groups) as loop:
+        at = _advanced(b, weights, weight_stride, loop.index)
+        group = layout(b, at, form)
+        if is_packed:
+            prefetch(b, at, _AHEAD, form.group_bytes)
+        first = _advanced(b, x, form.group_size, loop.index)
+        rows = [_advanced(b, first, x_stride, token) for token in tokens]
+        totals = _group_products(b, group, rows, form)
+        for token in tokens:
+            offset = _advanced(b, b.mul(loop.index, ir.Constant(I64, 4)), scale_stride, token)
+            scale = _splat(b, _load(b, b.add(scales, offset), 0, F32))
+            for part in parts:
+                total, result = totals[token, part], results[token, part]
+                if not has_offset:
+                    total = b.add(total, _splat(b, _load(b, b.add(sums, offset), 0, I32)))
+                factor = b.fmul(group.scale(part), scale)
+                b.store(_fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
+    if has_offset:
+        with cgutils.for_range(b, num_groups) as loop:
+            group = layout(b, _advanced(b, weights, weight_stride, loop.index), form)
+            offsets = [group.offset(part) for part in parts]
+            first = _advanced(b, sums, 4, loop.index)
+            for token in tokens:
+                total = _splat(b, _load(b, _advanced(b, first, scale_stride, token), 0, F32))
+                for part in parts:
+                    result = results[token, part]
+                    b.store(_fma(b, offsets[part], total, b.load(result)), result)
+    for (token, part), result in results.items():
+        _store(b, b.load(result), out_rows[token], 4 * _num_lanes() * part)
+
+
+def _group_products(
+    b: ir.IRBuilder, group: _Packed | _Panel, rows: list[ir.Value], form: Format
+) -> dict[tuple[int, int], ir.Value]:
+    """Sums of 32 bits by token and part of the tile. `rows` are the addresses of the tokens' activations."""
+    pairs = [(token, part) for token in range(len(rows)) for part in _parts()]
+    totals = dict.fromkeys(pairs, _same(_of(I32), 0))
     for plane, chunks in _stretches(form):
         words: dict[tuple[int, int], ir.Value] = {}
         for chunk in chunks:
-            vectors = [group.weights(half, chunk, plane) for half in _HALVES]
-            for token in tokens:
-                four = b.bitcast(_splat(b, _load(b, rows[token], 4 * chunk, I32)), _BYTES)
-                for half in _HALVES:
-                    product = _byte_products(b, vectors[half], four)
-                    words[token, half] = _sum(b, words.get((token, half)), product)
-        for pair in pairs:
-            totals[pair] = _sum(b, totals.get(pair), _word_sums(b, words[pair], 16**plane))
-    for token, half in pairs:
-        total = totals[token, half]
-        if not has_offset:
-            total = b.add(total, _splat(b, _load(b, sum_rows[token], 0, I32)))
-        factor = b.fmul(group.scale(half), _splat(b, _load(b, scale_rows[token], 0, F32)))
-        before = _load(b, out_rows[token], VECTOR_BYTES * half, _FLOATS)
-        _store(b, _fma(b, b.sitofp(total, _FLOATS), factor, before), out_rows[token], VECTOR_BYTES * half)
-
-
-@kernel_part(num_literals=3)
-def add_offsets(
-    b: ir.IRBuilder,
-    weights: ir.Value,
-    weight_stride: ir.Value,
-    num_groups: ir.Value,
-    sums: ir.Value,
-    sum_stride: ir.Value,
-    out: ir.Value,
-    out_stride: ir.Value,
-    num_tokens: int,
-    bits: int,
-    is_packed: int,
-) -> None:
-    """out[token, 0:16] += the offsets of several groups times the sums of their activations. Strides are in bytes."""
-    form = FORMATS[bits, True]
-    tokens = range(num_tokens)
-    sum_rows = [_row(b, sums, sum_stride, token) for token in tokens]
-    out_rows = [_row(b, out, out_stride, token) for token in tokens]
-    pairs = [(token, half) for token in tokens for half in _HALVES]
-    totals = {
-        (token, half): cgutils.alloca_once_value(b, _load(b, out_rows[token], VECTOR_BYTES * half, _FLOATS))
-        for token, half in pairs
-    }
-    with cgutils.for_range(b, num_groups) as loop:
-        at = b.add(weights, b.mul(weight_stride, loop.index))
-        group = _Packed(b, at, form) if is_packed else _Panel(b, at, form)
-        offsets = [group.offset(half) for half in _HALVES]
-        for token in tokens:
-            place = b.add(sum_rows[token], b.mul(loop.index, ir.Constant(I64, 4)))
-            total = _splat(b, _load(b, place, 0, F32))
-            for half in _HALVES:
-                slot = totals[token, half]
-                b.store(_fma(b, offsets[half], total, b.load(slot)), slot)
-    for token, half in pairs:
-        _store(b, b.load(totals[token, half]), out_rows[token], VECTOR_BYTES * half)
-
-
-def _sum(b: ir.IRBuilder, before: ir.Value | None, added: ir.Value) -> ir.Value:
-    return added if before is None else b.add(before, added)
+            vectors = [group.weights(part, chunk, plane) for part in _parts()]
+            fours = [b.bitcast(_splat(b, _load(b, row, 4 * chunk, I32)), _of(_I8, 4)) for row in rows]
+            for token, part in pairs:
+                if LEVEL >= VNNI:
+                    totals[token, part] = _add_byte_products(b, totals[token, part], vectors[part], fours[token])
+                else:
+                    product = _byte_products(b, vectors[part], fours[token])
+                    before = words.get((token, part))
+                    words[token, part] = product if before is None else b.add(before, product)
+        for pair, sums in words.items():
+            totals[pair] = b.add(totals[pair], _word_sums(b, sums, 16**plane))
+    return totals
 
 
 def _stretches(form: Format) -> Iterator[tuple[int, range]]:
-    """Chunks whose products can be added up in 16 bits."""
-    length = min(4, _LARGEST_WORD // (2 * form.largest * _LARGEST))
-    for plane in range(form.num_planes):
+    """Chunks whose products can be added up in 16 bits, where that is what sums have."""
+    length = form.num_chunks if LEVEL >= VNNI else min(4, _LARGEST_WORD // (2 * form.largest * _LARGEST))
+    for plane in range(_num_planes(form)):
         for first in range(0, form.num_chunks, length):
             yield plane, range(first, min(first + length, form.num_chunks))
 
@@ -251,7 +293,7 @@ def round_group(
 ) -> None:
     """x, a group of float32, as bytes times a scale; and the sum of those bytes, as `multiply_group` wants it."""
     form = FORMATS[bits, bool(has_offset)]
-    vectors = [_load(b, x, VECTOR_BYTES * at, _FLOATS) for at in range(form.group_size // 8)]
+    vectors = [_load(b, x, 32 * at, _FLOATS) for at in range(form.group_size // 8)]
     largest = _same(_FLOATS, 0.0)
     for vector in vectors:
         size = call_function(b, "llvm.fabs.v8f32", _FLOATS, [vector])
@@ -259,7 +301,7 @@ def round_group(
     peak = _across(b, largest, lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
     zero = ir.Constant(F32, 0.0)
     inverse = b.select(b.fcmp_ordered(">", peak, zero), b.fdiv(ir.Constant(F32, float(_LARGEST)), peak), zero)
-    factor = _splat(b, inverse)
+    factor = _splat(b, inverse, _FLOATS.count)
     sums = _same(_INTEGERS, 0)
     for at, vector in enumerate(vectors):
         nearest = call_function(b, "llvm.rint.v8f32", _FLOATS, [b.fmul(vector, factor)])

@@ -21,7 +21,7 @@ import torch
 from numba import carray, literally, njit
 from ondevice.kernels.cpu import byte_vectors, counters, vectors
 from ondevice.kernels.cpu.building import built, last_change
-from ondevice.kernels.cpu.byte_vectors import add_offsets, multiply_group, round_group, unpack_group
+from ondevice.kernels.cpu.byte_vectors import multiply_groups, round_group, unpack_group
 from ondevice.kernels.cpu.counters import draw, read_integer, write_integer
 from ondevice.kernels.cpu.threads import run_in_threads
 from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
@@ -165,18 +165,18 @@ def _compiled(stage: int, bits: int, has_offset: int) -> Any:
     parts_changed = last_change((byte_vectors, counters, packed, vectors))
     form = FORMATS[bits, bool(has_offset)]
     group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
-    has_avx2 = byte_vectors.HAS_AVX2
+    level, largest_step = byte_vectors.LEVEL, byte_vectors.largest_step()
 
     # The stages are branches, of which Numba compiles the one that is taken: a function in the key of its cache would
     # be another one in every process.
     def work(call):  # type: ignore[no-untyped-def]
-        _ = parts_changed, has_avx2  # part of the cache's key
+        _ = parts_changed, level  # part of the cache's key
         if stage == _ROUND:
             _round(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
         elif stage == _FEW:
-            _few(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
+            _few(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, largest_step, bits, has_offset)
         else:
-            _many(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, bits, has_offset)
+            _many(carray(call, 1, _CALL)[0], group_size, group_bytes, panel_bytes, largest_step, bits, has_offset)
 
     return built(work)
 
@@ -200,9 +200,11 @@ def _round(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits:
 
 
 @_jit
-def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: int, has_offset: int) -> None:
+def _few(
+    call: Any, group_size: int, group_bytes: int, panel_bytes: int, largest_step: int, bits: int, has_offset: int
+) -> None:
     """One thread: tiles that no other has taken, straight from their packed form."""
-    literally(bits), literally(has_offset)
+    literally(largest_step), literally(bits), literally(has_offset)
     num_groups, per_draw = call.num_groups, call.tiles_per_draw
     while True:
         first = draw(call.counters + 64) * per_draw
@@ -219,6 +221,7 @@ def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: i
                 num_groups,
                 0,
                 call.num_tokens,
+                largest_step,
                 group_size,
                 bits,
                 has_offset,
@@ -227,9 +230,11 @@ def _few(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: i
 
 
 @_jit
-def _many(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: int, has_offset: int) -> None:
+def _many(
+    call: Any, group_size: int, group_bytes: int, panel_bytes: int, largest_step: int, bits: int, has_offset: int
+) -> None:
     """One thread: tiles that no other has taken, for a block of tokens, from panels."""
-    literally(bits), literally(has_offset)
+    literally(largest_step), literally(bits), literally(has_offset)
     num_groups, num_tiles = call.num_groups, call.num_tiles
     num_blocks = -(-call.num_tokens // call.tokens_per_block)
     panel = call.panels + draw(call.counters + 8) * call.panel_bytes
@@ -247,7 +252,19 @@ def _many(call: Any, group_size: int, group_bytes: int, panel_bytes: int, bits: 
             for group in range(num_here):
                 unpack_group(weights + (start + group) * group_bytes, panel + group * panel_bytes, bits, has_offset)
             _add_tile(
-                call, panel, panel_bytes, tile, start, num_here, first, num_tokens, group_size, bits, has_offset, 0
+                call,
+                panel,
+                panel_bytes,
+                tile,
+                start,
+                num_here,
+                first,
+                num_tokens,
+                largest_step,
+                group_size,
+                bits,
+                has_offset,
+                0,
             )
 
 
@@ -272,37 +289,38 @@ def _add_tile(
     num_here: int,
     first: int,
     num_tokens: int,
+    largest_step: int,
     group_size: int,
     bits: int,
     has_offset: int,
     is_packed: int,
 ) -> None:
     """Add the products of some groups of a tile, for some tokens."""
-    literally(bits), literally(has_offset), literally(is_packed)
+    literally(largest_step), literally(bits), literally(has_offset), literally(is_packed)
     num_groups = call.num_groups
     row, factor_row = num_groups * group_size, 4 * num_groups
     done = 0
     while done < num_tokens:
-        token = first + done
+        token, left = first + done, num_tokens - done
         x = call.rounded + token * row + start * group_size
         scales = call.scales + token * factor_row + 4 * start
         sums = call.sums + token * factor_row + 4 * start
         out = call.out + token * call.out_stride + 4 * TILE_ROWS * tile
-        if num_tokens - done >= 4:
-            for g in range(num_here):
-                multiply_group(
-                    weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
-                    out, call.out_stride, 4, bits, has_offset, is_packed,
-                )  # fmt: skip
-            if has_offset:
-                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 4, bits, is_packed)
-            done += 4
+        if left >= largest_step:
+            multiply_groups(
+                weights, stride, num_here, x, row, scales, sums, factor_row, out, call.out_stride,
+                largest_step, bits, has_offset, is_packed,
+            )  # fmt: skip
+            done += largest_step
+        elif left >= 2:
+            multiply_groups(
+                weights, stride, num_here, x, row, scales, sums, factor_row, out, call.out_stride,
+                2, bits, has_offset, is_packed,
+            )  # fmt: skip
+            done += 2
         else:
-            for g in range(num_here):
-                multiply_group(
-                    weights + g * stride, x + g * group_size, row, scales + 4 * g, sums + 4 * g, factor_row,
-                    out, call.out_stride, 1, bits, has_offset, is_packed,
-                )  # fmt: skip
-            if has_offset:
-                add_offsets(weights, stride, num_here, sums, factor_row, out, call.out_stride, 1, bits, is_packed)
+            multiply_groups(
+                weights, stride, num_here, x, row, scales, sums, factor_row, out, call.out_stride,
+                1, bits, has_offset, is_packed,
+            )  # fmt: skip
             done += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ondevice.kernels.cpu import byte_vectors
 from ondevice.kernels.packed import FORMATS, PackedWeight, in_four_bits, joined, pack, unpack
 from ondevice.kernels.projection import project, project_ref
 from ondevice.kernels.token_loss import token_loss, token_loss_ref
@@ -149,8 +150,11 @@ def test_token_loss_of_a_packed_head() -> None:
 
 
 @pytest.mark.slow
-def test_processors_without_avx2_get_the_same_products() -> None:
+@pytest.mark.parametrize("level", ["PLAIN", "AVX2", "VNNI"])
+def test_all_processors_get_the_same_products(level: str) -> None:
     """In a process of its own, since a kernel is compiled once."""
+    if getattr(byte_vectors, level) > byte_vectors.LEVEL:
+        pytest.skip(f"this processor has no {level}")
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "import torch\n"
@@ -158,13 +162,14 @@ def test_processors_without_avx2_get_the_same_products() -> None:
         "from tests.kernels.test_packed import weight_of\n"
         "from ondevice.kernels.projection import project\n"
         "x = torch.randn(12, 96, generator=torch.Generator().manual_seed(1))\n"
-        "weights = [weight_of(bits, has_offset, (48, 96))[0] for bits, has_offset in ((4, True), (8, False))]\n"
+        "formats = (4, True), (5, False), (6, False), (8, False)\n"
+        "weights = [weight_of(bits, has_offset, (48, 96))[0] for bits, has_offset in formats]\n"
         "fast = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
-        "byte_vectors.HAS_AVX2 = False\n"
+        f"byte_vectors.LEVEL = byte_vectors.{level}\n"
         "from ondevice.kernels.cpu import packed_product\n"
         "packed_product._callable.cache_clear(), packed_product._compiled.cache_clear()\n"
-        "plain = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
-        "assert all(torch.equal(a, b) for a, b in zip(fast, plain)), 'differ'\n"
+        "others = [project(x[:n], weight) for weight in weights for n in (5, 12)]\n"
+        "assert all(torch.equal(a, b) for a, b in zip(fast, others)), 'differ'\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
