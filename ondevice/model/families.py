@@ -62,6 +62,7 @@ class LayerParts:
     post_attention_norm: RMSNorm | None
     mlp_norm: RMSNorm
     gate_up: Op
+    intermediate_size: int
     activation: Op
     down: Op
     post_mlp_norm: RMSNorm | None
@@ -153,6 +154,7 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
         post_attention_norm=_norm(layer.post_attention_layernorm, True) if is_gemma else None,
         mlp_norm=_norm(mlp_norm, is_gemma),
         gate_up=gate_up,
+        intermediate_size=config.intermediate_size,
         activation=activation,
         down=_linear(mlp.down_proj),
         post_mlp_norm=_norm(layer.post_feedforward_layernorm, True) if is_gemma else None,
