@@ -91,6 +91,11 @@ def attend(
     return out.to(dtype), blocks_read
 
 
+def prepare(num_rows: int, head_dim: int) -> None:
+    """Compile the kernel for float32 keys; later processes find it in Numba's cache."""
+    _kernel(num_rows, head_dim, FLOAT32)
+
+
 class _Detector(NamedTuple):
     """Inputs of the kernel's detector: addresses, and the tensors that own the memory there."""
 

@@ -153,6 +153,11 @@ def helpers() -> Helpers:
     return _helpers
 
 
+def prepare() -> None:
+    """Compile what helpers run in."""
+    _entry_points()
+
+
 def _forget() -> None:
     """A process that was forked off has none of the threads."""
     global _helpers

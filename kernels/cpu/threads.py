@@ -40,6 +40,14 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
                 other.result()
 
 
+def prepare() -> None:
+    """Compile what short kernels run in, where helpers are taken for them."""
+    if _takes_helpers():
+        from ondevice.kernels.cpu import helpers
+
+        helpers.prepare()
+
+
 def are_helping() -> bool:
     """Whether short kernels run in helpers of our own by now: a model's weights are packed."""
     return _helpers.cache_info().currsize > 0 and _takes_helpers()

@@ -177,17 +177,21 @@ def test_all_processors_get_the_same_products(level: str) -> None:
 
 @pytest.mark.slow
 def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
-    code = (
+    prepare = (
         "import torch\n"
-        "from ondevice.kernels.decode_attention import decode_attention\n"
+        "from ondevice.kernels.decode_attention import decode_attention, prepare_decoding\n"
         "from ondevice.kernels.packed import pack\n"
-        "from ondevice.kernels.projection import prepare_packed\n"
-        "codes = torch.zeros(16, 32, dtype=torch.uint8)\n"
-        "prepare_packed([pack(codes, torch.ones(16, 1), None, 4)])\n"
+        "from ondevice.kernels.projection import prepare_packed, project\n"
+        "weight = pack(torch.zeros(16, 32, dtype=torch.uint8), torch.ones(16, 1), None, 4)\n"
+        "prepare_packed([weight])\n"
+        "prepare_decoding(2, 1, 16)\n"
+    )
+    use = (
         "decode_attention(torch.ones(1, 2, 1, 16), torch.ones(1, 1, 9, 16), torch.ones(1, 1, 9, 16), scale=1.0)\n"
+        "project(torch.ones(1, 32), weight), project(torch.ones(99, 32), weight)\n"
     )
     kept = []
-    for _ in range(2):
+    for code in (prepare, prepare + use):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
