@@ -16,9 +16,11 @@ _PACKAGES = ("ondevice", "torch", "transformers", "tokenizers", "numpy")
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """Device, cores this process may use, threads torch uses, memory; nothing that names the machine or its user."""
+    """Device, the CPU's vector instructions, cores this process may use, threads torch uses, memory; nothing that names
+    the machine or its user."""
     machine = {
         "device": _device_name(device),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_bytes": psutil.virtual_memory().total,

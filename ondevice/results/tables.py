@@ -64,4 +64,5 @@ def cell(value: Any) -> str:
 
 
 def machine_text(machine: Mapping[str, Any]) -> str:
-    return f"{machine['device']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB of memory"
+    device = ", ".join(machine[key] for key in ("device", "vectors") if key in machine)
+    return f"{device}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB of memory"

@@ -40,7 +40,7 @@ def test_a_result_has_exactly_the_fields_of_the_one_form() -> None:
     assert data["schema"] == 1
     assert data["seed"] == 7
     assert set(data["rows"][0]) == {"contender", "case", "metric", "unit", "p50", "p10", "p90", "n"}
-    assert {"device", "cores", "memory_bytes"} <= set(data["machine"])
+    assert {"device", "vectors", "cores", "memory_bytes"} <= set(data["machine"])
     assert {"python", "ondevice", "torch", "transformers"} <= set(data["versions"])
 
 
