@@ -11,7 +11,19 @@ from collections.abc import Iterator
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
-from ondevice.kernels.cpu.vectors import F32, I32, I64, call_function, kernel_part, pointer_to, prefetch
+from ondevice.kernels.cpu.vectors import (
+    F32,
+    I32,
+    I64,
+    across,
+    call_function,
+    fma,
+    kernel_part,
+    larger,
+    pointer_to,
+    prefetch,
+    splat,
+)
 from ondevice.kernels.packed import FORMATS, TILE_ROWS, VECTOR_BYTES, Format
 
 PLAIN, AVX2, VNNI, WIDE_VNNI = range(4)  # what a processor multiplies bytes with
@@ -58,13 +70,6 @@ def _same(vector: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(vector, [value] * vector.count)
 
 
-def _splat(b: ir.IRBuilder, number: ir.Value, num_lanes: int | None = None) -> ir.Value:
-    num_lanes = num_lanes or _num_lanes()
-    vector = ir.VectorType(number.type, num_lanes)
-    one = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
-    return b.shuffle_vector(one, one, _same(ir.VectorType(I32, num_lanes), 0))
-
-
 def _load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:
     return b.load(pointer_to(b, address, offset, kind), align=align)
 
@@ -107,10 +112,6 @@ def _word_sums(b: ir.IRBuilder, words: ir.Value, factor: int) -> ir.Value:
     if LEVEL == AVX2:
         return call_function(b, "llvm.x86.avx2.pmadd.wd", _of(I32), [words, _same(_of(_I16, 2), factor)])
     return b.mul(_add_pairs(b, b.sext(words, _of(I32, 2))), _same(_of(I32), factor))
-
-
-def _fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    return call_function(b, f"llvm.fma.v{_num_lanes()}f32", _of(F32), [x, y, z])
 
 
 def _num_planes(form: Format) -> int:
@@ -235,23 +236,23 @@ def multiply_groups(
         totals = _group_products(b, group, rows, form)
         for token in tokens:
             offset = _advanced(b, b.mul(loop.index, ir.Constant(I64, 4)), scale_stride, token)
-            scale = _splat(b, _load(b, b.add(scales, offset), 0, F32))
+            scale = splat(b, _load(b, b.add(scales, offset), 0, F32), _num_lanes())
             for part in parts:
                 total, result = totals[token, part], results[token, part]
                 if not has_offset:
-                    total = b.add(total, _splat(b, _load(b, b.add(sums, offset), 0, I32)))
+                    total = b.add(total, splat(b, _load(b, b.add(sums, offset), 0, I32), _num_lanes()))
                 factor = b.fmul(group.scale(part), scale)
-                b.store(_fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
+                b.store(fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
     if has_offset:
         with cgutils.for_range(b, num_groups) as loop:
             group = layout(b, _advanced(b, weights, weight_stride, loop.index), form)
             offsets = [group.offset(part) for part in parts]
             first = _advanced(b, sums, 4, loop.index)
             for token in tokens:
-                total = _splat(b, _load(b, _advanced(b, first, scale_stride, token), 0, F32))
+                total = splat(b, _load(b, _advanced(b, first, scale_stride, token), 0, F32), _num_lanes())
                 for part in parts:
                     result = results[token, part]
-                    b.store(_fma(b, offsets[part], total, b.load(result)), result)
+                    b.store(fma(b, offsets[part], total, b.load(result)), result)
     for (token, part), result in results.items():
         _store(b, b.load(result), out_rows[token], 4 * _num_lanes() * part)
 
@@ -266,7 +267,7 @@ def _group_products(
         words: dict[tuple[int, int], ir.Value] = {}
         for chunk in chunks:
             vectors = [group.weights(part, chunk, plane) for part in _parts()]
-            fours = [b.bitcast(_splat(b, _load(b, row, 4 * chunk, I32)), _of(_I8, 4)) for row in rows]
+            fours = [b.bitcast(splat(b, _load(b, row, 4 * chunk, I32), _num_lanes()), _of(_I8, 4)) for row in rows]
             for token, part in pairs:
                 if LEVEL >= VNNI:
                     totals[token, part] = _add_byte_products(b, totals[token, part], vectors[part], fours[token])
@@ -297,11 +298,11 @@ def round_group(
     largest = _same(_FLOATS, 0.0)
     for vector in vectors:
         size = call_function(b, "llvm.fabs.v8f32", _FLOATS, [vector])
-        largest = b.select(b.fcmp_ordered(">", size, largest), size, largest)
-    peak = _across(b, largest, lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+        largest = larger(b, size, largest)
+    peak = across(b, largest, larger)
     zero = ir.Constant(F32, 0.0)
     inverse = b.select(b.fcmp_ordered(">", peak, zero), b.fdiv(ir.Constant(F32, float(_LARGEST)), peak), zero)
-    factor = _splat(b, inverse, _FLOATS.count)
+    factor = splat(b, inverse, _FLOATS.count)
     sums = _same(_INTEGERS, 0)
     for at, vector in enumerate(vectors):
         nearest = call_function(b, "llvm.rint.v8f32", _FLOATS, [b.fmul(vector, factor)])
@@ -310,15 +311,8 @@ def round_group(
         _store(b, b.trunc(whole, ir.VectorType(_I8, 8)), rounded, 8 * at, align=1)
     step = b.fmul(peak, ir.Constant(F32, 1.0 / _LARGEST))
     _store(b, step, scale)
-    whole_sum = _across(b, sums, b.add)
+    whole_sum = across(b, sums, ir.IRBuilder.add)
     if has_offset:
         _store(b, b.fmul(b.sitofp(whole_sum, F32), step), total)
     else:
         _store(b, b.mul(whole_sum, ir.Constant(I32, -form.middle)), total)
-
-
-def _across(b: ir.IRBuilder, vector: ir.Value, combine: object) -> ir.Value:
-    for distance in (4, 2, 1):
-        lanes = [(lane + distance) % 8 for lane in range(8)]
-        vector = combine(vector, b.shuffle_vector(vector, vector, ir.Constant(_INTEGERS, lanes)))  # type: ignore[operator]
-    return b.extract_element(vector, ir.Constant(I32, 0))

@@ -117,6 +117,7 @@ class Helpers:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(view))
         self._lines = ctypes.addressof(view)
         self._num_started = 0
+        self._entry_points = _entry_points()
         self._is_shared = threading.Lock()
 
     def run(self, kernel: Any, call: bytes, num_threads: int) -> None:
@@ -129,7 +130,7 @@ class Helpers:
             num_helpers = min(num_threads - 1, _MOST_HELPERS)
             while self._num_started < num_helpers:
                 self._start()
-            _entry_points().share(kernel, call, self._lines, num_helpers)
+            self._entry_points.share(kernel, call, self._lines, num_helpers)
         finally:
             self._is_shared.release()
 
@@ -138,7 +139,7 @@ class Helpers:
         if ctypes.CDLL(None).sem_init(ctypes.c_void_p(line + _SEMAPHORE), 0, 0):
             raise OSError("A thread that helps kernels could not be set up")
         name = f"kernel-helper-{self._num_started}"
-        threading.Thread(target=_entry_points().help, args=(line,), name=name, daemon=True).start()
+        threading.Thread(target=self._entry_points.help, args=(line,), name=name, daemon=True).start()
         self._num_started += 1
 
 
@@ -151,11 +152,6 @@ def helpers() -> Helpers:
     if _helpers is None:
         _helpers = Helpers()
     return _helpers
-
-
-def prepare() -> None:
-    """Compile what helpers run in."""
-    _entry_points()
 
 
 def _forget() -> None:

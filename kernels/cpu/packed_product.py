@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numba import carray, literally, njit
-from ondevice.kernels.cpu import byte_vectors, counters, threads, vectors
+from ondevice.kernels.cpu import byte_vectors, counters, vectors
 from ondevice.kernels.cpu.building import built, last_change
 from ondevice.kernels.cpu.byte_vectors import multiply_groups, round_group, unpack_group
 from ondevice.kernels.cpu.counters import draw, read_integer, write_integer
-from ondevice.kernels.cpu.threads import run_in_threads
+from ondevice.kernels.cpu.threads import prepare_helpers, run_in_threads
 from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
 from torch import Tensor
 
@@ -139,7 +139,7 @@ def prepare(weights: Iterable[PackedWeight]) -> None:
     for form in {part.form for weight in weights for part in weight.parts}:
         for stage in (_ROUND, _FEW, _MANY):
             _kernel(stage, form)
-    threads.prepare()
+    prepare_helpers()
 
 
 def _in_lines(num_bytes: int) -> int:

@@ -40,12 +40,10 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
                 other.result()
 
 
-def prepare() -> None:
-    """Compile what short kernels run in, where helpers are taken for them."""
+def prepare_helpers() -> None:
+    """Compile what short kernels run in, where helpers are taken for them; none is started yet."""
     if _takes_helpers():
-        from ondevice.kernels.cpu import helpers
-
-        helpers.prepare()
+        _helpers()()
 
 
 def are_helping() -> bool:

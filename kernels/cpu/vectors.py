@@ -60,13 +60,13 @@ def call_function(b: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir
 
 
 def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    return call_function(b, f"llvm.fma.v{LANES}f32", VECTOR, [x, y, z])
+    return call_function(b, f"llvm.fma.v{x.type.count}f32", x.type, [x, y, z])
 
 
-def splat(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
-    vector = ir.VectorType(number.type, LANES)
-    one = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
-    return b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), integers(0))
+def splat(b: ir.IRBuilder, number: ir.Value, num_lanes: int = LANES) -> ir.Value:
+    nothing = ir.Constant(ir.VectorType(number.type, num_lanes), ir.Undefined)
+    one = b.insert_element(nothing, number, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(I32, num_lanes), [0] * num_lanes))
 
 
 def _mask(num_lanes: int) -> ir.Constant:
@@ -176,10 +176,11 @@ def _add_chunks(b: ir.IRBuilder, x: ir.Value, y: ir.Value | None, *, is_last: bo
 
 def across(b: ir.IRBuilder, vector: ir.Value, combine: Emitter) -> ir.Value:
     """`combine` over the lanes of a vector."""
-    distance = LANES // 2
+    num_lanes = vector.type.count
+    distance = num_lanes // 2
     while distance:
-        lanes = [(lane + distance) % LANES for lane in range(LANES)]
-        vector = combine(b, vector, b.shuffle_vector(vector, vector, ir.Constant(INTEGERS, lanes)))
+        lanes = ir.Constant(ir.VectorType(I32, num_lanes), [(lane + distance) % num_lanes for lane in range(num_lanes)])
+        vector = combine(b, vector, b.shuffle_vector(vector, vector, lanes))
         distance //= 2
     return b.extract_element(vector, ir.Constant(I32, 0))
 

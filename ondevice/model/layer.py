@@ -62,13 +62,8 @@ def after_attention(layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
 
 def feed_forward(layer: LayerParts, hidden: Tensor) -> Tensor:
     """Feed-forward network with its residual, of (batch, n, hidden_size)."""
-    piece = _tokens_at_once(layer, hidden)
-    if hidden.shape[1] <= piece:
-        return _feed_forward(layer, hidden)
-    out = torch.empty_like(hidden)
-    for some, result in zip(hidden.split(piece, dim=1), out.split(piece, dim=1), strict=True):
-        result.copy_(_feed_forward(layer, some))
-    return out
+    pieces = [_feed_forward(layer, some) for some in hidden.split(_tokens_at_once(layer, hidden), dim=1)]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
 
 def _tokens_at_once(layer: LayerParts, hidden: Tensor) -> int:

@@ -72,6 +72,7 @@ def test_logits_are_those_of_the_unpacked_model(
     assert (one - expected_one).norm() < 0.03 * expected_one.norm()
     loss, expected_loss = decoder.head.token_loss(one, ids[:, 1:2]), exact.head.token_loss(expected_one, ids[:, 1:2])
     assert torch.allclose(loss, expected_loss, atol=0.1)
+    assert torch.allclose(decoder.head.novelty(one, ids[:, 1:2]), expected_loss, atol=0.3)
     assert torch.equal(exact.head.novelty(expected_one, ids[:, 1:2]), expected_loss)
 
 
