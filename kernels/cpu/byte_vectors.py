@@ -66,6 +66,11 @@ def _parts() -> range:
     return range(TILE_ROWS // _num_lanes())
 
 
+def _first(part: int) -> int:
+    """Where a part of 16 numbers of four bytes begins, or of 16 x 4 bytes."""
+    return 4 * _num_lanes() * part
+
+
 def _same(vector: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(vector, [value] * vector.count)
 
@@ -150,7 +155,7 @@ class _Packed:
         return self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
 
     def _words(self, offset: int, part: int) -> ir.Value:
-        return _load(self._b, self._address, offset + 4 * _num_lanes() * part, _of(_I16, 2))
+        return _load(self._b, self._address, offset + _first(part), _of(_I16, 2))
 
     def _bits(self, words: ir.Value, shift: int, mask: int) -> ir.Value:
         """Bits of every byte, moved up by `shift` or down; what crosses into the neighbour is masked away."""
@@ -170,13 +175,13 @@ class _Panel:
         self._b, self._address, self._form = b, address, form
 
     def scale(self, part: int) -> ir.Value:
-        return _load(self._b, self._address, 4 * _num_lanes() * part, _of(F32))
+        return _load(self._b, self._address, _first(part), _of(F32))
 
     def offset(self, part: int) -> ir.Value:
-        return _load(self._b, self._address, 4 * (TILE_ROWS + _num_lanes() * part), _of(F32))
+        return _load(self._b, self._address, 4 * TILE_ROWS + _first(part), _of(F32))
 
     def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
-        at = self._form.panel_offset(chunk, plane) + 4 * _num_lanes() * part
+        at = self._form.panel_offset(chunk, plane) + _first(part)
         return _load(self._b, self._address, at, _of(_I8, 4))
 
 
@@ -186,7 +191,7 @@ def unpack_group(b: ir.IRBuilder, packed: ir.Value, panel: ir.Value, bits: int, 
     form = FORMATS[bits, bool(has_offset)]
     group = _Packed(b, packed, form)
     for part in _parts():
-        first = 4 * _num_lanes() * part
+        first = _first(part)
         _store(b, group.scale(part), panel, first)
         if has_offset:
             _store(b, group.offset(part), panel, 4 * TILE_ROWS + first)
@@ -222,7 +227,7 @@ def multiply_groups(
     tokens, parts = range(num_tokens), _parts()
     out_rows = [_advanced(b, out, out_stride, token) for token in tokens]
     results = {
-        (token, part): cgutils.alloca_once_value(b, _load(b, out_rows[token], 4 * _num_lanes() * part, _of(F32)))
+        (token, part): cgutils.alloca_once_value(b, _load(b, out_rows[token], _first(part), _of(F32)))
         for token in tokens
         for part in parts
     }
@@ -254,7 +259,7 @@ def multiply_groups(
                     result = results[token, part]
                     b.store(fma(b, offsets[part], total, b.load(result)), result)
     for (token, part), result in results.items():
-        _store(b, b.load(result), out_rows[token], 4 * _num_lanes() * part)
+        _store(b, b.load(result), out_rows[token], _first(part))
 
 
 def _group_products(
