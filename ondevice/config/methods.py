@@ -125,6 +125,9 @@ class TierConfig:
         "", "Keep it in a temporary file in this folder instead of in memory.", option="--host-folder", answers=True)
     max_tokens: int = setting(  # into each head
         1024, "Tokens that a question brings back, at most.", option="--bring-back", check=at_least(1, "token"))
+    num_beside: int = setting(  # of each head; the others are out of the pot until the answer is written
+        512, "The pot's own tokens that stay beside those, the nearest to them; the others would draw attention away.",
+        option="--beside", check=at_least(0, "tokens"))
     coverage: float = setting(
         0.95, "Share of what a question looks for; blocks beyond those that have it stay outside.", check=SOME_SHARE)
     gamma: float = setting(

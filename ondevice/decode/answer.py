@@ -57,17 +57,17 @@ def answer(
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    one = _Answer(context, prompt, generation, drafts, is_stopped)
+    one = _Answer(context, question, prompt, generation, drafts, is_stopped)
     try:
         yield from one.recall()
-        yield one.read(question)
+        yield one.read()
         yield from one.write()
         one.find_sources()
     except PassStopped:
         one.stop_reason = "cancelled"
     finally:
         one.take_back()
-    yield from one.finish(question)
+    yield from one.finish()
 
 
 def new_attention(context: Context) -> RunTimeTermination | None:
@@ -89,6 +89,7 @@ class _Answer:
     def __init__(
         self,
         context: Context,
+        question: str,
         prompt: Prompt,
         generation: GenerationConfig,
         drafts: Drafts,
@@ -101,7 +102,8 @@ class _Answer:
             )
         self.stop_reason = "length"
         self._began = self._decode_began = time.perf_counter()
-        self._context, self._prompt, self._generation, self._drafts = context, prompt, generation, drafts
+        self._context, self._question, self._prompt = context, question, prompt
+        self._generation, self._drafts = generation, drafts
         self._is_stopped = is_stopped
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder.parts, is_stream=not context.tokens.keeps_text)
@@ -133,12 +135,12 @@ class _Answer:
         if self._features.recalls_host and context.has_evicted_outside:
             num_free = max(context.config.pot.reserve, ids.shape[1] + 1)
             self._host = HostRecall(context, num_free, self._is_stopped)
-            self._host.begin(ids)
+            self._host.begin(ids, context.loaded.tokenizer.encode(self._question)[0])
             evicted = self._host.recall(self._undo)
             if evicted is not None:
                 yield self._note(evicted)
 
-    def read(self, question: str) -> Event:
+    def read(self) -> Event:
         """Read the question, and choose the steps by which the answer goes on."""
         began, context, ids = time.perf_counter(), self._context, self._question_ids
         pot, num_ids = context.pot, len(self._prompt.ids)
@@ -169,7 +171,7 @@ class _Answer:
                 read_again=self._read_again,
             )
         self._step = step
-        return QuestionRead(question, num_ids, time.perf_counter() - began)
+        return QuestionRead(self._question, num_ids, time.perf_counter() - began)
 
     def write(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
@@ -223,14 +225,14 @@ class _Answer:
         if self._drafted is not None:
             self._drafted.end()
 
-    def finish(self, question: str) -> Iterator[Event]:
+    def finish(self) -> Iterator[Event]:
         """The account of the answer."""
         account = None if self._attention is None else self._attention.account()
         if account is not None:
             yield account
         swap_seconds = 0.0 if self._swapping is None else self._swapping.seconds
         yield AnswerFinished(
-            question=question,
+            question=self._question,
             text=(self._text + self._stream.flush()).strip(),
             num_tokens=len(self._written),
             stop_reason=self.stop_reason,

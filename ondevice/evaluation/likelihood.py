@@ -36,7 +36,7 @@ def log_likelihoods(session: Session, question: str, answers: Sequence[str]) -> 
     try:
         if context.has_evicted_outside:
             recall = HostRecall(context, max(context.config.pot.reserve, len(prompt) + most))
-            recall.begin(decoder.ids(prompt))
+            recall.begin(decoder.ids(prompt), tokenizer.encode(question)[0])
             recall.recall(undo)
         with pot.savepoint():
             last = decoder.forward(decoder.ids(prompt), pot).hidden_states[:, -1:]

@@ -109,7 +109,7 @@ def pot_loss(session: Session, start: int, attention: RunTimeTermination | None 
     undo = UndoLog(context.pot)
     if context.has_evicted_outside:
         recall = HostRecall(context, SPAN_TOKENS)
-        recall.begin(ids[:, :CUE_TOKENS])
+        recall.begin(ids[:, :CUE_TOKENS], ids[0, :CUE_TOKENS].numpy(force=True))
         recall.recall(undo)
     return _loss(context.decoder, context.pot, ids, undo, attention or new_attention(context))
 

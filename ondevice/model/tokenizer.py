@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,21 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_control: bool = True) -> str:
         """The text of `ids`; bytes that form no character come out as U+FFFD."""
         return self._prompt.decode([int(token) for token in ids], skip_special_tokens=skip_control)
+
+    @cached_property
+    def word_of(self) -> Int32Array:
+        """The word that each id stands for, (vocab_size,) int32 from 0 on; -1 where it has no letter and no digit.
+
+        Ids whose texts differ in case or in blanks around them stand for one word.
+        """
+        texts = self._prompt.decode_batch([[token] for token in range(self.vocab_size)], skip_special_tokens=True)
+        words: dict[str, int] = {}
+        number = np.full(self.vocab_size, -1, np.int32)
+        for token, text in enumerate(texts):
+            word = text.strip().casefold()
+            if any(map(str.isalnum, word)):
+                number[token] = words.setdefault(word, len(words))
+        return number
 
     def stream_decoder(self) -> StreamDecoder:
         """A decoder that takes one id at a time."""

@@ -54,26 +54,27 @@ def bring_back(
     pot: MemoryPot,
     tier: HostTier,
     blocks: Sequence[int],
-    mass: Sequence[Tensor],
     *,
     block_size: int,
     max_tokens: int,
+    num_beside: int,
     num_free: int,
     num_protected: int,
     num_more: Sequence[int],
     rotate_keys: RotateKeys,
 ) -> Moved:
-    """Put tokens of the best blocks into the pot, over the slots that the question attends to least where it is full.
+    """Put tokens of the best blocks into the pot, and leave out what it holds far from those.
 
-    Every head takes the wanted tokens that it does not hold. All heads of a layer use equally many slots, so that
-    where there are free ones a head that lacks fewer takes neighbours of the wanted tokens, too. Afterwards positions
-    are the ranks in document order.
+    Tokens that the pot kept for the attention that they drew draw it now, too, away from what the question looks for:
+    only those stay that lie nearest to the blocks in the document. Every head takes the wanted tokens that it does not
+    hold. All heads of a layer use equally many slots, so that where there are free ones a head that lacks fewer takes
+    neighbours of the wanted tokens, too. Afterwards positions are the ranks in document order.
 
     Args:
         pot: changed in place; the caller has saved what it holds.
         blocks: of the document, the most wanted first.
-        mass: attention of the question, for each layer (1, num_kv_heads, num_cached).
         max_tokens: for each head of each layer.
+        num_beside: tokens of the document that stay, at most; more where a head lacks fewer tokens than another.
         num_free: slots that have to stay free, as far as those that stay leave so many.
         num_protected: slots at logical positions below this stay (prompt and sinks).
         num_more: for each layer slots that are left free beside those, for what else comes.
@@ -81,7 +82,9 @@ def bring_back(
     num_moved, num_bytes, taken = 0, 0, [np.empty(0, np.int32)]
     origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
     last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
-    order = _order_of_blocks(blocks, max(last // block_size, *blocks) + 1)
+    last = max(last, int(pot.origin.max()))
+    distance = _distance_of_blocks(blocks, max(last // block_size, *blocks) + 1)
+    order = _order_of_blocks(blocks, distance)
     places: _Places | None = None
     for layer, origin in enumerate(origins):
         used, limit = pot.num_cached[layer], pot.keys[layer].shape[2] - num_free - num_more[layer]
@@ -92,11 +95,12 @@ def bring_back(
         heads = [_Lacking(places, held) for held in pot.origin[layer, 0, :, :used].cpu().long()]
         wanted = [max(min(head.wanted.shape[0], max_tokens, limit - num_staying), 0) for head in heads]
         grown = min(max(wanted), *(head.count for head in heads))
-        num_used = max(min(used + grown, limit), num_staying)
+        num_used = max(min(min(used, num_staying + num_beside) + grown, limit), num_staying)
         counts = [min(max(count, num_used - used), num_used - num_staying) for count in wanted]
-        if num_used < used + max(counts):  # the least attended come last, where they are overwritten or left out
-            scores = mass[layer].masked_fill(is_protected, torch.inf)
-            pot.compact_(slice(layer, layer + 1), scores.topk(min(used, num_used), dim=-1).indices[None])
+        if num_used < used + max(counts):  # the furthest come last, where they are overwritten or left out
+            at = pot.origin[layer, :, :, :used].long().clamp(min=0) // block_size
+            away = distance.to(at.device)[at].masked_fill(is_protected, -1)
+            pot.compact_(slice(layer, layer + 1), away.argsort(dim=-1, stable=True)[None, ..., :num_used])
         if not any(counts):
             continue
         taken_places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
@@ -117,12 +121,15 @@ def bring_back(
     return Moved(num_slots, num_bytes, np.unique(np.concatenate(taken)))
 
 
-def _order_of_blocks(blocks: Sequence[int], num_blocks: int) -> Tensor:
+def _distance_of_blocks(blocks: Sequence[int], num_blocks: int) -> Tensor:
+    """How many blocks each block of the document lies from the nearest wanted one, (num_blocks,) int64."""
+    return (torch.arange(num_blocks)[:, None] - torch.tensor(blocks)).abs().amin(dim=1)
+
+
+def _order_of_blocks(blocks: Sequence[int], distance: Tensor) -> Tensor:
     """The rank of each block of the document, (num_blocks,) int64: those wanted in their order, then by distance."""
-    wanted = torch.tensor(blocks)
-    distance = (torch.arange(num_blocks)[:, None] - wanted).abs().amin(dim=1)
     order = len(blocks) - 1 + distance
-    order[wanted] = torch.arange(len(blocks))
+    order[torch.tensor(blocks)] = torch.arange(len(blocks))
     return order
 
 
