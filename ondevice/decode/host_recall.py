@@ -71,7 +71,7 @@ class HostRecall:
 
         Args:
             ids: (1, n) int64, with whatever stands around the question.
-            words: (m,) the question's own ids.
+            words: (m,) the ids of the question itself, whose words are looked for, too.
 
         Raises:
             PassStopped: the answer is stopped.
@@ -168,9 +168,10 @@ class HostRecall:
         context = self._context
         if not context.tokens.keeps_text:
             return []
-        document = context.tokens.ids(0, context.num_positions)
-        words = np.concatenate((self._words, np.array(written, np.int32)))
-        return blocks_sharing_words(document, words, context.loaded.tokenizer.word_of, self._block_size, most)
+        words = context.loaded.tokenizer.words
+        document = words(context.tokens.ids(0, context.num_positions))
+        wanted = words(np.concatenate((self._words, np.array(written, np.int32))))
+        return blocks_sharing_words(document, wanted, self._block_size, most)
 
     def _room(self, num_free: int) -> int:
         """Tokens that may come back into each head where so many slots stay free."""

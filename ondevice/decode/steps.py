@@ -193,9 +193,8 @@ class SwappingStep:
     def _swapped(self, queries: Sequence[Tensor]) -> Pass | None:
         """The state after the last token with other blocks in the pot; None where those that are there stay."""
         num_tokens = len(self._ids) + len(self._written) + self._every  # none is overwritten before the next look
-        if not self._recall.has_room_for(num_tokens) or not self._recall.wants_others(
-            queries, self._written[-RECENT_TOKENS:]
-        ):
+        recent = self._written[-RECENT_TOKENS:]
+        if not self._recall.has_room_for(num_tokens) or not self._recall.wants_others(queries, recent):
             return None
         self._undo.rewind()
         self.recalled = self._recall.recall(self._undo)

@@ -13,30 +13,29 @@ K1 = 1.5  # how soon a repeated word counts no more
 
 
 def blocks_sharing_words(
-    document: npt.NDArray[np.integer],
-    question: npt.NDArray[np.integer],
-    word_of: npt.NDArray[np.integer],
-    block_size: int,
-    most: int,
+    document: npt.NDArray[np.integer], question: npt.NDArray[np.integer], block_size: int, most: int
 ) -> list[int]:
     """Blocks of a document that have words of a question, those with the rarest first.
 
     Args:
-        document: (n,) ids.
-        question: (m,) ids.
-        word_of: (vocabulary,) the word that each id stands for, at least 0, or -1 for none: `Tokenizer.word_of`.
+        document: (n,) words of its tokens, as `Tokenizer.words` numbers them: -1 is none.
+        question: (m,) likewise.
         most: blocks that are named, at most.
     """
-    wanted = np.unique(word_of[question])
-    wanted = wanted[wanted >= 0]
-    index = np.full(int(word_of.max(initial=-1)) + 2, -1)  # its last place is that of no word
-    index[wanted] = np.arange(wanted.size)
-    found = index[word_of[document]]
-    at = np.flatnonzero(found >= 0)
-    pairs, counts = np.unique(at // block_size * max(wanted.size, 1) + found[at], return_counts=True)
-    blocks, words = np.divmod(pairs, max(wanted.size, 1))
-    num_blocks, held_by = -(-document.size // block_size), np.bincount(words, minlength=wanted.size)
-    weights = np.log1p((num_blocks - held_by + 0.5) / (held_by + 0.5))
+    wanted = np.unique(question[question >= 0])
+    if not wanted.size:
+        return []
+    found = np.minimum(np.searchsorted(wanted, document), wanted.size - 1)
+    at = np.flatnonzero(wanted[found] == document)
+    pairs, counts = np.unique(at // block_size * wanted.size + found[at], return_counts=True)
+    blocks, words = np.divmod(pairs, wanted.size)
+    num_blocks = -(-document.size // block_size)
+    weights = rarity(num_blocks, np.bincount(words, minlength=wanted.size))
     scores = np.bincount(blocks, weights[words] * counts * (K1 + 1) / (counts + K1), minlength=num_blocks)
     best = np.argsort(-scores, kind="stable")[:most]
     return best[scores[best] > 0].tolist()
+
+
+def rarity(num_places: int, held_by: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    """What words weigh of which each is held by so many of all places, (n,)."""
+    return np.log1p((num_places - held_by + 0.5) / (held_by + 0.5))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-K1, B = 1.5, 0.75  # how soon a repeated word counts no more, and how much a long passage is marked down
+from ondevice.decode.word_search import K1, rarity
+
+B = 0.75  # how much a long passage is marked down
 _WORD = re.compile(r"\w+")
 
 
@@ -22,8 +23,8 @@ class BM25:
         lengths = np.array([counts.total() for counts in self._counts], np.float64)
         self._norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1.0))
         held_by = Counter(word for counts in self._counts for word in counts)
-        num = len(passages)
-        self._weights = {word: math.log(1 + (num - held + 0.5) / (held + 0.5)) for word, held in held_by.items()}
+        weights = rarity(len(passages), np.array([*held_by.values()], np.int64))
+        self._weights = dict(zip(held_by, weights.tolist(), strict=True))
 
     def scores(self, question: str) -> npt.NDArray[np.float64]:
         """The score of each passage, shape (num_passages,); 0 where no word is shared."""

@@ -95,15 +95,20 @@ class Tokenizer:
         """The text of `ids`; bytes that form no character come out as U+FFFD."""
         return self._prompt.decode([int(token) for token in ids], skip_special_tokens=skip_control)
 
-    @cached_property
-    def word_of(self) -> Int32Array:
-        """The word that each id stands for, (vocab_size,) int32 from 0 on; -1 where it has no letter and no digit.
+    def words(self, ids: npt.NDArray[np.integer]) -> Int32Array:
+        """The word that each id (n,) stands for, (n,) int32 from 0 on; -1 where it has no letter and no digit.
 
-        Ids whose texts differ in case or in blanks around them stand for one word.
+        Ids whose texts differ in case or in blanks around them stand for one word. A model may have more ids than its
+        tokenizer: those stand for none.
         """
+        return self._words[np.minimum(ids, self.vocab_size)]
+
+    @cached_property
+    def _words(self) -> Int32Array:
+        """The word of each id, and one more that is none, (vocab_size + 1,)."""
         texts = self._prompt.decode_batch([[token] for token in range(self.vocab_size)], skip_special_tokens=True)
         words: dict[str, int] = {}
-        number = np.full(self.vocab_size, -1, np.int32)
+        number = np.full(self.vocab_size + 1, -1, np.int32)
         for token, text in enumerate(texts):
             word = text.strip().casefold()
             if any(map(str.isalnum, word)):

@@ -84,10 +84,9 @@ def rank_blocks(
     if num_close is not None and num_close < int(is_close.sum()):
         rough, sums = _rough_votes(tier, queries, held, num_blocks, how)
         best = rough.masked_fill(~is_close, -1.0).topk(num_close).indices
-        chosen = torch.tensor(
-            [*best.tolist(), *(block for block in also_close if block < num_blocks)], dtype=torch.long
-        )
-        is_close &= torch.zeros_like(is_close).index_fill_(0, chosen, True)
+        is_chosen = torch.zeros_like(is_close)
+        is_chosen[[*best.tolist(), *(block for block in also_close if block < num_blocks)]] = True
+        is_close &= is_chosen
     else:
         is_close.fill_(True)
     votes = torch.zeros(num_blocks)
