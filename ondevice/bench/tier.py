@@ -13,6 +13,7 @@ import torch
 
 from ondevice.bench.turns import take_turns
 from ondevice.config import TierConfig
+from ondevice.decode.host_recall import WORD_LOOK
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.host.kv_tier import HostTier
@@ -50,6 +51,10 @@ def measure_looks(engine: Engine, tier: HostTier, num_tokens: int) -> Table:
     queries = [torch.randn(size, generator=generator).to(engine.decoder.device) for _ in parts.layers]
     num_blocks = config.tier.max_tokens // config.slim.block_size
 
+    # Blocks that share words with a question: of random numbers any will do.
+    words = np.random.default_rng(engine.config.seed).permutation(num_tokens // config.slim.block_size)
+    also_close = words[: WORD_LOOK * num_blocks].tolist()
+
     def look(num_close: int | None) -> list[int]:
         return rank_blocks(
             tier,
@@ -60,6 +65,7 @@ def measure_looks(engine: Engine, tier: HostTier, num_tokens: int) -> Table:
             first=pot.num_sink_tokens,
             coverage=config.tier.coverage,
             num_close=num_close,
+            also_close=also_close,
         )
 
     seconds = take_turns(
