@@ -98,9 +98,10 @@ bench: setup
 	$(BIN)/ondevice results --from $(BENCH) --to $(BENCH)
 
 # With the torch that is there, and what came with it: such a machine often has no network to set anything up from.
+gpu-check: PYTHON = python3
 gpu-check:
 	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
-	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --out bench/results/gpu.json $(ARGS)
+	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --out $${OUT:-bench/results}/gpu.json $(ARGS)
 
 # Part of `browser`; alone when only the look of things has changed.
 screenshots: setup

@@ -45,10 +45,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, `-dirty` after it when tracked files differ; "" outside a checkout."""
+    """The commit of the checkout that runs, `-dirty` after it when tracked files differ. Outside a checkout, as where
+    a copy of one was carried, what ONDEVICE_COMMIT says; else "".
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
-        return ""
+        return os.environ.get("ONDEVICE_COMMIT", "")
     try:
         return _git(root, "rev-parse", "HEAD") + ("-dirty" if _git(root, "diff", "HEAD", "--name-only") else "")
     except (OSError, subprocess.SubprocessError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.bench.gpu.paged_inputs import paged_inputs
+from ondevice.bench.gpu.run import Run
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.paged_attention import paged_attention
@@ -122,6 +124,16 @@ def _both(name: str, function: Callable[[], Any]) -> list[Row]:
         with choosing("KERNELS_IMPL", choice):
             rows.append(row(label, case, "time", "ms", milliseconds(function)))
     return rows
+
+
+def measure_attention(run: Run) -> None:
+    """Times of attention kernels."""
+    for rows in chain(decode_rows(run.device), other_rows(run.device)):
+        run.add(rows)
+        if not run.has_time:
+            run.leave_out("the other sizes of attention", "no time is left")
+            break
+    run.summary |= summary_of(run.rows)
 
 
 def summary_of(rows: list[Row]) -> dict[str, float]:

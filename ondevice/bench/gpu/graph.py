@@ -11,12 +11,14 @@ import time
 import torch
 from torch import Tensor
 
+from ondevice.bench.gpu.run import Run, large_decoder
 from ondevice.bench.reference import synchronize
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.rope import signed_sine
 from ondevice.model.decoder import Decoder
 from ondevice.model.layer import finish, project_heads
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.results.results import row
 
 _NUM_SINKS = 4  # slots that are never overwritten
 
@@ -112,3 +114,43 @@ def decoder_run(decoder: Decoder, pot: MemoryPot, num_tokens: int) -> tuple[floa
         token = decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1, keepdim=True)
         tokens.append(int(token))
     return num_tokens / (time.perf_counter() - began), tokens
+
+
+_POT_SLOTS = (4096, 16_384)
+_NEW_TOKENS = 64
+
+
+def measure_graph(run: Run) -> None:
+    """Decoding from a full pot: the decoder's `forward`, and the same step eagerly and as a graph."""
+    name, decoder = large_decoder(run)
+    for slots in _POT_SLOTS:
+        pot, case = decoder.new_pot(slots), {"model": name, "slots": slots}
+        static = StaticStep(decoder, pot)
+        static.capture()
+        static.run(4, as_graph=True)
+        eager, expected = static.run(_NEW_TOKENS, as_graph=False)
+        graph, tokens = static.run(_NEW_TOKENS, as_graph=True)
+        static.reset()
+        decoder_run(decoder, pot, 4)
+        static.reset()
+        forward, theirs = decoder_run(decoder, pot, _NEW_TOKENS)
+        run.add(
+            [
+                row("Decoder.forward", case, "decoding speed", "tokens/s", [forward]),
+                row("static step", case, "decoding speed", "tokens/s", [eager]),
+                row("static step, CUDA graph", case, "decoding speed", "tokens/s", [graph]),
+                row("static step, CUDA graph", case, "same tokens as eager", "", [float(tokens == expected)]),
+                row("static step", case, "same tokens as forward", "share", [_agreement(expected, theirs)]),
+            ]
+        )
+        run.summary[f"graph_speedup_{slots}"] = graph / forward
+        if tokens != expected:
+            run.num_wrong += 1
+        del static, pot
+        torch.cuda.empty_cache()
+
+
+def _agreement(tokens: list[int], others: list[int]) -> float:
+    """The share of the tokens before the first one that differs."""
+    same = [one == other for one, other in zip(tokens, others, strict=True)]
+    return (same.index(False) if False in same else len(same)) / len(same)

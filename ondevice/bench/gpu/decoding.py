@@ -1,0 +1,86 @@
+"""Decoding on a GPU: the decoder over a pot, with and without its graph, beside `generate` and what memory allows."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import torch
+
+from ondevice.bench.decode import bytes_per_token
+from ondevice.bench.gpu.ceilings import copy_bytes_per_second
+from ondevice.bench.gpu.run import LARGE, SMALL, Run, calls_of
+from ondevice.bench.random_model import random_model
+from ondevice.bench.reference import Reference
+from ondevice.config import EngineConfig
+from ondevice.model.decoder import Decoder
+from ondevice.model.loading.load import LoadedModel
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.results.results import row
+from ondevice.session.engine import Engine
+
+_CAPACITY, _CACHED = 4096, (1500, 3500)
+_NEW_TOKENS, _ROUNDS, _WARM = 64, 3, 4
+
+
+def measure_decoding(run: Run) -> None:
+    """Tokens per second from a pot, whose tokens the host reads one by one, of an 8B and a 1B shape."""
+    bandwidth = copy_bytes_per_second(run.device)
+    names = (LARGE, SMALL) if torch.cuda.mem_get_info(run.device)[0] > 26e9 else (SMALL,)
+    for name in names:
+        loaded = random_model(name, device=run.device, dtype=torch.bfloat16)
+        for num_cached in _CACHED:
+            if run.has_time:
+                _measure(run, name, loaded, num_cached, bandwidth)
+            else:
+                run.leave_out(f"decoding of {name} after {num_cached} tokens", "no time is left")
+        del loaded
+        torch.cuda.empty_cache()
+
+
+def _measure(run: Run, name: str, loaded: LoadedModel, num_cached: int, bandwidth: float) -> None:
+    case = {"model": name, "cached tokens": num_cached}
+    ids = torch.randint(0, 256, (1, num_cached + 1), device=run.device)
+    contenders = {"pot": Decoder(loaded.model), "pot, call by call": Decoder(loaded.model, has_fast_step=False)}
+    tokens: dict[str, list[int]] = {}
+    for contender, decoder in contenders.items():
+        pot = decoder.new_pot(_CAPACITY)
+        decoder.forward(ids[:, :-1], pot)
+        with pot.savepoint():
+            _decode(decoder, pot, ids, _WARM)
+        speeds = []
+        for _ in range(_ROUNDS):
+            with pot.savepoint():
+                seconds, tokens[contender] = _decode(decoder, pot, ids, _NEW_TOKENS)
+            speeds.append(_NEW_TOKENS / seconds)
+        run.add([row(contender, case, "decoding speed", "tokens/s", speeds)])
+        with pot.savepoint():
+            calls = calls_of(partial(_decode, decoder, pot, ids, 16))
+        run.add([row(contender, case, "launches a token", "", [calls.launches / 16])])
+        run.add([row(contender, case, "waits a token", "", [calls.waits / 16])])
+        bytes_read = bytes_per_token(Engine(loaded, EngineConfig(device="cuda")), num_cached + _NEW_TOKENS // 2)
+        run.add([row(contender, case, "share of bandwidth", "", [speeds[-1] * bytes_read / bandwidth])])
+        del pot
+    agreement = [one == other for one, other in zip(*tokens.values(), strict=True)]
+    run.add([row("pot", case, "same tokens as call by call", "share", [sum(agreement) / len(agreement)])])
+    reference = Reference(loaded)
+    cache = reference.fill(ids)
+    reference.generate(ids, cache, _WARM)
+    speeds = [_NEW_TOKENS / reference.generate(ids, cache, _NEW_TOKENS)[0] for _ in range(_ROUNDS)]
+    run.add([row("transformers generate", case, "decoding speed", "tokens/s", speeds)])
+    ours, plain, theirs = (one.p50 for one in run.rows[-12:] if one.metric == "decoding speed")
+    suffix = f"{'8b' if name == LARGE else '1b'}_{num_cached}"
+    run.summary[f"decode_ratio_vs_generate_{suffix}"] = ours / theirs
+    run.summary[f"decode_ratio_vs_call_by_call_{suffix}"] = ours / plain
+
+
+def _decode(decoder: Decoder, pot: MemoryPot, ids: torch.Tensor, num_tokens: int) -> tuple[float, list[int]]:
+    """Seconds, and greedy tokens after the last of `ids`."""
+    token, tokens = int(ids[0, -1]), list[int]()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(num_tokens):
+        out = decoder.forward(decoder.ids([token]), pot)
+        token = int(decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1))
+        tokens.append(token)
+    return time.perf_counter() - began, tokens
