@@ -5,13 +5,14 @@ ones. Grouped-query heads are folded into the query length, so that keys and val
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import uses_numba
 from ondevice.kernels.cpu.threads import are_helping
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
 _VOTE_SCORES = 1 << 22  # held at once by votes: 16 MB; with fewer the products are too small to be quick
@@ -47,6 +48,10 @@ def attention(
             return _causal_cpu(query, keys, values, scale)
         if keys.shape[2] >= (_MIN_SLOTS_HELPED if are_helping() else _MIN_SLOTS) and uses_numba(query):
             return _one_query_cpu(query, keys, values, scale)
+    if mask is None and softcap is None and _has_flash(query):
+        # The kernel knows which slots a query sees: no mask is laid out, and what it would hide is not computed.
+        bias = causal_lower_right(query.shape[2], keys.shape[2]) if query.shape[2] > 1 else None
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scale, enable_gqa=True)
     if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
         return _causal_in_slices(query, keys, values, scale, softcap)
     folded, mask = _fold(query, keys.shape[1]), _fold_mask(query, keys, mask)
@@ -247,6 +252,18 @@ def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Te
     older, older_lse = flash(_fold(query, num_kv_heads), keys[:, :, :num_older], values[:, :, :num_older], scale=scale)
     weight = torch.sigmoid(new_lse - older_lse.reshape(new_lse.shape)).unsqueeze(-1).to(query.dtype)
     return torch.lerp(older.reshape(query.shape), new, weight)
+
+
+def _has_flash(query: Tensor) -> bool:
+    """Whether torch's flash attention is there for such queries: it is for 16 bits, from the A100 on."""
+    if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16) or query.shape[3] > 256:
+        return False
+    return _capability(query.device) >= (8, 0)
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def _one_query_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:

@@ -24,6 +24,7 @@ def decode_attention(
     positions: Tensor | None = None,
     query_positions: Tensor | None = None,
     window: int | None = None,
+    num_used: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of one new token, or a few, over all slots or as many blocks of them as it takes.
 
@@ -40,6 +41,8 @@ def decode_attention(
             are in the last n slots, and causal.
         query_positions: (n,) int32, with `positions`: a query sees the slots whose position is not above its own.
         window: with `positions`: and above its own less this.
+        num_used: (1,) int32 on the device, the slots there are: those after them are not read. The host need not know,
+            so that a CUDA graph can hold the call. Not with `order` or `positions`; None: all.
 
     Returns:
         The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
@@ -53,13 +56,15 @@ def decode_attention(
         "query_positions": query_positions,
         "window": window,
     }
+    if num_used is not None and not uses_triton(query):
+        return _read_used(query, keys, values, scale, block_size, num_used)
     if query.device.type != "cpu" and not uses_triton(query):
         return _read_all(query, keys, values, scale, block_size, positions, query_positions, window)
     if uses_triton(query):
         # Imported here: neither Triton nor Numba is there on every machine.
         from ondevice.kernels.triton.decode_attention import attend
 
-        return attend(query, keys, values, **options)
+        return attend(query, keys, values, num_used=num_used, **options)
     from ondevice.kernels.cpu.decode_attention import attend as attend_on_cpu
 
     return attend_on_cpu(query, keys, values, **options)
@@ -90,6 +95,17 @@ def _read_all(
         mask = additive_mask(visible, query.dtype)
     blocks_read = torch.full((keys.shape[0], keys.shape[1]), -(-keys.shape[2] // block_size), dtype=torch.int32)
     return attention(query, keys, values, scale=scale, mask=mask), blocks_read.to(query.device)
+
+
+def _read_used(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, block_size: int, num_used: Tensor
+) -> tuple[Tensor, Tensor]:
+    """torch's own attention over all slots, with a mask for those that are not used."""
+    slots, num_queries = torch.arange(keys.shape[2], device=query.device), query.shape[2]
+    last = num_used - num_queries + torch.arange(num_queries, device=query.device)
+    mask = additive_mask(slots[None] <= last[:, None], query.dtype)[None, None]
+    blocks_read = ((num_used + block_size - 1) // block_size).expand(keys.shape[:2])
+    return attention(query, keys, values, scale=scale, mask=mask), blocks_read
 
 
 def decode_attention_ref(

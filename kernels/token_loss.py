@@ -7,6 +7,9 @@ from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 from torch import Tensor
 
+_CPU_SLICE = 4096  # words
+_GPU_LOGITS = 1 << 25  # numbers
+
 
 def token_loss(
     hidden_states: Tensor,
@@ -14,24 +17,26 @@ def token_loss(
     weight: Tensor | PackedWeight,
     *,
     softcap: float | None = None,
-    slice_size: int = 4096,
+    slice_size: int | None = None,
 ) -> Tensor:
     """Negative log-likelihood of each target token: eq. 3 of InfiniPot (arXiv 2410.01518).
 
     The vocabulary is walked in slices with a running log-sum-exp: matrix products stay large, and the logits held
-    at once (n x slice_size) stay in the processor's cache.
+    at once (n x slice_size) stay in a CPU's cache, or within 128 MB on a GPU, where calls are what takes time.
 
     Args:
         hidden_states: (batch, n, hidden_size), after the final norm; position i predicts target i.
         targets: (batch, n), int64.
         weight: (vocab_size, hidden_size) of the language-model head; packed or not.
         softcap: logits become softcap * tanh(logits / softcap) (Gemma-2).
-        slice_size: words of the vocabulary at a time.
+        slice_size: words of the vocabulary at a time; None: what suits the device.
 
     Returns:
         (batch, n), float32, in nats.
     """
     states = hidden_states.flatten(0, 1)
+    if slice_size is None:
+        slice_size = _CPU_SLICE if states.device.type == "cpu" else max(_GPU_LOGITS // states.shape[0], _CPU_SLICE)
     if isinstance(weight, PackedWeight):
         return _packed_loss(states, targets.flatten(), weight, softcap, slice_size).view(targets.shape)
     chosen = (states * weight[targets.flatten()]).sum(dim=-1, dtype=torch.float32)

@@ -39,6 +39,7 @@ def attend(
     positions: Tensor | None,
     query_positions: Tensor | None,
     window: int | None,
+    num_used: Tensor | None = None,
     num_splits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Launch the kernels; shapes and results as for `decode_attention`.
@@ -55,6 +56,7 @@ def attend(
     assert keys.stride(3) == 1
     num_steps = -(-num_slots // block_size) if order is None else order.shape[-1]
     query = query.contiguous()
+    assert num_used is None or (num_used.dtype == torch.int32 and order is None and positions is None)
     order_strides, position_strides = (0, 0), (0, 0)
     if order is not None:
         assert order.dtype == torch.int32
@@ -103,6 +105,7 @@ def attend(
             flags,
             progress,
             _taus(rule.tau, num_kv_heads, query.device),
+            counts if num_used is None else num_used,
             scale,
             rule.phi,
             _NEVER if patience >= _NEVER else math.ceil(patience / splits),
@@ -122,6 +125,7 @@ def attend(
             HAS_ORDER=order is not None,
             HAS_POSITIONS=has_positions,
             HAS_WINDOW=has_positions and window is not None,
+            HAS_LENGTH=num_used is not None,
             IS_RELATIVE=rule.is_relative,
             PROBE_STRIDE=rule.probe_stride,
             **shape,
@@ -144,6 +148,9 @@ def attend(
 
     if num_splits is not None or is_interpreted():
         choice = Choice(min(num_splits or 1, num_steps), 4, 2)
+    elif num_used is not None:
+        # Nothing to be timed: how many slots there will be is not known, and a first answer would wait for it.
+        choice = _candidates(query.device, batch * num_kv_heads, num_steps, termination is not None)[0]
     else:
         candidates = _candidates(query.device, batch * num_kv_heads, num_steps, termination is not None)
         # Lengths and batches of about one size share a choice, so that a growing cache is not tuned again and again.

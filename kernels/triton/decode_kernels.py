@@ -105,6 +105,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     flag_ptr,
     progress_ptr,
     tau_ptr,
+    length_ptr,
     scale,
     phi,
     patience,
@@ -131,6 +132,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     HAS_ORDER: tl.constexpr,
     HAS_POSITIONS: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_LENGTH: tl.constexpr,
     DETECTS: tl.constexpr,
     IS_RELATIVE: tl.constexpr,
     PROBE_STRIDE: tl.constexpr,
@@ -157,6 +159,9 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     kv_head = tl.program_id(1)
     batch = tl.program_id(2)
     place = batch * tl.num_programs(1) + kv_head
+    if HAS_LENGTH:
+        num_slots = tl.load(length_ptr)
+        num_steps = (num_slots + BLOCK_SIZE - 1) // BLOCK_SIZE
     rows = tl.arange(0, PADDED_ROWS)
     dim = tl.arange(0, PADDED_DIM)
     row_offs = (place * ROWS + rows)[:, None] * HEAD_DIM + dim[None, :]

@@ -28,6 +28,7 @@ from ondevice.model.layer import after_attention, finish, project_heads
 from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
 from ondevice.model.passes import Cache, Pass, PassStopped, Pruner
 from ondevice.model.rotary import Angles, Rotary
+from ondevice.model.token_graph import TokenGraph, suits
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT, PotShape
@@ -53,11 +54,15 @@ class Decoder:
         self.parts: ModelParts = model_parts(model)
         parameter = next(model.parameters())
         self.device = parameter.device
+        if self.device.type == "cuda":
+            # cuDNN lays out a plan for every new length, of which a pot has one with each pass and each token.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.dtype: torch.dtype = (
             model.model.norm.weight.dtype
         )  # quantised weights have integer types; the norms never do
         self._rotary = Rotary(self.parts, self.dtype, self.device)
         self._one_token = self._fast_step() if has_fast_step else None
+        self._token_graph = self._graph() if has_fast_step else None
         self.head = Head(self.parts.lm_head, self.parts.logit_softcap)
 
     def first_layers(self, num_layers: int) -> Decoder:
@@ -65,6 +70,7 @@ class Decoder:
         other = copy.copy(self)
         other.parts = replace(self.parts, layers=self.parts.layers[:num_layers])
         other._one_token = other._fast_step() if self._one_token is not None else None
+        other._token_graph = other._graph() if self._token_graph is not None else None
         return other
 
     def _fast_step(self) -> OneToken | None:
@@ -72,6 +78,11 @@ class Decoder:
         layers = plain_layers(self.parts, self.device, self.dtype)
         turns_wholly = self._rotary.dim == self.parts.head_dim
         return OneToken(self.parts, layers) if layers and turns_wholly else None
+
+    def _graph(self) -> TokenGraph | None:
+        """One token in one launch, where there is a GPU that can and this model suits."""
+        is_there = self.device.type == "cuda" and suits(self.parts, self._rotary)
+        return TokenGraph(self.parts, self._rotary) if is_there else None
 
     def new_pot(
         self,
@@ -157,14 +168,7 @@ class Decoder:
             PassStopped: `is_stopped` returned True.
         """
         num_tokens = input_ids.shape[1]
-        hidden = self.parts.embed(input_ids)
         num_staying = num_tokens - num_transient if offsets is None else span
-        angles = Angles(self._rotary, pot.max_positions, num_staying + num_transient)
-        if offsets is not None:
-            tail = torch.arange(span, span + num_transient, device=offsets.device)
-            angles.keep(torch.cat((offsets, tail)))
-        mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
-        early_states: Tensor | None = None
 
         def stop_if_asked() -> None:
             if is_stopped is not None and is_stopped():
@@ -172,6 +176,25 @@ class Decoder:
                 raise PassStopped
 
         is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
+        is_shared = isinstance(pot, MemoryPot) and not isinstance(pot.victims, list)
+        if (
+            self._token_graph is not None
+            and is_plain
+            and is_shared
+            and attention is None
+            and self._takes_one_token(pot)
+        ):
+            stop_if_asked()
+            out = self._token_graph.run(input_ids, pot)
+            pot.commit_(num_staying, origin, num_transient)
+            return Pass(out, [])
+        hidden = self.parts.embed(input_ids)
+        angles = Angles(self._rotary, pot.max_positions, num_staying + num_transient)
+        if offsets is not None:
+            tail = torch.arange(span, span + num_transient, device=offsets.device)
+            angles.keep(torch.cat((offsets, tail)))
+        mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
+        early_states: Tensor | None = None
         if self._one_token is not None and is_plain and self._takes_one_token(pot):
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention)
             pot.commit_(num_staying, origin, num_transient)
@@ -212,13 +235,14 @@ class Decoder:
         if self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()  # copies in other streams go on
 
-    def rotate_keys(self, keys: Tensor, positions: Tensor, max_positions: int) -> Tensor:
+    def rotate_keys(self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None) -> Tensor:
         """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n).
 
         Args:
             max_positions: of the pot that they are in, or are compared with.
+            end: above all positions; None: not known, and a GPU is waited for.
         """
-        cos, sin = self._rotary.table(int(positions.max()) + 1, max_positions)
+        cos, sin = self._rotary.table(int(positions.max()) + 1 if end is None else end, max_positions)
         return rotate(keys, rows_of(cos, positions), rows_of(sin, positions))
 
     def reach(self, pot: MemoryPot) -> int:

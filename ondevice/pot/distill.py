@@ -16,6 +16,7 @@ from torch import Tensor
 from ondevice.config import PotConfig
 from ondevice.pot.memory_pot import MemoryPot, RotateKeys
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
+from ondevice.pot.shape import FREE
 
 # Share of the catalyst's attention that an adaptive kept size has to cover.
 ADAPTIVE_COVERAGE = 0.95
@@ -23,7 +24,7 @@ ADAPTIVE_COVERAGE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """Result of one cycle; `novelty_tokens` are document tokens, int32, kept for their novelty in some head."""
+    """Result of one cycle; `novelty_tokens` are document tokens, int32, rising, kept for their novelty in some head."""
 
     num_before: int
     num_kept: int
@@ -65,14 +66,16 @@ def distill(
         survivors = scores.masked_fill(is_protected, torch.inf).topk(view.num_kept, dim=-1).indices
         if config.needs_novelty and view.mass is not None:
             is_novel = (scores > view.mass.amax(dim=-1, keepdim=True)).gather(-1, survivors)
-            novel_tokens.append(pot.origin[used].gather(-1, survivors)[is_novel].unique())
+            kept = pot.origin[used].gather(-1, survivors)
+            novel_tokens.append(torch.where(is_novel, kept, FREE).flatten())
         importance = view.mass if view.mass is not None and config.method.keeps_per_head else scores
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
         pot.compact_(layers, _most_important_first(pot.importance[used], survivors))
         if config.context_reset:
             reset_positions(pot, layers, rotate_keys)
-    novelty = torch.cat(novel_tokens).unique() if novel_tokens else torch.empty(0, dtype=torch.int32)
-    return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0])
+    # Sorted where the pot is and counted on the host: a device is waited for once.
+    novelty = torch.cat(novel_tokens).sort().values.cpu() if novel_tokens else torch.empty(0, dtype=torch.int32)
+    return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0].unique_consecutive())
 
 
 def _alike(pot: MemoryPot, budgets: Sequence[int]) -> Iterator[tuple[slice, int, int]]:
@@ -109,6 +112,6 @@ def reset_positions(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> N
     num_kept = pot.num_cached[layers.start]
     positions = pot.positions[layers, :, :, :num_kept]
     positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
-    pot.refresh_keys_(layers, rotate_keys)
     for layer in range(layers.start, layers.stop):
         pot.next_position[layer] = num_kept
+    pot.refresh_keys_(layers, rotate_keys)

@@ -6,9 +6,9 @@ how tokens are scored. Used slots are always 0..num_cached-1 of a layer; free sl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -20,9 +20,15 @@ from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
 
 Victims = slice | list[Tensor | None]
 
-# Keys (batch, num_kv_heads, n, head_dim), positions (batch, num_kv_heads, n) and `MemoryPot.max_positions` -> keys
-# after RoPE.
-RotateKeys = Callable[[Tensor, Tensor, int], Tensor]
+# What is moved at once; all layers of a small model, where every call counts, and no more than caches of a CPU hold.
+_GPU_PIECE, _CPU_PIECE = 128 << 20, 4 << 20  # bytes
+
+
+class RotateKeys(Protocol):
+    """Keys (batch, num_kv_heads, n, head_dim), their positions (batch, num_kv_heads, n), `MemoryPot.max_positions` and
+    a number above all positions, where it is known -> keys after RoPE."""
+
+    def __call__(self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None) -> Tensor: ...
 
 
 class NextSlot(NamedTuple):
@@ -241,9 +247,11 @@ class MemoryPot:
             part = buffer[layers]
             part[..., :num_kept] = part.gather(-1, index)
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
-        for layer, layer_index in zip(range(layers.start, layers.stop), index, strict=True):
-            for buffer in self._slots[layer]:
-                keep_slots_(buffer, layer_index, num_cached)
+        for some in self._pieces(layers, num_kept):
+            part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
+            for buffer in self._storage_of(some):
+                keep_slots_(buffer.flatten(0, 1), part, num_cached)
+        for layer in range(layers.start, layers.stop):
             self.num_cached[layer] = self.num_ranked[layer] = num_kept
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
@@ -351,13 +359,17 @@ class MemoryPot:
 
     def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
         """Compute again what is kept beside the keys of some layers, from keys and positions."""
-        for layer in range(layers.start, layers.stop):
-            used = self.num_cached[layer]
-            keys, positions = self.keys[layer][:, :, :used], self.positions[layer][:, :, :used]
-            if self.rotated and used:
-                self.rotated[layer][:, :, :used] = rotate_keys(keys, positions, self.max_positions)
-            if self.halves:
-                self.halves[layer][:, :, :used] = rotate_half(keys, self.shape.rotary_dim)
+        for same, used in self.layers_by_length():
+            own = _within(layers, same)
+            alike = slice(same.start + own.start, same.start + own.stop)
+            for some in self._pieces(alike, used) if used and (self.rotated or self.halves) else ():
+                storage = self._storage_of(some)
+                keys, beside = storage[0, ..., :used, :], storage[2, ..., :used, :]
+                if self.halves:
+                    beside.copy_(rotate_half(keys, self.shape.rotary_dim))
+                    continue
+                positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
+                beside.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
@@ -368,8 +380,8 @@ class MemoryPot:
             if own.start == own.stop:
                 continue
             keys, rotated = storage[0, own, ..., slots, :], storage[2, own, ..., slots, :]
-            positions = self.positions[group][own, ..., slots].flatten(0, 1)
-            rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions).view(keys.shape))
+            positions, end = self.positions[group][own, ..., slots].flatten(0, 1), max(self.next_position[group])
+            rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
@@ -415,6 +427,14 @@ class MemoryPot:
         """Storage (num_tensors, num_layers, batch, num_kv_heads, capacity, head_dim) of some layers of one size."""
         group, storage = next(item for item in self._storage if layers.start < item[0].stop)
         return storage[:, layers.start - group.start : layers.stop - group.start]
+
+    def _pieces(self, layers: slice, num_slots: int) -> Iterator[slice]:
+        """Some layers of one size, as many at a time as may be moved at once with so many slots of each."""
+        layer_bytes = self.keys[layers.start][:, :, :num_slots].nbytes
+        budget = _CPU_PIECE if self.positions.device.type == "cpu" else _GPU_PIECE
+        size = max(budget // max(layer_bytes, 1), 1)
+        for start in range(layers.start, layers.stop, size):
+            yield slice(start, min(start + size, layers.stop))
 
     def layers_by_length(self) -> list[tuple[slice, int]]:
         """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""

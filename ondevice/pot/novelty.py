@@ -20,12 +20,12 @@ TokenLoss = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """One pass: ids (1, n) of the document tokens from `first` on, states (1, m, hidden_size) of the tokens `offsets`
-    (m,) among them, and what stands in for the others."""
+    (m,) among them, None: of all, and what stands in for the others."""
 
     first: int
     ids: Tensor
     states: Tensor
-    offsets: Tensor
+    offsets: Tensor | None
     early_states: Tensor | None
     stand_in: Tensor | None
 
@@ -66,8 +66,6 @@ class Novelty:
             early_states: (1, n, hidden_size), or `stand_in` (n,) float32: where the novelty of tokens after a pruned
                 or skipped one comes from; neither: it is `UNKNOWN`.
         """
-        if offsets is None:
-            offsets = torch.arange(ids.shape[1], device=ids.device)
         self._waiting.append(_Waiting(first, ids, states, offsets, early_states, stand_in))
 
     def take(self) -> tuple[Tensor, Tensor] | None:
@@ -81,14 +79,17 @@ class Novelty:
         states = [one.states for one in self._waiting]
         known, novelty, start = [], [], 0
         for one in self._waiting:
-            known.append(one.offsets + start)
+            size = one.ids.shape[1]
+            known.append(
+                torch.arange(start, start + size, device=ids.device) if one.offsets is None else one.offsets + start
+            )
             novelty.append(self._stand_in(one))
-            start += one.ids.shape[1]
+            start += size
         predictors, hidden = torch.cat(known), torch.cat(states, dim=1)
         if self._state_before is not None:
             predictors = torch.cat((predictors.new_full((1,), -1), predictors))
             hidden = torch.cat((self._state_before, hidden), dim=1)
-        got_last = int(predictors[-1]) == start - 1
+        got_last = self._waiting[-1].offsets is None or int(predictors[-1]) == start - 1
         state = hidden[:, -1:].clone() if got_last else None
         if got_last:  # what it predicts has not been read yet
             predictors, hidden = predictors[:-1], hidden[:, :-1]

@@ -276,7 +276,7 @@ class Reader:
             novelty_seconds=novelty_seconds,
             num_heads_total=context.num_heads_total,
             retention=context.retention,
-            novelty_tokens=result.novelty_tokens.cpu().numpy(),
+            novelty_tokens=result.novelty_tokens.numpy(),
         )
         context.last_distilled = distilled
         return [distilled, *offloaded]

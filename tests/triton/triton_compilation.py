@@ -5,7 +5,7 @@ Not collected by itself: Triton reads TRITON_INTERPRET once per process, so `tes
 
 import pytest
 import triton
-from ondevice.kernels.triton import decode_kernels, paged_attention, rope_attention
+from ondevice.kernels.triton import decode_kernels, paged_attention, rope_attention, store_token
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -76,22 +76,31 @@ def test_rope_attention(capability, name):
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
 
 
-# splits, detector, relative, order, positions, window
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+def test_store_token(capability, name):
+    dtype, sizes = sizes_of(name)
+    types = [f"*{dtype}"] * 4 + ["*i32"] * 2 + [f"*{dtype}"] * 4 + ["i32"] * 5
+    constants = {key: sizes[key] for key in ("HEAD_DIM", "PADDED_DIM")} | {"NUM_HEADS": 32, "NUM_KV_HEADS": 8}
+    assert fits(capability, compile_for(capability, store_token.compiled(), types, constants, num_warps=1))
+
+
+# splits, detector, relative, order, positions, window, number of used slots on the device
 DECODE_VARIANTS = {
-    "plain": (1, False, False, False, False, False),
-    "plain-splits-order": (16, False, False, True, False, False),
-    "detector": (1, True, False, False, False, False),
-    "detector-order-window": (1, True, True, True, True, True),
-    "detector-splits": (16, True, False, False, False, False),
-    "detector-splits-order-positions": (64, True, True, True, True, False),
+    "plain": (1, False, False, False, False, False, False),
+    "plain-splits-order": (16, False, False, True, False, False, False),
+    "plain-splits-used": (16, False, False, False, False, False, True),
+    "detector": (1, True, False, False, False, False, False),
+    "detector-order-window": (1, True, True, True, True, True, False),
+    "detector-splits": (16, True, False, False, False, False, False),
+    "detector-splits-order-positions": (64, True, True, True, True, False, False),
 }
 
 
 def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stages=2):
     dtype, sizes = sizes_of(name, "ROWS")
-    splits, detects, is_relative, has_order, has_positions, has_window = DECODE_VARIANTS[variant]
+    splits, detects, is_relative, has_order, has_positions, has_window, has_length = DECODE_VARIANTS[variant]
     types = [f"*{dtype}"] * 3 + ["*i32"] * 3 + [f"*{dtype}", "*fp32", "*fp32", "*i32", "*i32", "*fp32"]
-    types += ["*fp32", "fp32", "fp32"] + ["i32"] * 11
+    types += ["*fp32", "*i32", "fp32", "fp32"] + ["i32"] * 11
     constants = {
         **sizes,
         "SPLITS": splits,
@@ -101,6 +110,7 @@ def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stag
         "HAS_ORDER": has_order,
         "HAS_POSITIONS": has_positions,
         "HAS_WINDOW": has_window,
+        "HAS_LENGTH": has_length,
         "DETECTS": detects,
         "IS_RELATIVE": is_relative,
         "PROBE_STRIDE": 4,

@@ -20,6 +20,7 @@ from ondevice.kernels.decode_attention import decode_attention, decode_attention
 from ondevice.kernels.paged_attention import paged_attention, paged_attention_ref
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention, rope_attention_ref
+from ondevice.kernels.store_token import store_token_, store_token_ref
 from ondevice.kernels.termination import Termination
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
@@ -47,7 +48,7 @@ class KernelCase:
 
 def kernel_cases() -> list[KernelCase]:
     """All comparisons."""
-    return [*_paged_cases(), *_rope_cases(), *_decode_cases()]
+    return [*_paged_cases(), *_rope_cases(), *_store_cases(), *_decode_cases()]
 
 
 def error_of(out: Tensor, expected: Tensor, dtype: torch.dtype) -> float:
@@ -121,6 +122,37 @@ def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device
     return error_of(out, rope_attention_ref(*inputs, scale=head_dim**-0.5), dtype)
 
 
+# -- a token on its way into a pot -----------------------------------------------------------------------
+
+# num_heads, num_kv_heads, head_dim, capacity, slot
+_STORE = [(4, 4, 64, 8, 0), (9, 3, 64, 40, 39), (8, 2, 80, 17, 5), (32, 8, 128, 4096, 4000)]
+
+
+def _store_cases() -> Iterator[KernelCase]:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for shape in _STORE:
+            yield KernelCase("store_token", f"{shape} {dtype}", TOLERANCES[dtype], partial(_store_error, shape, dtype))
+
+
+def _store_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> float:
+    num_heads, num_kv_heads, head_dim, capacity, slot = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+
+    def noise(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator).to(dtype).to(device)
+
+    # As the projection gives them: heads of one row, of which queries and keys are a part.
+    qkv = noise(1, 1, num_heads + 2 * num_kv_heads, head_dim).transpose(1, 2)
+    new = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+    angles, buffers = noise(2, 50, head_dim).unbind(), noise(3, 1, num_kv_heads, capacity, head_dim).unbind()
+    where = [torch.tensor([number], dtype=torch.int32, device=device) for number in (slot, 33)]
+    expected = store_token_ref(*new, *angles, *where, *buffers)
+    with choosing("KERNELS_IMPL", "triton"):
+        query = store_token_(*new, *angles, *where, *buffers)
+    pairs = zip((query, *buffers), expected, strict=True)
+    return max(error_of(one, other, dtype) for one, other in pairs)
+
+
 # -- decode attention --------------------------------------------------------------------------------
 
 # batch, num_heads, num_kv_heads, num_queries, num_slots, capacity, head_dim, block_size
@@ -166,6 +198,10 @@ def _decode_cases() -> Iterator[KernelCase]:
             error = partial(_decode_convergence_error, splits, dtype)
             tolerance = 2e-3 if dtype == torch.float32 else TOLERANCES[dtype]
             yield KernelCase("decode_attention", f"converging, {splits} splits {dtype}", tolerance, error)
+    for num_used in (1, 64, 100, 129):
+        for splits in (1, 3):
+            error = partial(_decode_used_error, num_used, splits)
+            yield KernelCase("decode_attention", f"{num_used} slots used, {splits} splits", 1e-5, error)
     yield KernelCase("decode_attention", "as the operation is called", 1e-5, _decode_call_error)
 
 
@@ -251,6 +287,15 @@ def _decode_convergence_error(splits: int, dtype: torch.dtype, device: torch.dev
     if int(blocks_read.max()) >= 80:
         return math.inf
     return error_of(out, attention_ref(*(tensor.float() for tensor in inputs), scale=0.3), dtype)
+
+
+def _decode_used_error(num_used: int, splits: int, device: torch.device) -> float:
+    inputs, options = _decode_inputs(_DECODE[2], torch.float32), _options(0.2, 32, "no end")
+    out, blocks_read = _attend(inputs, device, splits, num_used=torch.tensor([num_used], dtype=torch.int32), **options)
+    query, keys, values = inputs
+    expected = attention_ref(query, keys[:, :, :num_used], values[:, :, :num_used], scale=0.2)
+    same = bool((blocks_read == -(-num_used // 32)).all())
+    return error_of(out, expected, torch.float32) if same else math.inf
 
 
 def _decode_call_error(device: torch.device) -> float:

@@ -1,0 +1,138 @@
+"""One token through the layers on a GPU as a CUDA graph: one launch instead of several hundred.
+
+A graph holds the addresses of what it reads and writes, and repeats what it recorded. So the token, its slot, its
+position and how many slots there are lie in memory of the device; the graph itself moves them on by one, and the host
+writes them anew only where something else has happened in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from ondevice.kernels.decode_attention import decode_attention
+from ondevice.kernels.store_token import store_token_
+from ondevice.model.families import ModelParts
+from ondevice.model.layer import finish, heads
+from ondevice.model.rotary import Rotary
+from ondevice.pot.memory_pot import MemoryPot
+
+_Places = list[tuple[int, int, int]]  # slot, position and number of used slots with the token, of each layer
+
+
+@dataclass(slots=True)
+class _Recorded:
+    """A graph over one pot; it keeps nothing of the pot alive.
+
+    Attributes:
+        ids: (1, 1) int64, the token.
+        places: (num_layers, 3) int32, as `known`.
+        known: what `places` holds.
+        angles: cosines and sines (num_positions, head_dim); the graph has their addresses.
+        out: (1, 1, hidden_size) after the final norm.
+    """
+
+    ids: Tensor
+    places: Tensor
+    angles: tuple[Tensor, Tensor]
+    known: _Places = field(default_factory=list)
+    graph: torch.cuda.CUDAGraph | None = None
+    out: Tensor | None = None
+
+
+class TokenGraph:
+    """The layers of one model for one token at a time, batch 1.
+
+    Args:
+        parts: of a model that `suits`.
+        rotary: its angles.
+        records: False runs the same step without a graph: on any device, and to compare.
+    """
+
+    def __init__(self, parts: ModelParts, rotary: Rotary, *, records: bool = True) -> None:
+        self._parts, self._rotary, self._records = parts, rotary, records
+        self._recorded: WeakKeyDictionary[MemoryPot, _Recorded] = WeakKeyDictionary()
+
+    def run(self, input_ids: Tensor, pot: MemoryPot) -> Tensor:
+        """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
+
+        Args:
+            input_ids: (1, 1) int64.
+            pot: with keys after RoPE, and victims, if any, that all heads share. It does not count the token yet;
+                `commit_` does that afterwards.
+
+        Returns:
+            (1, 1, hidden_size) after the final norm, a new tensor.
+        """
+        places = _places(pot)
+        held = self._held(pot, max(position for _, position, _ in places))
+        held.ids.copy_(input_ids)
+        if held.known != places:
+            held.places.copy_(torch.tensor(places, dtype=torch.int32))
+        if self._records and held.graph is None:
+            self._record(held, pot)
+            held.places.copy_(torch.tensor(places, dtype=torch.int32))
+        if held.graph is not None:
+            held.graph.replay()
+        else:
+            held.out = self._step(held, pot)
+        held.known = [(slot + 1, position + 1, used + 1) for slot, position, used in places]
+        assert held.out is not None
+        return held.out.clone()
+
+    def _held(self, pot: MemoryPot, last_position: int) -> _Recorded:
+        """What was recorded for this pot, unless its angles do not reach so far."""
+        held = self._recorded.get(pot)
+        if held is None or held.angles[0].shape[0] <= last_position:
+            device = pot.positions.device
+            ids = torch.zeros(1, 1, dtype=torch.int64, device=device)
+            places = torch.zeros(pot.shape.num_layers, 3, dtype=torch.int32, device=device)
+            size = max(last_position + 1, pot.shape.capacity)
+            held = _Recorded(ids, places, self._rotary.table(size, pot.max_positions))
+            self._recorded[pot] = held
+        return held
+
+    def _record(self, held: _Recorded, pot: MemoryPot) -> None:
+        """Run the step once, for what is compiled or laid out with a first call, and record it."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(pot.positions.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._step(held, pot)
+            # Other threads copy evicted tokens meanwhile, which is theirs to do.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                held.out = self._step(held, pot)
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        held.graph = graph
+
+    def _step(self, held: _Recorded, pot: MemoryPot) -> Tensor:
+        parts, (cos, sin) = self._parts, held.angles
+        hidden = parts.embed(held.ids)
+        for index, layer in enumerate(parts.layers):
+            slot, position, num_used = held.places[index].split(1)
+            query_keys, values = heads(parts, layer, hidden)
+            stored = pot.keys[index], pot.values[index], pot.rotated[index]
+            query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
+            out, _ = decode_attention(query, stored[2], stored[1], scale=parts.scale, num_used=num_used)
+            hidden = finish(layer, hidden, out)
+        held.places.add_(1)
+        return parts.norm(hidden)
+
+
+def suits(parts: ModelParts, rotary: Rotary) -> bool:
+    """Whether a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
+    is_plain = all(len(layer.linears) == 4 for layer in parts.layers)
+    return is_plain and parts.attention_softcap is None and rotary.dim == parts.head_dim
+
+
+def _places(pot: MemoryPot) -> _Places:
+    victims = pot.victims
+    assert victims is None or isinstance(victims, slice)
+    if victims is None:
+        return [(used, at, used + 1) for used, at in zip(pot.num_cached, pot.next_position, strict=True)]
+    return [(victims.start, at, used) for used, at in zip(pot.num_cached, pot.next_position, strict=True)]
