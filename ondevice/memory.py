@@ -25,6 +25,9 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
     import torch
 
     free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
+        device
+    )  # torch holds it, and nobody uses it
     # Boards that share memory between CPU and GPU report file caches as used; the system would give them up.
     return max(int(free), available) if shares_memory(device) else int(free)
 

@@ -64,6 +64,8 @@ class Decoder:
         self._one_token = self._fast_step() if has_fast_step else None
         self._token_graph = self._graph() if has_fast_step else None
         self.head = Head(self.parts.lm_head, self.parts.logit_softcap)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # the separate weights that `model_parts` has laid side by side
 
     def first_layers(self, num_layers: int) -> Decoder:
         """The same model cut off after some layers, over the same weights: no weight is copied."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ondevice.bench.gpu import check as gpu_check
+from ondevice.bench.gpu.drafts import logit_deviation
 from ondevice.bench.gpu.kernel_cases import kernel_cases
 from ondevice.model.decoder import Decoder
 from tests.builders.models import tiny_model
@@ -48,9 +49,9 @@ def test_every_case_has_a_name_of_its_own():
 def test_several_tokens_at_once_differ_by_rounding_only():
     for dtype, allowed in ((torch.float32, 256), (torch.bfloat16, 64)):
         decoder = Decoder(tiny_model("llama").to(dtype))
-        assert 0 < gpu_check.logit_deviation(decoder, num_cached=40, num_tokens=4, rounds=3) < allowed
+        assert 0 < logit_deviation(decoder, num_cached=40, num_tokens=4, rounds=3) < allowed
     shifted = Decoder(tiny_model("llama"))
     logits = shifted.head.logits
     shifted.head.logits = lambda states: logits(states) * (1 + 0.01 * (states.shape[1] == 1))
-    found = gpu_check.logit_deviation(shifted, num_cached=40, num_tokens=4, rounds=3)
+    found = logit_deviation(shifted, num_cached=40, num_tokens=4, rounds=3)
     assert found == pytest.approx(0.01 / 1.01 / torch.finfo(torch.float32).eps, rel=0.01)

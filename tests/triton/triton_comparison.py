@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from ondevice.bench.gpu import attention as gpu_attention
-from ondevice.bench.gpu.graph import StaticStep, decoder_run
 from ondevice.bench.gpu.kernel_cases import kernel_cases
 from ondevice.model.decoder import Decoder
+from ondevice.model.token_graph import TokenGraph
 from tests.builders.models import tiny_model
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
@@ -38,14 +38,15 @@ def test_the_attention_bench_times_contenders_that_agree(monkeypatch):
     assert 0 < summary["ending_blocks_read_share"] < 1
 
 
-def test_the_step_of_a_graph_writes_what_the_decoder_writes(monkeypatch):
+def test_a_recorded_token_is_that_of_the_layers(monkeypatch):
     monkeypatch.setenv("KERNELS_IMPL", "triton")
-    decoder = Decoder(tiny_model("llama").to(DEVICE), has_fast_step=False)
-    pot = decoder.new_pot(70)
-    static = StaticStep(decoder, pot)
-    _, tokens = static.run(4, as_graph=False)
-    static.reset()
-    assert decoder_run(decoder, pot, 4)[1] == tokens
-    if DEVICE.type == "cuda":
-        static.capture()
-        assert static.run(4, as_graph=True)[1] == tokens
+    model = tiny_model("llama").to(DEVICE)
+    ids = torch.randint(0, 260, (1, 26), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    plain, recording = Decoder(model, has_fast_step=False), Decoder(model, has_fast_step=False)
+    recording._token_graph = TokenGraph(plain.parts, plain._rotary, records=DEVICE.type == "cuda")
+    outs = []
+    for decoder in (plain, recording):
+        pot = decoder.new_pot(70)
+        decoder.forward(ids[:, :20], pot)
+        outs.append([decoder.forward(token, pot).hidden_states for token in ids[:, 20:].split(1, dim=1)])
+    torch.testing.assert_close(torch.cat(outs[0]), torch.cat(outs[1]), rtol=1e-4, atol=1e-5)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ondevice.bench.gpu.kernel_cases import kernel_cases
 from ondevice.bench.gpu.run import Run
@@ -34,6 +37,9 @@ def check_sessions(run: Run, index: int, number: int) -> None:
     """Every `number`-th test of tests/gpu from `index` on; where there is no GPU those are skipped."""
     import pytest
 
+    # A share has two cores; and what is compared need not be fast.
+    torch.set_num_threads(1)
+    os.environ["ONDEVICE_TUNING"] = "off"
     share = _Share(index, number)
     pytest.main(["-q", "-p", "no:cacheprovider", "--tb=short", str(_TESTS)], plugins=[share])
     run.num_wrong = share.counts.get("failed", 0)
@@ -56,3 +62,5 @@ class _Share:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call" or report.outcome != "passed":  # a failed set-up counts, too
             self.counts[report.outcome] = self.counts.get(report.outcome, 0) + 1
+        if report.outcome == "failed":  # now: the process may be stopped before pytest sums up
+            print(f"\nFAILED {report.nodeid}\n{report.longreprtext[-1500:]}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +31,9 @@ def measure_reading(run: Run) -> None:
     loaded = random_model(name, device=run.device, dtype=torch.bfloat16)
     for length in _PROMPTS:
         _prefill(run, name, loaded, length)
-    _read(run, name, loaded, _LARGE_TOKENS)
+    _read(run, "pot", name, loaded, _LARGE_TOKENS)
+    _read(run, "pot, passes of 2,048", name, loaded, _LARGE_TOKENS, step_size=2048)
+    _read(run, "pot, host tier", name, loaded, _LARGE_TOKENS, host_bytes=TierConfig().budget_bytes)
     ours = next(one.p50 for one in run.rows if one.contender == "pot" and one.metric == "reading speed")
     for one in list(run.rows):
         if one.contender == "transformers" and one.metric == "reading speed":
@@ -40,7 +43,7 @@ def measure_reading(run: Run) -> None:
 def measure_memory(run: Run) -> None:
     """A 1B model over a million tokens: memory from the first pass on, and whether the speed holds."""
     loaded = random_model(SMALL, device=run.device, dtype=torch.bfloat16)
-    _read(run, SMALL, loaded, _SMALL_TOKENS)
+    _read(run, "pot", SMALL, loaded, _SMALL_TOKENS)
 
 
 def _prefill(run: Run, name: str, loaded: LoadedModel, length: int) -> None:
@@ -66,8 +69,18 @@ def _prefill(run: Run, name: str, loaded: LoadedModel, length: int) -> None:
     )
 
 
-def _read(run: Run, name: str, loaded: LoadedModel, num_tokens: int) -> None:
-    engine = Engine(loaded, EngineConfig(pot=_POT, tier=TierConfig(budget_bytes=0), device="cuda", dtype="bfloat16"))
+def _read(
+    run: Run,
+    contender: str,
+    name: str,
+    loaded: LoadedModel,
+    num_tokens: int,
+    *,
+    step_size: int = _POT.step_size,
+    host_bytes: int = 0,
+) -> None:
+    pot, tier = replace(_POT, step_size=step_size), TierConfig(budget_bytes=host_bytes)
+    engine = Engine(loaded, EngineConfig(pot=pot, tier=tier, device="cuda", dtype="bfloat16"))
     for _ in _session_over(engine, _WARM_TOKENS)[1]:
         pass
     torch.cuda.synchronize(run.device)
@@ -78,7 +91,7 @@ def _read(run: Run, name: str, loaded: LoadedModel, num_tokens: int) -> None:
         if isinstance(event, TokensRead):
             stages["forward"] += event.seconds
             if event.num_read >= next_report:
-                _report_memory(run, name, event.num_read, time.perf_counter() - began)
+                _report_memory(run, contender, name, event.num_read, time.perf_counter() - began)
                 next_report *= 2
         if isinstance(event, PotDistilled):
             num_cycles += 1
@@ -90,19 +103,22 @@ def _read(run: Run, name: str, loaded: LoadedModel, num_tokens: int) -> None:
     seconds, num_read = time.perf_counter() - began, session.context.num_read
     case = {"model": name, "tokens": num_tokens}
     stages["host"] = seconds - sum(stages.values())
-    run.add([row("pot", case, "reading speed", "tokens/s", [num_read / seconds])])
-    run.add([row(f"pot, {stage}", case, "time a token", "us", [t / num_read * 1e6]) for stage, t in stages.items()])
-    run.add([row("pot", case, "tokens a cycle", "", [num_read / max(num_cycles, 1)])])
-    _count_calls(run, name, engine)
+    run.add([row(contender, case, "reading speed", "tokens/s", [num_read / seconds])])
+    run.add(
+        [row(f"{contender}: {stage}", case, "time a token", "us", [t / num_read * 1e6]) for stage, t in stages.items()]
+    )
+    run.add([row(contender, case, "tokens a cycle", "", [num_read / max(num_cycles, 1)])])
+    if contender == "pot":
+        _count_calls(run, name, engine)
 
 
-def _report_memory(run: Run, name: str, num_read: int, seconds: float) -> None:
+def _report_memory(run: Run, contender: str, name: str, num_read: int, seconds: float) -> None:
     case = {"model": name, "tokens": num_read}
     run.add(
         [
-            row("pot", case, "memory in use", "bytes", [torch.cuda.memory_allocated(run.device)]),
-            row("pot", case, "memory held", "bytes", [torch.cuda.memory_reserved(run.device)]),
-            row("pot", case, "reading speed so far", "tokens/s", [num_read / seconds]),
+            row(contender, case, "memory in use", "bytes", [torch.cuda.memory_allocated(run.device)]),
+            row(contender, case, "memory held", "bytes", [torch.cuda.memory_reserved(run.device)]),
+            row(contender, case, "reading speed so far", "tokens/s", [num_read / seconds]),
         ]
     )
 

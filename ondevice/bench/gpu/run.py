@@ -31,7 +31,8 @@ class Run:
     def __init__(self, device: torch.device, result: Result, path: Path | None, seconds: float) -> None:
         self.device, self.rows, self.summary, self.left_out = device, list[Row](), dict[str, float](), list[str]()
         self.num_wrong = 0
-        self._result, self._path, self._end = result, path, time.monotonic() + seconds
+        self._result, self._path, self._began = result, path, time.monotonic()
+        self._end = self._began + seconds
 
     @property
     def seconds_left(self) -> float:
@@ -46,7 +47,8 @@ class Run:
         self.rows += rows
         for one in rows:
             case = ", ".join(f"{name} {value}" for name, value in one.case.items())
-            print(f"  {case:<28} {one.contender:<30} {one.metric:<16} {one.p50:>11.4g} {one.unit}", flush=True)
+            at = time.monotonic() - self._began
+            print(f"{at:6.1f} {case:<46} {one.contender:<26} {one.metric:<22} {one.p50:>10.4g} {one.unit}", flush=True)
         self.keep(is_complete=False)
 
     def leave_out(self, what: str, why: object) -> None:
