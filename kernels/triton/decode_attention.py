@@ -82,6 +82,7 @@ def attend(
 
     def launch(choice: Choice, patience: float) -> None:
         splits, counts, flags = choice.num_splits, blocks_read, blocks_read
+        threads = max(32 * choice.num_warps, power_of_two(splits))
         partial = statistics = progress = out
         if splits > 1:
             parts = batch * num_kv_heads * splits
@@ -89,7 +90,7 @@ def attend(
             statistics = query.new_empty((parts, num_rows, 2), dtype=torch.float32)
             counts = query.new_empty(parts, dtype=torch.int32)
             if termination is not None:
-                flags, progress = _shared_state(query.device, batch * num_kv_heads, splits * num_rows)
+                flags, progress = _shared_state(query.device, batch * num_kv_heads, splits, num_rows)
         kernels.read[(splits, num_kv_heads, batch)](
             query,
             keys,
@@ -116,7 +117,8 @@ def attend(
             *order_strides,
             *position_strides,
             SPLITS=splits,
-            PADDED_SPLITS=power_of_two(splits),
+            PADDED_PARTS=max(power_of_two(splits), threads // sizes["PADDED_GROUPS"]),
+            THREADS=threads,
             NUM_QUERIES=num_queries,
             BLOCK_SIZE=block_size,
             PADDED_ROWS=sizes["PADDED_GROUPS"],
@@ -190,22 +192,22 @@ def _num_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _shared_state(device: torch.device, num_heads: int, num_parts: int) -> tuple[Tensor, Tensor]:
+def _shared_state(device: torch.device, num_heads: int, num_splits: int, num_rows: int) -> tuple[Tensor, Tensor]:
     """Flags between splits, as a call must find them; the merge resets them.
 
     Kept for each stream, as two calls must not share it at the same time. A graph gets its own, and makes it again.
 
     Returns:
-        Raised flags (num_heads,) int32, zeros; and (num_heads, num_parts, 2) float32 for the logarithm of the softmax
-        mass and the norm of each part's rows, minus infinity.
+        Raised flags (num_heads, num_splits) int32, zeros; and (num_heads, num_splits, num_rows, 2) float32 for the
+        logarithm of the softmax mass and the norm of each part's rows, minus infinity.
     """
     is_recording = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    key = (device, stream, num_heads, num_parts)
+    key = (device, stream, num_heads, num_splits, num_rows)
     if not is_recording and key in _states:
         return _states[key]
-    flags = torch.zeros(num_heads, dtype=torch.int32, device=device)
-    progress = torch.full((num_heads, num_parts, 2), -torch.inf, device=device)
+    flags = torch.zeros(num_heads, num_splits, dtype=torch.int32, device=device)
+    progress = torch.full((num_heads, num_splits, num_rows, 2), -torch.inf, device=device)
     if not is_recording:
         _states[key] = flags, progress
     return flags, progress

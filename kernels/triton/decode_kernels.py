@@ -120,7 +120,8 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     position_batch_stride,
     position_head_stride,
     SPLITS: tl.constexpr,
-    PADDED_SPLITS: tl.constexpr,
+    PADDED_PARTS: tl.constexpr,
+    THREADS: tl.constexpr,
     NUM_QUERIES: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -148,12 +149,16 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     The norm of o is taken as the root of sum_r (w_r |o_r|)^2, which it is where parts are unrelated, and larger where
     they agree; one minus the cosine shrinks with the square of the part's share in that norm.
 
-    A split keeps a flag up in the counter of its KV head as long as its last `patience` blocks were stable, and ends
-    when all S flags are up; one without blocks left leaves its flag up. All, not most of them: a majority would cut
+    A split keeps its flag up as long as its last `patience` blocks were stable, and ends when all S flags are up; one
+    without blocks left leaves its flag up. All, not most of them: a majority would cut
     off the very split that has just met a block that matters, and as all end at about the same depth of the order,
     the mass of each remains that of its share of the order's beginning. The caller divides the patience by S: that
     many stable blocks in a row in every split are at least as many of the order in a row. No split ever waits for
     another, so that nothing depends on which of them run at the same time.
+
+    What others write is read as tensors with at least a number for every thread, and then reduced: a scalar would be
+    read by every thread on its own, one before and one after it was written, and threads of one program would go
+    different ways.
     """
     split = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -182,10 +187,12 @@ def _read_kernel(  # type: ignore[no-untyped-def]
     out = tl.zeros([PADDED_ROWS, PADDED_DIM], dtype=tl.float32)
     num_read = (num_steps - split + SPLITS - 1) // SPLITS
     if DETECTS:
-        flag_ptr += place
+        flag_ptr += place * SPLITS
+        flag = tl.arange(0, THREADS)
+        is_other = (flag < SPLITS) & (flag != split)
         progress_ptr += place * SPLITS * ROWS * 2
         mine = progress_ptr + (split * ROWS + rows) * 2
-        part = tl.arange(0, PADDED_SPLITS)
+        part = tl.arange(0, PADDED_PARTS)
         theirs = progress_ptr + (part[:, None] * ROWS + rows[None, :]) * 2
         is_theirs = ((part < SPLITS) & (part != split))[:, None] & (rows < ROWS)[None, :]
         is_probed = (dim % PROBE_STRIDE == 0)[None, :]
@@ -200,7 +207,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         while (step < num_steps) & (num_raised < SPLITS):
             if SPLITS > 1:
                 # Asked for before the block is read and needed after it, so that nothing waits for the answer.
-                num_others = tl.load(flag_ptr, volatile=True) - is_raised
+                their_flags = tl.load(flag_ptr + flag, mask=is_other, other=0, volatile=True)
                 their_mass = tl.load(theirs, mask=is_theirs, other=float("-inf"), volatile=True)
                 # Minus infinity: not written to yet.
                 their_norm = tl.maximum(tl.load(theirs + 1, mask=is_theirs, other=0.0, volatile=True), 0.0)
@@ -272,9 +279,9 @@ def _read_kernel(  # type: ignore[no-untyped-def]
             num_raised = is_converged
             if SPLITS > 1:
                 if is_converged != is_raised:
-                    tl.atomic_add(flag_ptr, is_converged - is_raised, sem="relaxed")
+                    tl.store(flag_ptr + split, is_converged)
                 is_raised = is_converged
-                num_raised = is_converged * (num_others + 1)
+                num_raised = is_converged * (tl.sum(their_flags, axis=0) + 1)
         num_read = (step - split) // SPLITS
         if step < num_steps:
             # It ended early: block 0, the sinks, is read by the split that has it before it.
@@ -313,7 +320,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
                     )
                 num_read += 1
         elif is_raised == 0:
-            tl.atomic_add(flag_ptr, 1, sem="relaxed")
+            tl.store(flag_ptr + split, 1)
     else:
         # One loop over all tiles, which the compiler can read ahead in.
         num_tiles: tl.constexpr = (BLOCK_SIZE + TILE - 1) // TILE
@@ -399,4 +406,4 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
         counts = tl.load(count_ptr + place * SPLITS + split, mask=is_split, other=0)
         tl.store(blocks_read_ptr + place, tl.sum(counts, axis=0))
         if DETECTS:
-            tl.store(flag_ptr + place, 0)
+            tl.store(flag_ptr + place * SPLITS + split, tl.zeros([PADDED_SPLITS], tl.int32), mask=is_split)

@@ -204,7 +204,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     for pair in _pairs(engine):
         for num_lookahead in (0,) if quick else (0, 8):
             setup.report(f"Reading prompts with {pair.name}", None)
-            step_size = engine.config.pot.step_size
+            step_size = engine.config.pot.pass_size(engine.decoder.device.type)
             rows += run_ttft(pair, num_tokens, num_lookahead=num_lookahead, step_size=step_size, rounds=rounds)
     document = chosen(setup, options.text, 512 if quick else 1024)
     setup.report("Reading with and without drafts", None)

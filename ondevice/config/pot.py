@@ -20,6 +20,7 @@ KeyRotation = Literal["stored", "half-cache", "on-read"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
 
+_CPU_PASS, _GPU_PASS = 768, 2048  # tokens
 _USUAL_CAPACITY = 4096
 
 
@@ -74,8 +75,9 @@ class PotConfig:
     num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
     adaptive_keep: tuple[int, int] | None = setting(
         None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
-    step_size: int = setting(
-        768, "Tokens per forward pass while reading.", option="--step", api="step_size", check=at_least(1, "token"))
+    step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
+        0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",
+        answers=True, check=at_least(0, "tokens"))
     decode_policy: DecodePolicyName = setting(
         "question", "What an answer overwrites once the reserve is used up.", option="--decode-policy",
         api="decode_policy", answers=True, among=DECODE_POLICIES, label="What a long answer overwrites",
@@ -139,6 +141,10 @@ class PotConfig:
             return replace(self, capacity=capacity)
         num_kept = min(self.num_kept or capacity, _usual_kept(capacity, self.reserve))
         return replace(self, capacity=capacity, num_kept=num_kept, adaptive_keep=None, novelty=0.0)
+
+    def pass_size(self, device: str) -> int:
+        """Tokens per forward pass on a kind of device, "cpu" or "cuda"."""
+        return self.step_size or (_GPU_PASS if device == "cuda" else _CPU_PASS)
 
     @property
     def method(self) -> Policy:

@@ -35,7 +35,7 @@ class SharedPrefix:
         if session.context.speculator is not None:  # it reads past where they part
             return session
         trunk, shared = self._trunk.context, self._num_shared(session)
-        longest_step = self._engine.config.pot.step_size
+        longest_step = self._engine.config.pot.pass_size(self._engine.decoder.device.type)
         while trunk.num_read + longest_step <= shared:
             next(self._reading)
         if 0 < trunk.num_read <= shared:

@@ -178,18 +178,11 @@ class Decoder:
                 raise PassStopped
 
         is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
-        is_shared = isinstance(pot, MemoryPot) and not isinstance(pot.victims, list)
-        if (
-            self._token_graph is not None
-            and is_plain
-            and is_shared
-            and attention is None
-            and self._takes_one_token(pot)
-        ):
-            stop_if_asked()
-            out = self._token_graph.run(input_ids, pot)
-            pot.commit_(num_staying, origin, num_transient)
-            return Pass(out, [])
+        if self._token_graph is not None and is_plain and attention is None and self._takes_one_token(pot):
+            is_answer = isinstance(origin, int) and origin == PROMPT and not num_transient
+            if is_answer and not isinstance(pot.victims, list):
+                stop_if_asked()
+                return Pass(self._token_graph.run(input_ids, pot), [])
         hidden = self.parts.embed(input_ids)
         angles = Angles(self._rotary, pot.max_positions, num_staying + num_transient)
         if offsets is not None:

@@ -19,6 +19,7 @@ from ondevice.model.families import ModelParts
 from ondevice.model.layer import finish, heads
 from ondevice.model.rotary import Rotary
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.shape import PROMPT, UNKNOWN
 
 _Places = list[tuple[int, int, int]]  # slot, position and number of used slots with the token, of each layer
 
@@ -57,12 +58,12 @@ class TokenGraph:
         self._recorded: WeakKeyDictionary[MemoryPot, _Recorded] = WeakKeyDictionary()
 
     def run(self, input_ids: Tensor, pot: MemoryPot) -> Tensor:
-        """Store the token's keys and values in the pot, in its next free slot or over its victim, and attend to all.
+        """Put a token that is none of the document's into the pot, in its next free slot or over its victim, and attend
+        to all.
 
         Args:
             input_ids: (1, 1) int64.
-            pot: with keys after RoPE, and victims, if any, that all heads share. It does not count the token yet;
-                `commit_` does that afterwards.
+            pot: with keys after RoPE, and victims, if any, that all heads share.
 
         Returns:
             (1, 1, hidden_size) after the final norm, a new tensor.
@@ -80,6 +81,7 @@ class TokenGraph:
         else:
             held.out = self._step(held, pot)
         held.known = [(slot + 1, position + 1, used + 1) for slot, position, used in places]
+        pot.count_()
         assert held.out is not None
         return held.out.clone()
 
@@ -120,6 +122,11 @@ class TokenGraph:
             query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
             out, _ = decode_attention(query, stored[2], stored[1], scale=parts.scale, num_used=num_used)
             hidden = finish(layer, hidden, out)
+        slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
+        slots = slots.long()
+        pot.positions.scatter_(3, slots, positions)
+        pot.origin.scatter_(3, slots, PROMPT)
+        pot.novelty.scatter_(3, slots, UNKNOWN)
         held.places.add_(1)
         return parts.norm(hidden)
 

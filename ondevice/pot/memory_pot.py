@@ -217,6 +217,14 @@ class MemoryPot:
             if num_transient:
                 self._clear(layers, end, end + num_transient)
 
+    def count_(self) -> None:
+        """Count one token that was written, with its provenance, into the next free slot or over the shared victim."""
+        assert self.victims is None or isinstance(self.victims, slice)
+        for layer in range(self.shape.num_layers):
+            self.num_cached[layer] += self.victims is None
+            self.next_position[layer] += 1
+        self.victims = None
+
     def discard_(self, num_tokens: int) -> None:
         """Undo the `append_` of up to `num_tokens` tokens that were never committed.
 

@@ -117,7 +117,7 @@ class Reader:
     def _num_passes(self, num_tokens: int) -> int:
         context = self._context
         is_whole = reads_whole_prompt(context.config, context.decoder.parts, context.slim_steps)
-        return 1 if is_whole else -(-num_tokens // context.config.pot.step_size)
+        return 1 if is_whole else -(-num_tokens // context.config.pot.pass_size(context.decoder.device.type))
 
     def _next_chunk(self) -> Chunk:
         """As many tokens as there is room for."""

@@ -247,7 +247,7 @@ class Speculator:
     def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> Tensor | None:
         """Passes of even size; how rare each word is (n,), where that is asked for."""
         self._mass = []
-        num_tokens, step, device = ids.shape[1], self.pot_config.step_size, ids.device
+        num_tokens, step, device = ids.shape[1], self.pot_config.pass_size(ids.device.type), ids.device
         needs_words = self.config.novelty == "rarity" or (self.pot_config.needs_novelty and not self._knows_loss)
         rarity = self._words.rarity(ids[0]) if needs_words else None
         num_passes = -(-num_tokens // step)

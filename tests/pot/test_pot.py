@@ -350,7 +350,7 @@ def test_catalyst_prompts_are_those_of_table_2():
         {"adaptive_keep": (30, 10)},
         {"policy": "best"},
         {"reserve": 0},
-        {"step_size": 0},
+        {"step_size": -1},
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_a_way_out(fields):

@@ -104,7 +104,8 @@ def compile_read(capability, name, variant, block_size=64, num_warps=4, num_stag
     constants = {
         **sizes,
         "SPLITS": splits,
-        "PADDED_SPLITS": splits,
+        "PADDED_PARTS": max(splits, 32 * num_warps // sizes["PADDED_ROWS"]),
+        "THREADS": 32 * num_warps,
         "NUM_QUERIES": 1,
         "BLOCK_SIZE": block_size,
         "HAS_ORDER": has_order,

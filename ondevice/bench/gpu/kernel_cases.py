@@ -23,6 +23,7 @@ from ondevice.kernels.rope_attention import rope_attention, rope_attention_ref
 from ondevice.kernels.store_token import store_token_, store_token_ref
 from ondevice.kernels.termination import Termination
 
+_RACES = 50  # runs of a case whose outcome depends on which program is ahead
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 
@@ -193,7 +194,7 @@ def _decode_cases() -> Iterator[KernelCase]:
         for window in (None, 40):
             error = partial(_decode_position_error, rule, window)
             yield KernelCase("decode_attention", f"positions, window {window}, {rule}", 1e-5, error)
-    for splits in (1, 2, 5):
+    for splits in (1, 2, 5, 16):
         for dtype in (torch.float32, torch.bfloat16):
             error = partial(_decode_convergence_error, splits, dtype)
             tolerance = 2e-3 if dtype == torch.float32 else TOLERANCES[dtype]
@@ -279,14 +280,20 @@ def converging_inputs(num_slots: int, dtype: torch.dtype, seed: int = 0) -> tupl
 
 
 def _decode_convergence_error(splits: int, dtype: torch.dtype, device: torch.device) -> float:
-    """Against all slots: not all blocks are read, and what is left out is no loss."""
-    inputs = converging_inputs(1280, dtype)
+    """Against all slots: not all blocks are read, and what is left out is no loss.
+
+    Again and again: how far each split is when another looks at it differs from run to run.
+    """
+    inputs = converging_inputs(1280 * splits, dtype)
     rule = Termination(tau=1e-3, phi=1e-3, patience=4, is_relative=True)
     options = _options(0.3, 16, "no end") | {"termination": rule}
-    out, blocks_read = _attend(inputs, device, splits, **options)
-    if int(blocks_read.max()) >= 80:
-        return math.inf
-    return error_of(out, attention_ref(*(tensor.float() for tensor in inputs), scale=0.3), dtype)
+    expected, worst = attention_ref(*(tensor.float() for tensor in inputs), scale=0.3), 0.0
+    for _ in range(_RACES if device.type == "cuda" else 1):
+        out, blocks_read = _attend(inputs, device, splits, **options)
+        if int(blocks_read.max()) >= 80 * splits:
+            return math.inf
+        worst = max(worst, error_of(out, expected, dtype))
+    return worst
 
 
 def _decode_used_error(num_used: int, splits: int, device: torch.device) -> float:

@@ -30,9 +30,12 @@ def cache_dir() -> Path:
     Raises:
         ModelError: it cannot be created.
     """
-    from platformdirs import user_cache_dir
+    named = os.environ.get("ONDEVICE_CACHE")
+    if not named:
+        from platformdirs import user_cache_dir
 
-    folder = Path(os.environ.get("ONDEVICE_CACHE") or user_cache_dir("ondevice")).expanduser()
+        named = user_cache_dir("ondevice")
+    folder = Path(named).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -6,9 +6,10 @@ What a pass stored does not move until the next distillation: so long the copies
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PotShape
 
 _HIDDEN = "hidden."
+_GPU_PIECE, _CPU_PIECE = 64 << 20, 2 << 20  # bytes in float32 of what is made small at once
 
 
 class HostMemory:
@@ -164,6 +166,22 @@ class HostMemory:
         if self.hidden is not None and hidden:
             self.hidden.restore(hidden, extent, self._pot.shape.num_layers)
 
+    def _alike(self, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
+        """Neighbouring layers that were given the same slots [first, end), some at a time."""
+        shape, is_cpu = self._pot.shape, self._pot.positions.device.type == "cpu"
+        token_bytes = 2 * shape.num_kv_heads * shape.head_dim * torch.float32.itemsize
+        # On a GPU every call counts, on a CPU what its caches hold.
+        budget = _CPU_PIECE if is_cpu else _GPU_PIECE
+
+        def given(layer: int) -> tuple[int, int, int]:
+            return before[layer], after[layer], self.tier.num_written(layer)
+
+        for (first, end, _), group in groupby(range(shape.num_layers), key=given):
+            same = list(group)
+            size = max(budget // max(token_bytes * (end - first), 1), 1)
+            for start in range(same[0], same[-1] + 1, size):
+                yield slice(start, min(start + size, same[-1] + 1)), (first, end)
+
     def _copy(
         self,
         before: Sequence[int],
@@ -176,9 +194,12 @@ class HostMemory:
             computed.synchronize()
         began, pot = time.perf_counter(), self._pot
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            for layer, (first, end) in enumerate(zip(before, after, strict=True)):
-                keys, values = (buffers[layer][0, :, first:end] for buffers in (pot.keys, pot.values))
-                self.tier.offload(layer, keys, values, pot.origin[layer, 0, 0, first:end])
+            for layers, (first, end) in self._alike(before, after):
+                keys, values = (
+                    torch.stack([buffer[0, :, first:end] for buffer in buffers[layers]])
+                    for buffers in (pot.keys, pot.values)
+                )
+                self.tier.offload(layers.start, keys, values, pot.origin[layers.start, 0, 0, first:end])
             if self.hidden is not None:
                 for states in dropped:
                     self.hidden.offload(states)

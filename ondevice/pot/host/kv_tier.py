@@ -93,6 +93,10 @@ class HostTier:
             ring.limit(num_tokens)
         self.capacity = self._rings[0].capacity
 
+    def num_written(self, layer: int) -> int:
+        """Tokens of a layer that were ever put here."""
+        return self._num_written[layer]
+
     def num_held(self, layer: int) -> int:
         """Tokens of a layer that are here."""
         return min(self._num_written[layer], self.capacity)
@@ -102,20 +106,27 @@ class HostTier:
         return self._rings[layer].read("origin", slice(0, self.num_held(layer)))
 
     def offload(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
-        """Copy new tokens of one layer into the ring, over the oldest once it is full.
+        """Copy new tokens of one layer, or of some from it on, into their rings, over the oldest once they are full.
 
         Args:
-            keys: (num_kv_heads, n, head_dim), before RoPE.
+            keys: (num_kv_heads, n, head_dim), or (num_layers, num_kv_heads, n, head_dim) of layers that were given
+                equally many before; before RoPE.
             values: as `keys`.
             origin: (n,) int32, rising.
         """
         extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
-        both = torch.stack((keys[:, extra:], values[:, extra:]))
+        if keys.dim() == 3:
+            keys, values = keys[None], values[None]
+        # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
+        rows = torch.stack((keys, values), dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
         # Numbers are made small before they are copied: a quarter of the bytes.
-        new = {name: to_host(part).movedim(2, 0) for name, part in self._stored("numbers", "scales", both)}
-        new["origin"] = to_host(origin[extra:]).to(torch.int32)
-        self._put(layer, new)
-        self.num_bytes_moved += sum(part.nbytes for part in new.values())
+        there = dict(self._stored("numbers", "scales", rows))
+        units = {name: to_host(part) for name, part in self._whole_units(layer, there).items()}
+        new, where = {name: to_host(part) for name, part in there.items()}, to_host(origin[extra:]).to(torch.int32)
+        for index in range(rows.shape[0]):
+            own = {name: part[index] for name, part in new.items()} | {"origin": where}
+            self._put(layer + index, own, {name: part[index] for name, part in units.items()})
+            self.num_bytes_moved += sum(part.nbytes for part in own.values())
 
     def keys(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32; (n,) int64 rising."""
@@ -183,23 +194,50 @@ class HostTier:
             oldest = num_written[layer] % used if num_written[layer] > used else 0
             new = {name: state[name][layer] for name in self._saved_names}
             rows = {name: part if name == "origin" else part.movedim(2, 0) for name, part in new.items()}
-            self._put(layer, {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()})
+            self._put(layer, {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()}, {})
 
     @property
     def _saved_names(self) -> tuple[str, ...]:
         return ("numbers", "scales", "origin") if self._is_quantized else ("numbers", "origin")
 
-    def _put(self, layer: int, new: dict[str, Tensor]) -> None:
-        """Write rows (n, ...) of every field behind the newest ones, and the mean keys that follow from them."""
+    def _whole_units(self, layer: int, new: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Mean keys of the units that new rows (num_layers, n, ...) fill, where those are: (num_layers, units, ...)."""
+        lead = -self._num_written[layer] % UNIT_ROWS
+        stop = lead + (new["numbers"].shape[1] - lead) // UNIT_ROWS * UNIT_ROWS
+        if stop <= lead:
+            return {}
+        keys = new["numbers"][:, lead:stop, 0]
+        if self._is_quantized:
+            keys = dequantize(keys, new["scales"][:, lead:stop, 0], torch.float32)
+        means = keys.float().unflatten(1, (-1, UNIT_ROWS)).sum(dim=2) / UNIT_ROWS
+        return dict(self._stored("means", "mean_scales", means))
+
+    def _put(self, layer: int, new: dict[str, Tensor], units: dict[str, Tensor]) -> None:
+        """Write rows (n, ...) of every field behind the newest ones, and the mean keys that follow from them.
+
+        Args:
+            units: mean keys of the units that the rows fill, where they are known.
+        """
         ring, count = self._rings[layer], new["origin"].shape[0]
         if not count:
             return
         start, held = self._num_written[layer] % self.capacity, self.num_held(layer) + count
+        lead = -start % UNIT_ROWS
         for part, first in ring_parts(start, count, self.capacity):
             for name, rows in new.items():
                 ring.write(name, first, rows[part])
             stop = first + part.stop - part.start
-            self._average(layer, first // UNIT_ROWS, stop, min(held, self.capacity))
+            if not units:
+                self._average(layer, first // UNIT_ROWS, stop, min(held, self.capacity))
+                continue
+            whole = slice(-(-first // UNIT_ROWS), stop // UNIT_ROWS)
+            known = (part.start + whole.start * UNIT_ROWS - first - lead) // UNIT_ROWS
+            for name, means in units.items():
+                ring.write(name, whole.start, means[known : known + whole.stop - whole.start])
+            # Units that were begun before, or that later rows will fill.
+            for edge in sorted({first // UNIT_ROWS, stop // UNIT_ROWS}):
+                if edge not in range(whole.start, whole.stop) and edge * UNIT_ROWS < stop:
+                    self._average(layer, edge, min((edge + 1) * UNIT_ROWS, stop), min(held, self.capacity))
         self._num_written[layer] += count
 
     def _average(self, layer: int, first: int, stop: int, num_held: int) -> None:
