@@ -77,7 +77,7 @@ class PotConfig:
         None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
         0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",
-        answers=True, check=at_least(0, "tokens"))
+        check=at_least(0, "tokens"))
     decode_policy: DecodePolicyName = setting(
         "question", "What an answer overwrites once the reserve is used up.", option="--decode-policy",
         api="decode_policy", answers=True, among=DECODE_POLICIES, label="What a long answer overwrites",

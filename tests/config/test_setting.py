@@ -159,7 +159,7 @@ def test_each_face_names_settings_as_its_users_do() -> None:
     [
         (lambda: SpecConfig(keep=2.0), "--spec-keep", "“Skim first”", "spec_keep"),
         (lambda: TierConfig(budget_bytes=-1), "--host-tier", "“Host tier”", "host_tier_bytes"),
-        (lambda: PotConfig(step_size=0), "--step", "--step", "step_size"),  # set when the app starts
+        (lambda: PotConfig(step_size=-1), "--step", "--step", "step_size"),  # set when the app starts
         (lambda: TierConfig(max_tokens=0), "--bring-back", "--bring-back", "--bring-back"),
         (lambda: PotConfig(catalyst="text"), "--catalyst", "“Guiding prompt”", "catalyst"),
         # What has no option was set in Python, and is called as there.
