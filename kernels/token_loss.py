@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from ondevice.kernels.backend import uses_triton
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
 from torch import Tensor
@@ -42,8 +43,8 @@ def token_loss(
     chosen = (states * weight[targets.flatten()]).sum(dim=-1, dtype=torch.float32)
     total = torch.full_like(chosen, -torch.inf)
     for start in range(0, weight.shape[0], slice_size):
-        logits = project(states, weight[start : start + slice_size]).float()
-        total = torch.logaddexp(total, _cap(logits, softcap).logsumexp(dim=-1))
+        logits = project(states, weight[start : start + slice_size])
+        total = torch.logaddexp(total, _sums(logits, softcap))
     return (total - _cap(chosen, softcap)).view(targets.shape)
 
 
@@ -65,6 +66,16 @@ def _packed_loss(
         here = ((targets >= start) & (targets < start + slice_size)).nonzero().squeeze(1)
         chosen[here] = logits[here, targets[here] - start]
     return total - chosen
+
+
+def _sums(logits: Tensor, softcap: float | None) -> Tensor:
+    """The logarithm of the sum of all exponential logits (n, m), (n,) float32."""
+    if uses_triton(logits):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.logsumexp import logsumexp
+
+        return logsumexp(logits, softcap)
+    return _cap(logits.float(), softcap).logsumexp(dim=-1)
 
 
 def _cap(logits: Tensor, softcap: float | None) -> Tensor:

@@ -95,9 +95,12 @@ class Novelty:
             predictors, hidden = predictors[:-1], hidden[:, :-1]
         result = torch.cat(novelty)[None]
         result[:, predictors + 1] = self._nats(hidden, ids[:, predictors + 1])
-        tokens = [torch.arange(one.first, one.first + one.ids.shape[1], dtype=torch.int32) for one in self._waiting]
+        tokens = [
+            torch.arange(one.first, one.first + one.ids.shape[1], dtype=torch.int32, device=ids.device)
+            for one in self._waiting
+        ]
         self._state_before, self._waiting = state, []
-        return torch.cat(tokens).to(ids.device), result
+        return torch.cat(tokens), result
 
     def copy(self) -> Novelty:
         """An independent copy; the tensors are never changed and are shared."""

@@ -5,7 +5,7 @@ Not collected by itself: Triton reads TRITON_INTERPRET once per process, so `tes
 
 import pytest
 import triton
-from ondevice.kernels.triton import decode_kernels, paged_attention, rope_attention, store_token
+from ondevice.kernels.triton import decode_kernels, logsumexp, paged_attention, rope_attention, store_token
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -82,6 +82,13 @@ def test_store_token(capability, name):
     types = [f"*{dtype}"] * 4 + ["*i32"] * 2 + [f"*{dtype}"] * 4 + ["i32"] * 5
     constants = {key: sizes[key] for key in ("HEAD_DIM", "PADDED_DIM")} | {"NUM_HEADS": 32, "NUM_KV_HEADS": 8}
     assert fits(capability, compile_for(capability, store_token.compiled(), types, constants, num_warps=1))
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_logsumexp(capability, dtype):
+    types, constants = [f"*{dtype}", "*fp32", "fp32", "i32", "i32"], {"BLOCK": 4096, "HAS_CAP": True}
+    assert fits(capability, compile_for(capability, logsumexp.compiled(), types, constants, num_warps=8))
 
 
 # splits, detector, relative, order, positions, window, number of used slots on the device

@@ -27,7 +27,7 @@ from ondevice.kernels.termination import Termination
 from ondevice.results.results import Row, row
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 32, 8, 128  # Llama 3.1 8B
-LENGTHS = (4096, 8192, 16384, 32768)
+LENGTHS = (4096, 32_768)
 BATCHES = (1, 4)
 RULE = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True, probe_stride=4)
 _SCALE = HEAD_DIM**-0.5

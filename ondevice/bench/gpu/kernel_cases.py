@@ -22,6 +22,7 @@ from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention, rope_attention_ref
 from ondevice.kernels.store_token import store_token_, store_token_ref
 from ondevice.kernels.termination import Termination
+from ondevice.kernels.token_loss import token_loss, token_loss_ref
 
 _RACES = 50  # runs of a case whose outcome depends on which program is ahead
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
@@ -49,7 +50,7 @@ class KernelCase:
 
 def kernel_cases() -> list[KernelCase]:
     """All comparisons."""
-    return [*_paged_cases(), *_rope_cases(), *_store_cases(), *_decode_cases()]
+    return [*_paged_cases(), *_rope_cases(), *_store_cases(), *_loss_cases(), *_decode_cases()]
 
 
 def error_of(out: Tensor, expected: Tensor, dtype: torch.dtype) -> float:
@@ -152,6 +153,34 @@ def _store_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, devi
         query = store_token_(*new, *angles, *where, *buffers)
     pairs = zip((query, *buffers), expected, strict=True)
     return max(error_of(one, other, dtype) for one, other in pairs)
+
+
+# -- cross-entropy -------------------------------------------------------------------------------------
+
+# tokens, hidden_size, words, words of a slice
+_LOSS = [(1, 64, 100, 64), (33, 48, 5000, 4097), (7, 128, 9000, 9000)]
+
+
+def _loss_cases() -> Iterator[KernelCase]:
+    for dtype in (torch.float32, torch.bfloat16):
+        for softcap in (None, 5.0):
+            for shape in _LOSS:
+                error = partial(_loss_error, shape, softcap, dtype)
+                yield KernelCase("token_loss", f"{shape} cap {softcap} {dtype}", TOLERANCES[dtype], error)
+
+
+def _loss_error(
+    shape: tuple[int, int, int, int], softcap: float | None, dtype: torch.dtype, device: torch.device
+) -> float:
+    num_tokens, hidden_size, vocab_size, slice_size = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    states = torch.randn(1, num_tokens, hidden_size, generator=generator).to(dtype)
+    weight = (torch.randn(vocab_size, hidden_size, generator=generator) * hidden_size**-0.5).to(dtype)
+    targets = torch.randint(0, vocab_size, (1, num_tokens), generator=generator)
+    inputs = states.to(device), targets.to(device), weight.to(device)
+    with choosing("KERNELS_IMPL", "triton"):
+        out = token_loss(*inputs, softcap=softcap, slice_size=slice_size)
+    return error_of(out, token_loss_ref(states, targets, weight, softcap=softcap), torch.float32)
 
 
 # -- decode attention --------------------------------------------------------------------------------
