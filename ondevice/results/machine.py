@@ -45,12 +45,14 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, `-dirty` after it when tracked files differ. Outside a checkout, as where
-    a copy of one was carried, what ONDEVICE_COMMIT says; else "".
+    """The commit of the checkout that runs, `-dirty` after it when tracked files differ; "" outside a checkout. Where
+    ONDEVICE_COMMIT is set, what it says: for a copy of the files that was carried to another machine.
     """
+    if named := os.environ.get("ONDEVICE_COMMIT"):
+        return named
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
-        return os.environ.get("ONDEVICE_COMMIT", "")
+        return ""
     try:
         return _git(root, "rev-parse", "HEAD") + ("-dirty" if _git(root, "diff", "HEAD", "--name-only") else "")
     except (OSError, subprocess.SubprocessError):

@@ -14,6 +14,7 @@ from ondevice.results.results import Result, Row
 from ondevice.results.tables import HEADER, NUMERIC, SHARE, cell, cells, fold_trials, machine_text, number, value_text
 
 _ORIGIN = "Made by `ondevice results` from the files in `{source}`. Do not edit: measure again instead."
+_MAX_COLUMNS = 12  # of figures beside each other
 _SHOWN_IN_GRID = 2  # case keys that make rows and columns of one grid
 
 
@@ -36,14 +37,15 @@ def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
 
 
 def _topic(result: Result) -> str:
-    """`eval passkey` of `ondevice eval passkey --trials 2`, and `calibrate` of `ondevice calibrate --text a.txt`."""
-    return " ".join(takewhile(lambda word: not word.startswith("-"), shlex.split(result.command)[1:3]))
+    """`eval passkey` of `ondevice eval passkey --trials 2`, `calibrate` of `ondevice calibrate --text a.txt`, and
+    `gpu-check` of `make gpu-check ARGS=...`."""
+    return " ".join(takewhile(lambda word: word[0] != "-" and "=" not in word, shlex.split(result.command)[1:3]))
 
 
 def _overview(runs: Sequence[tuple[str, Result]]) -> str:
     """One line for each run, so that they can be compared."""
     keys = sorted({key for _, run in runs for key in run.summary})
-    if isinstance(curve_of(runs[0][1]), Bars):  # too many figures for columns
+    if len(keys) > _MAX_COLUMNS:
         links = [f"[{name}](#{_anchor(name)})" for name, _ in runs]
         return _table(
             ("figure", *links), [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys], num_text=1

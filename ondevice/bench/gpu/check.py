@@ -86,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _MISSING
     device = torch.device("cuda", torch.cuda.current_device())
     config = EngineConfig(device="cuda", dtype="bfloat16")
-    result = new_result(f"gpu-check --parts {options.parts}", config, device)
+    some = "" if set(parts) == set(PARTS) else f" ARGS='--parts {options.parts}'"
+    result = new_result(f"make gpu-check{some}", config, device)
     if options.share:
         return _run_part(parts[0], Run(device, result, options.out, options.seconds), options.share)
     print(f"{result.machine['device']}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
