@@ -179,9 +179,10 @@ class TokensRecalled:
     `source` is `host` (evicted or pruned tokens, from the host tier) or `skipped` (tokens that the speculator had
     skipped, read now). `tokens` (n, 2) int32 are stretches [start, stop) of the document that some head took, in its
     order; `pages` are those they lie on. From the host every head takes what it lacks, `num_tokens` in the average
-    layer; `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled ones had been
-    pruned and were read to the end of the model now. `seconds` are those of looking for the tokens and of copying or
-    reading them.
+    layer, and `num_aside` that the pot kept take no part in the answer, so that they draw no attention away;
+    `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled ones had been pruned
+    and were read to the end of the model now. `seconds` are those of looking for the tokens and of copying or reading
+    them.
     """
 
     source: RecallSource
@@ -191,6 +192,7 @@ class TokensRecalled:
     seconds: float
     num_bytes: int = 0
     num_held: int = 0
+    num_aside: int = 0
     num_read_on: int = 0
 
 
@@ -328,6 +330,11 @@ class AnswerFinished:
         """Tokens recalled from a source; those of the host count per head of the average layer."""
         return sum(event.num_tokens for event in self.recalled if event.source == source)
 
+    @property
+    def num_aside(self) -> int:
+        """Tokens that the pot kept and that took no part in the answer, per head of the average layer."""
+        return sum(event.num_aside for event in self.recalled)
+
     def pages_recalled(self, source: RecallSource) -> tuple[int, ...]:
         return tuple(page for event in self.recalled if event.source == source for page in event.pages)
 
@@ -348,6 +355,7 @@ class AnswerFinished:
             "num_overwritten": self.num_overwritten,
             "num_revived": self.num_recalled("host"),
             "pages_revived": self.pages_recalled("host"),
+            "num_aside": self.num_aside,
             "num_restored": self.num_recalled("skipped"),
             "pages_restored": self.pages_recalled("skipped"),
             "share_read": self.share_read,

@@ -159,7 +159,10 @@ def recalled(answer: AnswerFinished, unit: str) -> list[str]:
         ("Brought back", answer.num_recalled("host"), "token", answer.pages_recalled("host")),
         ("Read", answer.num_recalled("skipped"), "skipped token", answer.pages_recalled("skipped")),
     )
-    return [f"{did} {plural(n, what)} for this answer, from {_on_pages(on, unit)}" for did, n, what, on in kinds if n]
+    lines = [f"{did} {plural(n, what)} for this answer, from {_on_pages(on, unit)}" for did, n, what, on in kinds if n]
+    if answer.num_aside:
+        lines.append(f"{plural(answer.num_aside, 'kept token')} stood aside for them: too far from what came back")
+    return lines
 
 
 def drafted(answer: AnswerFinished) -> list[str]:

@@ -124,16 +124,19 @@ class TierConfig:
     folder: str = setting(  # the file is mapped into memory
         "", "Keep it in a temporary file in this folder instead of in memory.", option="--host-folder", answers=True)
     max_tokens: int = setting(  # into each head
-        1024, "Tokens that a question brings back, at most.", option="--bring-back", check=at_least(1, "token"))
+        1024, "Tokens that a question brings back, at most.", option="--bring-back", answers=True,
+        check=at_least(1, "token"))
     num_beside: int = setting(  # of each head; the others are out of the pot until the answer is written
         512, "The pot's own tokens that stay beside those, the nearest to them; the others would draw attention away.",
-        option="--beside", check=at_least(0, "tokens"))
+        option="--beside", answers=True, check=at_least(0, "tokens"))
     coverage: float = setting(
-        0.95, "Share of what a question looks for; blocks beyond those that have it stay outside.", check=SOME_SHARE)
+        0.95, "Share of what a question looks for; blocks beyond those that have it stay outside.", answers=True,
+        check=SOME_SHARE)
     gamma: float = setting(
-        0.9, "Overlap from which on nothing is swapped while an answer is written.", option="--gamma", check=SHARE)
+        0.9, "Overlap from which on nothing is swapped while an answer is written.", option="--gamma", answers=True,
+        check=SHARE)
     every: int = setting(  # 1 is the paper's
-        32, "Tokens of an answer after which the host tier is searched again.", option="--look-every",
+        32, "Tokens of an answer after which the host tier is searched again.", option="--look-every", answers=True,
         check=at_least(1, "token"))
     reads_on: bool = setting(  # otherwise they come back in the layers that had read them
         True, "With {slim.schedule}: keep the hidden states of pruned tokens, and read on what comes back.",

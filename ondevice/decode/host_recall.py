@@ -157,6 +157,7 @@ class HostRecall:
             tokens=stretches(came),
             pages=tuple(dict.fromkeys(context.tokens.page_of(int(token)) for token in came)),
             num_tokens=round((moved.num_slots + sum(num_more)) / num_layers),
+            num_aside=round(moved.num_aside / num_layers),
             num_read_on=sum(states.tokens.numel() for states in dropped),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),

@@ -247,7 +247,7 @@ def test_what_may_differ_when_a_saved_pot_is_opened_touches_no_reading() -> None
         "engine": {"device", "seed"},
         "pot": {"decode_policy", "key_rotation"},
         "slim": set(),
-        "tier": {"folder"},
+        "tier": {"folder", "max_tokens", "num_beside", "coverage", "gamma", "every"},
         "art": {one.name for one in fields(ArtConfig)},
         "spec": {"num_draft", "falls_back", "num_restored"},
         "generation": {one.name for one in fields(GenerationConfig)} - {"chat"},

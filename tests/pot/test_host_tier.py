@@ -30,7 +30,7 @@ from tests.builders.pots import check_invariants
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)
 EVERY_TOKENS = TierConfig(budget_bytes=0).every
-MOVED = Moved(0, 0, np.empty(0, np.int32))
+MOVED = Moved(0, 0, 0, np.empty(0, np.int32))
 TEXT = "".join(f"The lamp {i} is lit at dusk by keeper {i * 7}. " for i in range(60))
 
 
@@ -304,7 +304,8 @@ def test_what_comes_back_lies_behind_what_is_ranked():
 def test_only_what_lies_nearest_stays_beside_what_comes_back():
     decoder = Decoder(tiny_model("llama"))
     pot, tier = _one_head_without(decoder, range(16, 24), 60, 8)
-    _bring_back(decoder, pot, tier, [2], num_beside=10)
+    before = [_documents(pot, layer) for layer in range(3)]
+    moved = _bring_back(decoder, pot, tier, [2], num_beside=10)
     check_invariants(pot, 50)
     for layer in range(3):
         full, other = _documents(pot, layer)
@@ -312,6 +313,8 @@ def test_only_what_lies_nearest_stays_beside_what_comes_back():
         assert all(8 <= token < 32 for token in other), "tokens of the blocks before and behind it"
         assert len(full) == len(other) == 18
         assert other == sorted(other)
+    gone = [{*old} - {*new} for i in range(3) for old, new in zip(before[i], _documents(pot, i), strict=True)]
+    assert moved.num_aside == sum(map(len, gone)) // 2
 
 
 def test_a_close_look_is_also_taken_where_words_say():
@@ -559,6 +562,15 @@ def test_a_saved_session_brings_back_the_same(tmp_path):
     with pytest.raises(PotError, match="as int8"):
         load_session(_engine(replace(tier, dtype="stored")), tmp_path / "a.pot")
     assert load_session(_engine(TierConfig(budget_bytes=0)), tmp_path / "a.pot").context.host is None
+
+
+def test_a_saved_session_may_be_asked_with_another_look(tmp_path):
+    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
+    save_session(_read(_engine(tier)), tmp_path / "a.pot")
+    narrow = replace(tier, max_tokens=16, num_beside=8, coverage=0.5, gamma=0.5, every=4)
+    *_, finished = load_session(_engine(narrow), tmp_path / "a.pot").ask("Who is the keeper?")
+    assert 0 < finished.num_recalled("host") <= 16
+    assert finished.num_aside > 0
 
 
 @pytest.mark.parametrize("text", [TEXT, TEXT[:200]])

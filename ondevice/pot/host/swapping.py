@@ -29,9 +29,11 @@ class Swap:
 @dataclass(frozen=True, slots=True)
 class Moved:
     """Tokens that came into the pot: wanted ones of an average head, summed over the layers, all bytes, and the wanted
-    document tokens that any head took (n,) int32, rising."""
+    document tokens that any head took (n,) int32, rising. `num_aside` tokens that the pot held had to leave it, counted
+    like `num_slots`."""
 
     num_slots: int
+    num_aside: int
     num_bytes: int
     tokens: npt.NDArray[np.int32]
 
@@ -79,7 +81,7 @@ def bring_back(
         num_protected: slots at logical positions below this stay (prompt and sinks).
         num_more: for each layer slots that are left free beside those, for what else comes.
     """
-    num_moved, num_bytes, taken = 0, 0, [np.empty(0, np.int32)]
+    num_moved, num_aside, num_bytes, taken = 0, 0, 0, [np.empty(0, np.int32)]
     origins = [tier.origin(layer).long() for layer in range(pot.shape.num_layers)]
     last = max((int(origin.max()) for origin in origins if origin.numel()), default=0)
     last = max(last, int(pot.origin.max()))
@@ -97,6 +99,7 @@ def bring_back(
         grown = min(max(wanted), *(head.count for head in heads))
         num_used = max(min(min(used, num_staying + num_beside) + grown, limit), num_staying)
         counts = [min(max(count, num_used - used), num_used - num_staying) for count in wanted]
+        num_aside += sum(used - num_used + count for count in counts)
         if num_used < used + max(counts):  # the furthest come last, where they are overwritten or left out
             at = pot.origin[layer, :, :, :used].long().clamp(min=0) // block_size
             away = distance.to(at.device)[at].masked_fill(is_protected, -1)
@@ -117,8 +120,8 @@ def bring_back(
             num_moved += min(count, part.shape[0])
             taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())
     pot.number_by_origin_(rotate_keys)
-    num_slots = round(num_moved / pot.shape.num_kv_heads)
-    return Moved(num_slots, num_bytes, np.unique(np.concatenate(taken)))
+    num_slots, num_aside = (round(count / pot.shape.num_kv_heads) for count in (num_moved, num_aside))
+    return Moved(num_slots, num_aside, num_bytes, np.unique(np.concatenate(taken)))
 
 
 def _distance_of_blocks(blocks: Sequence[int], num_blocks: int) -> Tensor:
