@@ -18,7 +18,6 @@ from torch import Tensor
 TILE_ROWS = 16
 _CHUNK = 4  # inputs
 VECTOR_BYTES = TILE_ROWS * _CHUNK
-_ROWS_AT_ONCE = 4096  # while they are rounded, whole tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,29 +187,6 @@ def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> Pa
             high |= (chunks[..., chunk, :] >> 4) << form.num_high_bits * chunk
         data[:, :, at:] = high
     return PackedWeight((PackedRows(data, form, num_rows),))
-
-
-def in_four_bits(weight: PackedWeight) -> PackedWeight:
-    """The weight with its parts of eight bits rounded to four, which multiply twice as fast; the others as they are.
-
-    The largest and the smallest weight of a group stay as they are (in float16).
-    """
-    form = FORMATS[4, True]
-    parts = []
-    for part in weight.parts:
-        if part.form.bits != 8:
-            parts.append(part)
-            continue
-        slices = []
-        for start in range(0, part.num_rows, _ROWS_AT_ONCE):
-            grouped = _unpack_rows(part.between(start, min(start + _ROWS_AT_ONCE, part.num_rows)))
-            grouped = grouped.view(grouped.shape[0], -1, form.group_size)
-            low, high = grouped.aminmax(dim=2)
-            scales = ((high - low) / form.largest).clamp_(min=2.0**-24)  # a group of equal weights has a scale, too
-            codes = ((grouped - low[..., None]) / scales[..., None]).round_().clamp_(max=form.largest)
-            slices.append(pack(codes.to(torch.uint8).flatten(1), scales, low, 4))
-        parts += joined(slices).parts
-    return PackedWeight(tuple(parts))
 
 
 def unpack(weight: PackedWeight) -> Tensor:

@@ -7,8 +7,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ondevice.kernels.packed import PackedWeight, in_four_bits
+from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project, rounding_pays
+from ondevice.kernels.rounding import in_four_bits
 from ondevice.kernels.token_loss import token_loss
 
 

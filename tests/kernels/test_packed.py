@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from ondevice.kernels.cpu import byte_vectors
-from ondevice.kernels.packed import FORMATS, PackedWeight, in_four_bits, joined, pack, unpack
+from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
 from ondevice.kernels.projection import project, project_ref
+from ondevice.kernels.rounding import in_four_bits, quantize
 from ondevice.kernels.token_loss import token_loss, token_loss_ref
 from torch import Tensor
 
@@ -60,13 +61,30 @@ def test_packing_loses_nothing(bits: int, has_offset: bool, shape: tuple[int, in
 
 @pytest.mark.parametrize("num_rows", [7, 48, 4096 + 40])  # the last one in two slices
 @pytest.mark.parametrize("has_offset", [False, True])
-def test_eight_bits_round_to_the_nearest_of_four(has_offset: bool, num_rows: int) -> None:
+def test_eight_bits_round_to_four_with_less_error_than_equal_steps(has_offset: bool, num_rows: int) -> None:
     packed, values = weight_of(8, has_offset, (num_rows, 96))
     groups, got = values.view(num_rows, -1, 32), unpack(in_four_bits(packed)).view(num_rows, -1, 32)
     low, high = groups.aminmax(dim=2, keepdim=True)
-    assert ((got - groups).abs() <= 0.51 * (high - low) / 15 + 2e-3 * groups.abs().amax()).all()
-    torch.testing.assert_close(got.amin(dim=2, keepdim=True), low, atol=2e-3, rtol=1e-3)
+    step = (high - low) / 15
+    plain = low + step * ((groups - low) / step).round()
+    assert (got - groups).square().mean() < (plain - groups).square().mean()
+    assert ((got - groups).abs() <= step).all()
     assert in_four_bits(packed).nbytes < 0.6 * packed.nbytes
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (600, 64)])
+def test_weights_round_as_closely_as_is_said(shape: tuple[int, int]) -> None:
+    weight = torch.randn(shape)
+    for bits, error in ((8, 0.006), (4, 0.085)):
+        got = unpack(quantize(weight.bfloat16(), bits))  # type: ignore[arg-type]
+        assert got.shape == shape
+        assert (got - weight.bfloat16().float()).norm() < error * weight.norm()
+    steps = torch.arange(16.0).repeat(shape[0], shape[1] // 16) * 0.5 - 3
+    torch.testing.assert_close(unpack(quantize(steps, 4)), steps, atol=2e-3, rtol=1e-3)
+    for equal in (0.0, -2.5):
+        for bits in (8, 4):
+            got = unpack(quantize(torch.full(shape, equal), bits))  # type: ignore[arg-type]
+            torch.testing.assert_close(got, torch.full(shape, equal), atol=1e-3, rtol=1e-3)
 
 
 def test_less_than_eight_bits_stay_as_they_are() -> None:

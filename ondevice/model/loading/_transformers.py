@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -40,9 +41,18 @@ hide_our_kernels()
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
+import torch  # noqa: E402
 import transformers  # noqa: E402
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 
-__all__ = ["hide_our_kernels", "transformers"]
+__all__ = ["empty_model", "hide_our_kernels", "transformers"]
+
+
+def empty_model(config: Any) -> Any:
+    """The causal LM of a configuration without its weights, in float32; buffers are there, for nothing stores them."""
+    from accelerate import init_empty_weights
+
+    with init_empty_weights(include_buffers=False):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

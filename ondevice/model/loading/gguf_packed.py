@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ondevice.kernels.decode_attention import prepare_decoding
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import prepare_packed
-from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_gguf
 from ondevice.model.loading.gguf_tokenizer import build_tokenizer, is_known
@@ -78,10 +78,7 @@ def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         gguf = read_gguf(data)
         config = _config(gguf)
-        with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        body = model.model
-        body.rotary_emb = type(body.rotary_emb)(config=config)  # its frequencies are computed, not stored
+        model = empty_model(config)
         tensors = {tensor.name: tensor for tensor in gguf.tensors}
         done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
         for name, tensor in tensors.items():

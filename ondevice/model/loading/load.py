@@ -9,7 +9,7 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,6 +20,7 @@ from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
+from ondevice.model.loading.packed_checkpoint import rounded_bytes
 from ondevice.model.loading.placement import (
     WeightForm,
     choose_device,
@@ -30,6 +31,7 @@ from ondevice.model.loading.placement import (
 from ondevice.model.loading.progress import Progress, silent
 from ondevice.model.tokenizer import Tokenizer
 
+_LARGE = 10**9  # bytes; smaller models stay exact
 MODEL_VARIABLE = "ONDEVICE_MODEL"  # what `auto` takes, for those who have decided once and for all
 
 
@@ -87,8 +89,9 @@ def load_model(
             a .gguf file, or a hub id.
         device: `auto` takes CUDA when there is one.
         dtype: `auto` takes bfloat16 on CUDA (float16 before Ampere) and float32 on a CPU.
-        quantization: bitsandbytes 8- or 4-bit weights; `auto` keeps those of a GGUF file as they are stored where it
-            can (on a CPU in float32), and unpacks them elsewhere, as `none` always does.
+        quantization: weights in 8 or 4 bits, elsewhere than on a CPU in float32 by bitsandbytes. `auto` takes 8 there
+            where float32 would take a gigabyte or more, keeps the weights of a GGUF file as they are stored where it
+            can (on a CPU in float32), and unpacks those elsewhere, as `none` always does.
         on_progress: called with a stage to show and its fraction done, or None where that is unknown.
 
     Raises:
@@ -186,12 +189,21 @@ def _path_of(name: str) -> Path:
 def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> LoadedModel:
     checkpoint = inspect(folder)
     dtype = choose_dtype(wish.dtype, wish.device, checkpoint.config["model_type"])
-    chosen = "none" if wish.quantization == "auto" else wish.quantization
+    can_pack = wish.device.type == "cpu" and dtype == torch.float32 and checkpoint.stored_quantization is None
+    chosen = wish.quantization
+    if chosen == "auto":
+        chosen = "8bit" if can_pack and checkpoint.weight_bytes(dtype.itemsize, "none") >= _LARGE else "none"
     quantization = checkpoint.stored_quantization or chosen
-    require_memory(checkpoint.weight_bytes(dtype.itemsize, quantization), wish.device, quantization)
-    wish.report(f"Loading {name}", None)
-    model = pretrained.load_weights(checkpoint, wish.device, dtype, quantization)
     tokenizer = pretrained.load_tokenizer(folder)
+    if can_pack and quantization in ("8bit", "4bit"):
+        bits: Literal[4, 8] = 8 if quantization == "8bit" else 4
+        require_memory(rounded_bytes(checkpoint, bits), wish.device, quantization)
+        stage = f"Loading {name}, weights in {bits} bits"
+        model = pretrained.load_rounded_weights(checkpoint, bits, lambda fraction: wish.report(stage, fraction))
+    else:
+        require_memory(checkpoint.weight_bytes(dtype.itemsize, quantization), wish.device, quantization)
+        wish.report(f"Loading {name}", None)
+        model = pretrained.load_weights(checkpoint, wish.device, dtype, quantization)
     return _finished(model, tokenizer, name, wish.device, dtype, quantization, checkpoint.fingerprint(), notice)
 
 

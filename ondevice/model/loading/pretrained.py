@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
 from ondevice.model.loading.placement import WeightForm
 
 
@@ -24,7 +27,7 @@ def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtyp
     options = {} if checkpoint.stored_quantization else _quantization_options(quantization, dtype)
     if device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
         options["device_map"] = {"": device}
-    try:
+    with _loading(checkpoint.folder, device):
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint.folder,
             dtype=dtype,
@@ -34,25 +37,47 @@ def load_weights(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtyp
             output_loading_info=True,
             **options,
         )
+    _require_all(checkpoint, sorted(info["missing_keys"]))  # transformers would go on with random numbers there
+    return model
+
+
+def load_rounded_weights(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Callable[[float], None]) -> Any:
+    """The causal LM of a checkpoint, on the CPU, its weights rounded to so many bits.
+
+    Raises:
+        ModelError: it does not load, or lacks weights.
+    """
+    with _loading(checkpoint.folder, torch.device("cpu")):
+        _require_all(checkpoint, missing_weights(checkpoint))
+        return load_rounded(checkpoint, bits, on_fraction)
+
+
+@contextmanager
+def _loading(folder: Path, device: torch.device) -> Iterator[None]:
+    """What goes wrong with a model as the error that says so."""
+    try:
+        yield
     except torch.OutOfMemoryError as error:
         raise ModelError(
             f"The model does not fit on {device.type}",
-            where=str(checkpoint.folder),
+            where=str(folder),
             fix="Add {engine.quantization} 4bit, or choose a smaller model.",
         ) from error
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError) as error:
         raise ModelError(
             f"transformers cannot load the model: {_first_line(error)}",
-            where=str(checkpoint.folder),
+            where=str(folder),
             fix="Check that the folder holds one complete checkpoint.",
         ) from error
-    if missing := sorted(info["missing_keys"]):  # transformers would go on with random numbers there
+
+
+def _require_all(checkpoint: Checkpoint, missing: Sequence[str]) -> None:
+    if missing:
         raise ModelError(
             f"{len(missing)} weights are missing, the first is {missing[0]}",
             where=str(checkpoint.folder),
             fix="Fetch the model again.",
         )
-    return model
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -1,0 +1,71 @@
+"""Rounding weights to the packed forms of `kernels.packed`, group by group."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
+from torch import Tensor
+
+GROUP_SIZE = 32  # inputs that share a scale
+_ROWS_AT_ONCE = 256  # whole tiles, as many as stay in a cache: four times as fast
+_ROUNDS = 3  # of least squares; more gain less than 1 % of the error
+_SMALLEST = 2.0**-24  # of float16, for a group of equal weights
+
+
+def quantize(weight: Tensor, bits: Literal[4, 8]) -> PackedWeight:
+    """Round a weight: 8 bits by the largest magnitude of each group, 4 bits by least squares.
+
+    Of normally distributed weights 8 bits lose 0.5 % (root of the mean square), 4 bits 7.3 %.
+
+    Args:
+        weight: (out_features, in_features), whole groups of inputs.
+
+    Returns:
+        the weight with 8 bits and a scale, or 4 bits, a scale and an offset for a group.
+    """
+    assert weight.shape[1] % GROUP_SIZE == 0
+    rounded = _in_eight if bits == 8 else _in_four
+    return joined([rounded(some.float()) for some in weight.split(_ROWS_AT_ONCE)])
+
+
+def in_four_bits(weight: PackedWeight) -> PackedWeight:
+    """The weight with its parts of eight bits rounded to four, which multiply twice as fast; the others as they are."""
+    parts = []
+    for part in weight.parts:
+        if part.form.bits != 8:
+            parts.append(part)
+            continue
+        slices = range(0, part.num_rows, _ROWS_AT_ONCE)
+        some = [part.between(start, min(start + _ROWS_AT_ONCE, part.num_rows)) for start in slices]
+        parts += joined([_in_four(unpack(PackedWeight((rows,)))) for rows in some]).parts
+    return PackedWeight(tuple(parts))
+
+
+def _in_eight(weight: Tensor) -> PackedWeight:
+    grouped = weight.unflatten(1, (-1, GROUP_SIZE))
+    scales = (grouped.abs().amax(dim=2) / 127).clamp_(min=_SMALLEST)
+    codes = (grouped / scales[..., None]).round_().clamp_(-127, 127) + FORMATS[8, False].middle
+    return pack(codes.to(torch.uint8).flatten(1), scales, None, 8)
+
+
+def _in_four(weight: Tensor) -> PackedWeight:
+    """By turns: the best codes for scales and offsets, the best of those for the codes."""
+    grouped = weight.unflatten(1, (-1, GROUP_SIZE))
+    low, high = grouped.aminmax(dim=2)
+    largest, mean = FORMATS[4, True].largest, grouped.mean(dim=2)
+    scales, offsets = ((high - low) / largest).clamp_(min=_SMALLEST), low
+    for _ in range(_ROUNDS):
+        codes = _codes(grouped, scales, offsets, largest)
+        mean_code = codes.mean(dim=2)
+        spread = codes.square().mean(dim=2) - mean_code.square()
+        slope = ((codes * grouped).mean(dim=2) - mean_code * mean) / spread
+        scales = torch.where(spread > 0, slope, scales).clamp_(min=_SMALLEST)
+        offsets = mean - scales * mean_code
+    codes = _codes(grouped, scales, offsets, largest)
+    return pack(codes.to(torch.uint8).flatten(1), scales, offsets, 4)
+
+
+def _codes(grouped: Tensor, scales: Tensor, offsets: Tensor, largest: int) -> Tensor:
+    return ((grouped - offsets[..., None]) / scales[..., None]).round_().clamp_(0, largest)

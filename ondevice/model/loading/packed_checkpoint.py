@@ -1,0 +1,132 @@
+"""A checkpoint folder whose weights are rounded to 8 or 4 bits while they are read, for float32 on a CPU.
+
+One tensor after the other is read and packed (`kernels.rounding`), so that the unpacked model is never in memory as a
+whole; of the embedding only the rows are read that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ondevice.kernels.decode_attention import prepare_decoding
+from ondevice.kernels.projection import prepare_packed
+from ondevice.kernels.rounding import GROUP_SIZE, quantize
+from ondevice.model.loading._transformers import empty_model, transformers
+from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
+
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The rows of a tensor in a file that is mapped: only those asked for are read.
+
+    Attributes:
+        data: (num_rows, width), of the type in the file.
+    """
+
+    data: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.data.shape[0], self.data.shape[1]
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """ids (n,) int64 -> (n, width) float32."""
+        return self.data[ids].float()
+
+
+def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Callable[[float], None]) -> Any:
+    """The causal LM of a checkpoint, on the CPU, with packed weights; those of an odd width stay in float32.
+
+    Raises:
+        KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
+    """
+    model = _empty(checkpoint)
+    config = model.config
+    tensors = _Tensors(checkpoint)
+    done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
+    for name, module in list(model.named_modules()):
+        own = {
+            part: tensors.read(f"{name}.{part}", weight.shape)
+            for part, weight in module.named_parameters(recurse=False)
+        }
+        if not own:
+            continue
+        if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
+            bias = own["bias"].float() if "bias" in own else None
+            _replace(model, name, PackedLinear(quantize(own["weight"], bits), bias))
+        elif type(module) is nn.Embedding:
+            _replace(model, name, PackedEmbedding(FileRows(own["weight"])))
+        else:
+            for part, weight in own.items():
+                setattr(module, part, nn.Parameter(weight.float(), requires_grad=False))
+        done += sum(weight.numel() for weight in own.values())
+        on_fraction(done / total)
+    prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    prepare_decoding(config.num_attention_heads, config.num_key_value_heads, head_dim)
+    if (checkpoint.folder / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(
+            checkpoint.folder, local_files_only=True
+        )
+    return model
+
+
+def missing_weights(checkpoint: Checkpoint) -> list[str]:
+    """Names of weights that the model needs and the files lack."""
+    model = _empty(checkpoint)
+    names = {name for name, _ in model.named_parameters()}
+    tied = {_HEAD} if model.config.tie_word_embeddings else set()
+    return sorted(names - tied - checkpoint.shapes.keys())
+
+
+def rounded_bytes(checkpoint: Checkpoint, bits: Literal[4, 8]) -> int:
+    """What the weights take in memory."""
+    per_weight = (bits + 16 * (2 if bits == 4 else 1) / GROUP_SIZE) / 8
+    shapes = dict(checkpoint.shapes)
+    embedding = shapes.pop(_EMBEDDING, None)  # stays in the file
+    if embedding is not None:
+        shapes.setdefault(_HEAD, embedding)
+    return int(sum(prod(shape) * (per_weight if len(shape) == 2 else 4) for shape in shapes.values()))
+
+
+def _empty(checkpoint: Checkpoint) -> Any:
+    return empty_model(
+        transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
+    )
+
+
+class _Tensors:
+    """The tensors of a checkpoint by name; the files are mapped, and stay so while a tensor of theirs is used."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        from safetensors import safe_open
+
+        files = [safe_open(path, framework="pt", device="cpu") for path in checkpoint.weights]
+        self._files = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+
+    def read(self, name: str, shape: torch.Size) -> Tensor:
+        """A tensor as it is stored.
+
+        Raises:
+            ValueError: it has another shape.
+        """
+        if name == _HEAD and name not in self._files:  # the weight of the embedding
+            name = _EMBEDDING
+        tensor: Tensor = self._files[name].get_tensor(name)
+        if tensor.shape != shape:
+            raise ValueError(f"{name} has the shape {[*tensor.shape]} instead of {[*shape]}")
+        return tensor
+
+
+def _replace(model: Any, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
