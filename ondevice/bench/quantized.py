@@ -1,4 +1,5 @@
-"""Weights that stay quantised, beside the same weights unpacked to float32, in turn in one run.
+"""Weights that stay quantised, beside the model in float32, in turn in one run: a GGUF's as they are stored against
+the same unpacked, or those that were rounded while they were read against the ones in the files.
 
 Products of every shape of the model by number of tokens, a pass that reads with its token losses, decoding; and what
 the rounding of activations costs: perplexity and greedy choice on a text.
@@ -7,7 +8,7 @@ the rounding of activations costs: perplexity and greedy choice on a text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,15 @@ from ondevice.kernels.packed import unpack
 from ondevice.kernels.projection import project
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import Linear
-from ondevice.model.loading.load import LoadedModel
+from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.placement import require_memory
-from ondevice.model.packed_modules import PackedLinear, packed_bytes
+from ondevice.model.packed_modules import PackedLinear, is_packed, packed_bytes
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.results.process_memory import peak_rss_bytes
 from ondevice.results.results import Row, row
 
-STORED, FLOAT32 = "stored", "float32"
+FLOAT32 = "float32"
+_NAMES = {"stored": "stored", "8bit": "int8", "4bit": "int4"}
 _TOKENS, _QUICK_TOKENS = (1, 32, 1024), (1, 32)
 _PASS, _QUICK_PASS = 1024, 128  # tokens of a pass that reads
 _TEXT, _QUICK_TEXT = 4096, 256
@@ -68,23 +70,23 @@ def _projections(decoder: Decoder) -> dict[str, Linear]:
     return {**decoder.parts.layers[0].linears, "head": Linear(decoder.parts.lm_head, None)}
 
 
-def _products(stored: Decoder, exact: Decoder, counts: Sequence[int]) -> Iterator[Row]:
-    ours, theirs = _projections(stored), _projections(exact)
-    for name in ours.keys() & theirs.keys():
-        rows, columns = ours[name].weight.shape
+def _products(ours: str, contenders: Mapping[str, Decoder], counts: Sequence[int]) -> Iterator[Row]:
+    packed, exact = _projections(contenders[ours]), _projections(contenders[FLOAT32])
+    for name in packed.keys() & exact.keys():
+        rows, columns = packed[name].weight.shape
         for num_tokens in counts:
             x = torch.randn(num_tokens, columns)
             seconds = take_turns(
                 {
-                    STORED: lambda x=x, one=ours[name]: project(x, one.weight, one.bias),  # type: ignore[misc]
-                    FLOAT32: lambda x=x, one=theirs[name]: project(x, one.weight, one.bias),  # type: ignore[misc]
+                    ours: lambda x=x, one=packed[name]: project(x, one.weight, one.bias),  # type: ignore[misc]
+                    FLOAT32: lambda x=x, one=exact[name]: project(x, one.weight, one.bias),  # type: ignore[misc]
                 },
-                stored.device,
+                x.device,
                 budget_seconds=2.0,
             )
             case = {"product": name, "outputs": rows, "inputs": columns, "tokens": num_tokens}
             yield from time_rows(seconds, case, "product")
-            yield speedup_row(seconds, case, "product", STORED, FLOAT32)
+            yield speedup_row(seconds, case, "product", ours, FLOAT32)
 
 
 def _reading(decoder: Decoder, ids: Tensor) -> None:
@@ -115,28 +117,29 @@ def _losses(decoder: Decoder, ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _measure(setup: Setup, options: Any) -> Iterator[Table]:
-    loaded, stored = setup.engine.loaded, setup.engine.decoder
-    if loaded.quantization != "stored":
+    loaded, packed = setup.engine.loaded, setup.engine.decoder
+    if not is_packed(loaded.model):
         raise ConfigError(
-            "This measures the weights of a GGUF file as they are stored",
+            "This measures weights that stay quantised on a CPU",
             where=loaded.name,
-            fix="Name a .gguf file with {engine.model}, and leave {engine.quantization} and {engine.dtype} out.",
+            fix="Name a .gguf file with {engine.model}, or add {engine.quantization} 8bit, and leave {engine.dtype} out.",
         )
+    ours = _NAMES[loaded.quantization]
     quick = options.quick
     num_pass = _QUICK_PASS if quick else _PASS
     document = chosen(setup, options.text, _QUICK_TEXT if quick else options.tokens or _TEXT)
-    ids = stored.ids(loaded.tokenizer.encode("".join(page.text for page in document.pages))[0])
-    setup.report("Reading with the stored weights alone", None)
-    _reading(stored, ids[:, :num_pass])
+    ids = packed.ids(loaded.tokenizer.encode("".join(page.text for page in document.pages))[0])
+    setup.report("Reading with the quantised weights alone", None)
+    _reading(packed, ids[:, :num_pass])
     peak = peak_rss_bytes()
-    exact = Decoder(unpacked(loaded))
+    exact = unpacked(loaded) if ours == "stored" else load_model(loaded.source, device="cpu", quantization="none").model
+    contenders = {ours: packed, FLOAT32: Decoder(exact)}
     setup.report("Products", None)
-    rows = list(_products(stored, exact, _QUICK_TOKENS if quick else _TOKENS))
+    rows = list(_products(ours, contenders, _QUICK_TOKENS if quick else _TOKENS))
     setup.report("Reading", None)
-    contenders = {STORED: stored, FLOAT32: exact}
     seconds = take_turns(
         {name: lambda one=one: _reading(one, ids[:, :num_pass]) for name, one in contenders.items()},  # type: ignore[misc]
-        stored.device,
+        packed.device,
         min_rounds=3,
         budget_seconds=60.0,
     )
@@ -147,7 +150,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     setup.report("Decoding", None)
     seconds = take_turns(
         {name: lambda name=name: _decoding(contenders[name], pots[name], ids[:, :1]) for name in contenders},  # type: ignore[misc]
-        stored.device,
+        packed.device,
         budget_seconds=30.0,
     )
     decoding = {name: [_NEW / s for s in values] for name, values in seconds.items()}
@@ -159,9 +162,9 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     for name, loss in zip(contenders, losses, strict=True):
         rows.append(row(name, {"tokens": loss.shape[1]}, "perplexity", "", [math.exp(float(loss.mean()))]))
     summary = {
-        "reading_speedup_stored": _ratio(reading),
-        "decode_speedup_stored": _ratio(decoding),
-        "perplexity_ratio_stored": math.exp(float(losses[0].mean() - losses[1].mean())),
+        f"reading_speedup_{ours}": _ratio(reading, ours),
+        f"decode_speedup_{ours}": _ratio(decoding, ours),
+        f"perplexity_ratio_{ours}": math.exp(float(losses[0].mean() - losses[1].mean())),
         "greedy_agreement": float((greedy[0] == greedy[1]).float().mean()),
         "packed_bytes": float(packed_bytes(loaded.model)),
         "peak_memory_bytes": float(peak),
@@ -169,8 +172,8 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     yield Table(rows, summary)
 
 
-def _ratio(speeds: dict[str, list[float]]) -> float:
-    return float(np.median([a / b for a, b in zip(speeds[STORED], speeds[FLOAT32], strict=True)]))
+def _ratio(speeds: dict[str, list[float]], ours: str) -> float:
+    return float(np.median([a / b for a, b in zip(speeds[ours], speeds[FLOAT32], strict=True)]))
 
 
 MEASUREMENT = Measurement[Table](_measure)

@@ -38,7 +38,7 @@ BENCHMARKS = (
     Entry(
         "quantized",
         "ondevice.bench.quantized",
-        "Weights of a .gguf file (--model) as they are stored, beside the same unpacked to float32.",
+        "Weights in 4 to 8 bits (those of a .gguf file, or --quantization), beside float32.",
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(

@@ -13,7 +13,7 @@ from ondevice.evaluation.measurement import Setup
 from ondevice.model.packed_modules import is_packed
 from ondevice.session.engine import Engine
 from tests.builders.gguf_files import write_gguf
-from tests.builders.models import plain_config
+from tests.builders.models import plain_config, save_checkpoint, tiny_model
 
 QUICK = SimpleNamespace(quick=True, text=None, tokens=None)
 
@@ -36,7 +36,17 @@ def test_every_shape_is_timed_and_quality_is_kept(tmp_path: Path) -> None:
     assert not is_packed(unpacked(setup.engine.loaded))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "name"), [("8bit", "int8"), ("4bit", "int4")])
+def test_rounded_weights_are_compared_with_those_of_the_files(tmp_path: Path, form: str, name: str) -> None:
+    setup = setup_of(save_checkpoint(tiny_model("llama"), tmp_path / "tiny"), form)
+    (table,) = MEASUREMENT.run(setup, QUICK)
+    assert {row.contender for row in table.rows} == {name, "float32"}
+    assert 0.9 < table.summary[f"perplexity_ratio_{name}"] < 1.1
+    assert table.summary[f"decode_speedup_{name}"] > 0
+
+
 def test_unpacked_weights_are_refused(tmp_path: Path) -> None:
     setup = setup_of(write_gguf(tmp_path / "tiny.gguf"), "none")
-    with pytest.raises(ConfigError, match="as they are stored"):
+    with pytest.raises(ConfigError, match="stay quantised"):
         list(MEASUREMENT.run(setup, QUICK))
