@@ -122,7 +122,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
         raise ConfigError(
             "This measures weights that stay quantised on a CPU",
             where=loaded.name,
-            fix="Name a .gguf file with {engine.model}, or add {engine.quantization} 8bit, and leave {engine.dtype} out.",
+            fix="Name a .gguf file with {engine.model}, or add {engine.quantization} 8bit without {engine.dtype}.",
         )
     ours = _NAMES[loaded.quantization]
     quick = options.quick

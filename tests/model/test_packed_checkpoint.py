@@ -30,9 +30,9 @@ CASES = [("llama", "8bit"), ("llama", "4bit"), *[slow(family, form) for family i
 
 def rounded(model: nn.Module, bits: int) -> nn.Module:
     """The model, its products with weights that were rounded and unpacked again."""
-    for module in model.modules():
+    for name, module in model.named_modules():
         if type(module) is nn.Linear and module.in_features % 32 == 0:
-            weight = unpack(quantize(module.weight.detach(), bits))  # type: ignore[arg-type]
+            weight = unpack(quantize(module.weight.detach(), 8 if name == "lm_head" else bits))  # type: ignore[arg-type]
             module.weight = nn.Parameter(weight)
     return model
 

@@ -21,7 +21,7 @@ from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
 
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class FileRows:
 def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Callable[[float], None]) -> Any:
     """The causal LM of a checkpoint, on the CPU, with packed weights; those of an odd width stay in float32.
 
+    The head has 8 bits in any case: what it loses in 4, every token loses.
+
     Raises:
         KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
     """
@@ -62,7 +64,7 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
             continue
         if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
             bias = own["bias"].float() if "bias" in own else None
-            _replace(model, name, PackedLinear(quantize(own["weight"], bits), bias))
+            _replace(model, name, PackedLinear(quantize(own["weight"], 8 if name == _HEAD else bits), bias))
         elif type(module) is nn.Embedding:
             _replace(model, name, PackedEmbedding(FileRows(own["weight"])))
         else:
@@ -84,18 +86,19 @@ def missing_weights(checkpoint: Checkpoint) -> list[str]:
     """Names of weights that the model needs and the files lack."""
     model = _empty(checkpoint)
     names = {name for name, _ in model.named_parameters()}
-    tied = {_HEAD} if model.config.tie_word_embeddings else set()
+    tied = {f"{_HEAD}.weight"} if model.config.tie_word_embeddings else set()
     return sorted(names - tied - checkpoint.shapes.keys())
 
 
 def rounded_bytes(checkpoint: Checkpoint, bits: Literal[4, 8]) -> int:
     """What the weights take in memory."""
-    per_weight = (bits + 16 * (2 if bits == 4 else 1) / GROUP_SIZE) / 8
-    shapes = dict(checkpoint.shapes)
-    embedding = shapes.pop(_EMBEDDING, None)  # stays in the file
-    if embedding is not None:
-        shapes.setdefault(_HEAD, embedding)
-    return int(sum(prod(shape) * (per_weight if len(shape) == 2 else 4) for shape in shapes.values()))
+    per_weight = {8: (8 + 16 / GROUP_SIZE) / 8, 4: (4 + 32 / GROUP_SIZE) / 8}
+    shapes = {
+        name: shape for name, shape in checkpoint.shapes.items() if "embed_tokens" not in name
+    }  # stays in its file
+    head = shapes.pop(f"{_HEAD}.weight", checkpoint.shapes.get(_EMBEDDING, ()))
+    others = sum(prod(shape) * (per_weight[bits] if len(shape) == 2 else 4) for shape in shapes.values())
+    return int(others + prod(head) * per_weight[8])
 
 
 def _empty(checkpoint: Checkpoint) -> Any:
@@ -119,7 +122,7 @@ class _Tensors:
         Raises:
             ValueError: it has another shape.
         """
-        if name == _HEAD and name not in self._files:  # the weight of the embedding
+        if name == f"{_HEAD}.weight" and name not in self._files:  # the weight of the embedding
             name = _EMBEDDING
         tensor: Tensor = self._files[name].get_tensor(name)
         if tensor.shape != shape:
