@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 
 
@@ -26,7 +26,7 @@ class Policy:
         kept: why a token is still here, on the map.
         scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
-            a pass, those of the last token, or none.
+            a pass, those of the last token, all since the beginning, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
         keeps_per_layer: layers keep different numbers of slots.
@@ -149,6 +149,16 @@ POLICIES = {
             kept=_ATTENDED,
             scorer="TOVA",
             observes="last-token",
+        ),
+        Policy(
+            "h2o",
+            label="H2O",
+            choice="Looked at most so far (H2O)",
+            differs="Keeps the latest tokens, and what all tokens so far looked at.",
+            kept=_ATTENDED,
+            scorer="H2O",
+            observes="all",
+            keeps_per_head=True,
         ),
         Policy(
             "sirllm",

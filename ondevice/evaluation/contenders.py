@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config.policies import POLICIES
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.evaluation.bm25 import BM25
@@ -67,6 +68,14 @@ def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
 
 
+def _of_policy(name: str) -> Contender:
+    """A pot of the budget alone, which another policy distils."""
+    return Contender(
+        POLICIES[name].label,
+        lambda config, budget: _pot(replace(config, pot=replace(config.pot, policy=name)), budget, 0),
+    )
+
+
 CONTENDERS: Mapping[str, Contender] = {
     "default": Contender("settings as given", lambda config, _: config),
     "pot": Contender("pot alone", lambda config, budget: _pot(config, budget, 0)),
@@ -78,16 +87,17 @@ CONTENDERS: Mapping[str, Contender] = {
     "bm25": Contender("BM25 passages", lambda config, budget: _plain(config, budget, "full"), reads="bm25"),
     "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
-}
+} | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
+_USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
 
 
 def chosen(names: str) -> tuple[str, ...]:
-    """The contenders in a text such as `default,bm25`; all of an empty one.
+    """The contenders in a text such as `default,bm25`; of an empty one all but the policies.
 
     Raises:
         ConfigError: one of them is none.
     """
-    found = tuple(name.strip() for name in names.split(",")) if names.strip() else tuple(CONTENDERS)
+    found = tuple(name.strip() for name in names.split(",")) if names.strip() else _USUAL
     for name in found:
         if name not in CONTENDERS:
             raise ConfigError(f"--contenders holds {name!r}", fix=f"Choose among {', '.join(CONTENDERS)}.")

@@ -48,6 +48,25 @@ def longbench_summary(rows: Iterable[Row]) -> dict[str, float]:
     return summary | {f"{task}_{key_of(name)}": value for name, of in means.items() for task, value in of.items()}
 
 
+def task_summary(rows: Iterable[Row]) -> dict[str, float]:
+    """Scores 0 to 1: of each task and contender, the average over the tasks, and its share of the full cache's.
+
+    `average` and `share_of_full_kv` are those of the default settings, or of the first contender where those were not
+    measured. A share is that over the rows that both have answered.
+    """
+    rows = list(rows)
+    summary = {key: value / 100 for key, value in longbench_summary(rows).items()}
+    scores = question_scores(rows)
+    for name in scores:
+        ours, full = _means(scores, name, "full")
+        if full and name != "full":
+            summary[f"share_of_full_kv_{key_of(name)}"] = ours / full
+    first = "default" if "default" in scores else next(iter(scores), "")
+    if (share := summary.get(f"share_of_full_kv_{key_of(first)}")) is not None:
+        summary["share_of_full_kv"] = share
+    return summary
+
+
 def _shared(scores: _Scores, one: str, other: str) -> list[tuple[Any, ...]]:
     """The questions that both have answered."""
     return [question for question in scores.get(one, {}) if question in scores.get(other, {})]

@@ -18,7 +18,11 @@ _SPANS = Option("spans", int, "Places that are recalled.", 12, min=1)
 _DEPTHS = Option("depths", FLOATS, "Where the key is hidden, as shares of the text.", "0.1,0.5,0.9")
 _CHOICE_OF_ROWS = (
     Option(
-        "contenders", str, "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none.", "", shown="all"
+        "contenders",
+        str,
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; or a policy, without a host tier.",
+        "",
+        shown="all but policies",
     ),
     Option(
         "budget", int, "Tokens that each contender holds, question and answer among them.", shown="--capacity", min=16
@@ -73,6 +77,21 @@ EVALUATIONS = (
         ),
         resumes=True,
         fits_text=True,
+    ),
+    Entry(
+        "ruler",
+        "ondevice.evaluation.run_ruler",
+        "The 13 tasks of RULER at any length: needles, variables, words and questions; policies and retrieval.",
+        (
+            Option("length", int, "Tokens of a prompt with its answer.", 4096, min=64),
+            Option("rows", int, "Rows of each task.", 5, min=1),
+            Option("tasks", str, "Tasks, with commas between them.", "", shown="all"),
+            Option("text", Path, "The text that needles are hidden in, where RULER takes essays."),
+            Option("squad", Path, "SQuAD 2.0 as published (.json), for qa_1."),
+            Option("hotpot", Path, "HotpotQA with distractors as published (.json), for qa_2."),
+            *_CHOICE_OF_ROWS[:2],
+        ),
+        resumes=True,
     ),
     Entry(
         "recall",

@@ -263,6 +263,17 @@ class MemoryPot:
             self.num_cached[layer] = self.num_ranked[layer] = num_kept
         self.is_uniform = self.is_uniform and bool((index == index[:, :1, :1]).all())
 
+    def add_importance_(self, mass: Sequence[Tensor]) -> list[Tensor]:
+        """Add attention to the importance of the used slots, layer by layer; returns what they have then.
+
+        Args:
+            mass: for each layer (batch, num_kv_heads, num_cached).
+        """
+        sums = [self.importance[layer, ..., :used] for layer, used in enumerate(self.num_cached)]
+        for total, new in zip(sums, mass, strict=True):
+            total += new
+        return sums
+
     def insert_(self, layer: int, keys: Tensor, values: Tensor, origin: Tensor) -> None:
         """Put n document tokens into free slots of one layer; `number_by_origin_` then gives them their positions.
 

@@ -26,7 +26,8 @@ class LayerView:
     """Used slots of some layers, as a policy sees them, each (layers, batch, num_kv_heads, num_cached).
 
     Attributes:
-        mass: attention received from the observed queries, float32; None when the policy observes nothing.
+        mass: attention received from the observed queries, float32 (infinite for what is protected, where it is summed
+            up over passes); None when the policy observes nothing.
         novelty: cross-entropy in nats at the time of reading, float32, or `UNKNOWN`.
         positions: logical positions, int32; they rise in document order.
         num_kept: slots that will be kept.
@@ -103,6 +104,17 @@ class TOVA(RetentionPolicy):
         return view.mass.mean(dim=-2, keepdim=True).expand_as(view.mass)
 
 
+class H2O(RetentionPolicy):
+    """Half of the slots for the latest tokens, half for those that all tokens read so far attended to most
+    (arXiv 2306.14048): the mass is the sum over all passes.
+    """
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        latest = view.positions.topk(view.num_kept // 2, dim=-1).indices
+        return view.mass.scatter(-1, latest, torch.inf)
+
+
 class SirLLM(RetentionPolicy):
     """Token entropy alone (ACL 2024, arXiv 2405.12528): every head keeps the same tokens."""
 
@@ -123,7 +135,13 @@ class Random(RetentionPolicy):
 
 def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
     """Last queries of a pass whose attention a policy uses, of `num_queries`, with the catalyst at their end."""
-    observed = {"catalyst": num_catalyst, "window": WINDOW_TOKENS, "last-token": 1, "nothing": 0}
+    observed = {
+        "catalyst": num_catalyst,
+        "window": WINDOW_TOKENS,
+        "last-token": 1,
+        "all": num_queries,
+        "nothing": 0,
+    }
     return min(observed[policy.observes], num_queries)
 
 

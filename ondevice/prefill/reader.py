@@ -60,6 +60,7 @@ class Reader:
     def __init__(self, context: Context, is_stopped: Callable[[], bool]) -> None:
         self._context, self._is_stopped = context, is_stopped
         self._policy = make_policy(context.config.pot, context.config.seed)
+        self._observes_all = context.config.pot.method.observes == "all"
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
         self.novelty = Novelty(context.decoder.head.novelty)
@@ -180,7 +181,8 @@ class Reader:
         context.spans[0] = (part.stop, context.spans[0][1])
         read = self._account(part, ids.shape[1], time.perf_counter() - began)
         # Both are done before either is reported: stopping here leaves a pot with room for the next chunk.
-        events = [read, *self._distill(out.mass)] if distills else [read]
+        mass = context.pot.add_importance_(out.mass) if self._observes_all else out.mass
+        events = [read, *self._distill(mass)] if distills else [read]
         yield from events
 
     def _forward(
@@ -207,7 +209,9 @@ class Reader:
             context.pot,
             origin=torch.arange(part.start, part.stop, dtype=torch.int32, device=context.decoder.device),
             num_transient=num_tail,
-            num_observed=num_observed(context.config.pot.method, num_tail, num_tokens + num_tail) if distills else 0,
+            num_observed=num_observed(context.config.pot.method, num_tail, num_tokens + num_tail)
+            if distills or self._observes_all
+            else 0,
             offsets=part.offsets,
             span=span,
             pruning=pruning,
