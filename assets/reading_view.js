@@ -171,9 +171,10 @@
         if (last && Number(last.dataset.stop) <= goal) box.scrollTop = tops[pieceOf(goal) + 1] ?? box.scrollTop;
         return;
       }
-      goal = null;
       const move = run.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
+      const before = box.scrollTop;
       box.scrollTop += move;
+      if (Math.abs(move) < 2 || box.scrollTop === before) goal = null; // what is above it may still find its height
       soon();
     };
 

@@ -316,7 +316,7 @@
       const token = isNew || !isReady() ? 0 : Math.floor(scroll / zoom().pitch) * columns() * zoom().size;
       const wanted = isNew ? 0 : level;
       width = Math.floor(canvas.clientWidth);
-      height = width < 560 ? 300 : 264;
+      height = Math.min(width < 560 ? 300 : 264, Math.max(Math.round(window.innerHeight * 0.2), 160));
       canvas.style.height = `${height}px`;
       if (!width) return;
       ladder = tokens.summary ? zoomsFor(tokens.summary.num_tokens, width, height) : [];

@@ -15,6 +15,33 @@ window.ondevice = (() => {
     }, true);
   }
 
+  // The workbench takes what the header, a notice and the tabs leave of the window: none of them has a fixed height.
+  const fitWorkbench = () => {
+    const bench = document.getElementById("od-workbench");
+    if (!bench?.clientWidth) return; // not there yet, or on a tab that is not shown
+    const top = Math.round(bench.getBoundingClientRect().top + window.scrollY);
+    document.documentElement.style.setProperty("--od-top", `${top}px`);
+  };
+  const sizes = new ResizeObserver(fitWorkbench);
+  new MutationObserver((_, found) => {
+    const elements = ["od-header", "od-workbench"].map((id) => document.getElementById(id));
+    if (elements.some((element) => !element)) return;
+    found.disconnect();
+    for (const element of [document.documentElement, ...elements]) sizes.observe(element);
+  }).observe(document, { childList: true, subtree: true });
+
+  // A file may be dropped anywhere: a browser would open what falls beside the box, in place of this page.
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+  document.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
+  document.addEventListener("drop", (event) => {
+    const input = document.querySelector("#od-file input[type=file]");
+    if (!hasFiles(event) || event.target instanceof Element && event.target.closest("#od-file")) return;
+    event.preventDefault();
+    if (!input) return;
+    input.files = event.dataTransfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+
   /** A colour of the stylesheet, by the name of its variable. */
   const colour = (element, name) => getComputedStyle(element).getPropertyValue(`--od-${name}`).trim();
 

@@ -32,6 +32,9 @@ def app(
     api: Annotated[
         bool, typer.Option("--api/--no-api", help="Let programs on this machine use it: docs/api.md.")
     ] = True,
+    read: Annotated[
+        bool, typer.Option("--read/--no-read", help="Read documents as soon as they are open, or when asked to.")
+    ] = True,
 ) -> None:
     """Start the app in the browser."""
     with errors_shown(as_json=False):
@@ -54,4 +57,5 @@ def app(
             allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
             inbrowser=inbrowser,
             api=api,
+            reads_at_once=read,
         )

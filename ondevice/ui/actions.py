@@ -18,7 +18,7 @@ from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.question_box import Asked
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
-from ondevice.serving.workspace import Workspace
+from ondevice.serving.workspace import Phase, Workspace
 from ondevice.ui import render
 from ondevice.ui.form import Form
 from ondevice.ui.render import Patch
@@ -177,6 +177,20 @@ class Actions:
             return
         yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
+    def read_opened(self, visitor_id: object, form: Form) -> Iterator[Patch]:
+        """Read the documents that are open and wait for it, one after the other; what is wrong with the form waits for
+        the button.
+        """
+        visitor = self._runner.visitor(visitor_id)
+        try:
+            config = form.engine_config(self._jobs.engine.config)
+        except OndeviceError as error:
+            yield self._runner.refused(visitor, error)
+            return
+        for workspace in list(visitor.workspaces):
+            if workspace.phase is Phase.READY:  # by now
+                yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
+
     def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Read on from where reading was stopped."""
         visitor = self._runner.visitor(visitor_id)
@@ -202,6 +216,13 @@ class Actions:
             yield from self._runner.run(visitor, workspace, self._jobs.ask(workspace, asked))
         elif workspace.asked.put(asked):  # its text stays in the field until it is read
             yield render.controls(workspace) | {"status": render.status(workspace)}
+
+    def ask_example(self, visitor_id: object, text: str, form: Form, shown: object = None) -> Iterator[Patch]:
+        """Ask one of the questions that are offered; where nothing can be asked yet, it waits in the field."""
+        workspace = self._runner.visitor(visitor_id).current
+        yield {"question": gr.update(value=text)}
+        if workspace.asked.is_open or workspace.phase in (Phase.STOPPED, Phase.READ):
+            yield from self.ask(visitor_id, text, form, shown)
 
     def clear_conversation(self, visitor_id: object, shown: object = None) -> Patch:
         """Drop the questions and answers; the pot has never held them."""

@@ -15,11 +15,16 @@ from ondevice.ui.running import Runner
 from ondevice.ui.wiring import wire
 
 
-def build_app(jobs: Jobs, uploads: Uploads) -> gr.Blocks:
-    """The app, ready to be launched."""
+def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr.Blocks:
+    """The app, ready to be launched.
+
+    Args:
+        reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
+    """
     runner = Runner(jobs)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(jobs.engine)
-        wire(demo, screen, Actions(runner, uploads), LibraryActions(runner), CompareActions(runner))
+        actions = Actions(runner, uploads)
+        wire(demo, screen, actions, LibraryActions(runner), CompareActions(runner), reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     return demo

@@ -38,6 +38,7 @@ def launch(
     allowed_hosts: tuple[str, ...] = (),
     inbrowser: bool = False,
     api: bool = True,
+    reads_at_once: bool = True,
 ) -> None:
     """Serve the app until it is interrupted.
 
@@ -50,6 +51,7 @@ def launch(
         allowed_hosts: further names under which browsers may address this server.
         inbrowser: open the page in the default browser.
         api: serve the programming interface, too.
+        reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
 
     Raises:
         ConfigError: the address is reachable from other machines and `listen` or `auth` is missing; the port is
@@ -59,7 +61,14 @@ def launch(
     console = Console()
     engine = _load(config, console)
     with serving(
-        engine, host=host, port=port, auth=auth, allowed_hosts=allowed_hosts, inbrowser=inbrowser, api=api
+        engine,
+        host=host,
+        port=port,
+        auth=auth,
+        allowed_hosts=allowed_hosts,
+        inbrowser=inbrowser,
+        api=api,
+        reads_at_once=reads_at_once,
     ) as url:
         console.print(f"[bold]ondevice[/bold] is ready at [link={url}]{url}[/link]")
         console.print("Press Ctrl+C to stop it.", style="dim")
@@ -91,6 +100,7 @@ def serving(
     allowed_hosts: tuple[str, ...] = (),
     inbrowser: bool = False,
     api: bool = True,
+    reads_at_once: bool = True,
     library: Library | None = None,
     free_memory: FreeMemory = free_memory_bytes,
 ) -> Iterator[str]:
@@ -101,7 +111,7 @@ def serving(
         port: 0 takes a free one.
         library: where documents are saved; default: the user's own.
         free_memory: bytes that are free on a device; None: in the main memory.
-        host, auth, allowed_hosts, inbrowser, api: as in `launch`.
+        host, auth, allowed_hosts, inbrowser, api, reads_at_once: as in `launch`.
     """
     with ExitStack() as stack:
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
@@ -121,7 +131,7 @@ def serving(
         routes = map_routes(registry, engine.loaded.tokenizer.encode)
         if api:
             routes += Api(jobs, uploads, auth).routes()
-        demo = build_app(jobs, uploads)
+        demo = build_app(jobs, uploads, reads_at_once=reads_at_once)
         stack.callback(demo.close, verbose=False)
         stack.enter_context(_sweeping(registry.sweep))
         port = port or _free_port(host)

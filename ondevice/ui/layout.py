@@ -43,20 +43,20 @@ def build_screen(engine: Engine) -> Screen:
     parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session")}
     panel("header", _header(engine))
     with gr.Tabs(elem_id="od-tabs") as parts["tabs"]:
-        with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"):
-            with gr.Row(elem_id="od-workbench"):
-                with gr.Column(elem_id="od-left"):
-                    parts |= _document_parts()
-                    parts |= _reading_parts()
+        with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"), gr.Row(elem_id="od-workbench"):
+            with gr.Column(elem_id="od-left"):
+                parts |= _document_parts()
+                parts |= _reading_parts()
+                with gr.Column(elem_id="od-options"):
                     form, preset = form_parts(engine)
-                with gr.Column(elem_id="od-middle"):
-                    chat, form["conversation.remembers"] = _chat_parts()
-                    parts |= chat
-                with gr.Column(elem_id="od-right"):
+                with gr.Column(elem_id="od-inside"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
-                with gr.Column(elem_id="od-wide"):
-                    parts["map"] = panel("map")
-            panel("text")  # it learns all it needs from the map
+            with gr.Column(elem_id="od-middle"):
+                chat, form["conversation.remembers"] = _chat_parts()
+                parts |= chat
+            with gr.Column(elem_id="od-right"):
+                parts["map"] = panel("map")
+                panel("text")  # it learns all it needs from the map
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
@@ -126,8 +126,9 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         feedback_options=None,
         group_consecutive_messages=False,
         layout="bubble",
-        placeholder="### Ask about the document\nThe whole document is read once. Every question after that costs no "
-        "re-reading.\n\nText in the document can try to steer the answer: check what matters.",
+        placeholder="### Drop a document of any length\nAll of it is read at once, on this machine, in a fixed amount "
+        "of memory. Ask while it is being read, or after; no question costs a second reading.\n\n"
+        "Text in the document can try to steer the answer: check what matters.",
         examples=[{"text": text} for text in _EXAMPLES],
     )
     with gr.Row(elem_id="od-ask-row"):

@@ -111,7 +111,7 @@ def controls(workspace: Workspace) -> Patch:
         ),
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
         "question": gr.update(
-            interactive=can_ask,
+            interactive=can_ask or phase is Phase.ANSWERING,  # the next one can be written meanwhile
             placeholder="Ask about what has been read so far"
             if asks_between
             else "Ask about the document"

@@ -27,7 +27,15 @@ DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
 QUICK_LANE = {"concurrency_id": "quick", "concurrency_limit": 8}
 
 
-def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActions, compare: CompareActions) -> None:
+def wire(
+    demo: gr.Blocks,
+    screen: Screen,
+    actions: Actions,
+    library: LibraryActions,
+    compare: CompareActions,
+    *,
+    reads_at_once: bool,
+) -> None:
     """Connect the components of the screen with the actions."""
     parts = screen.parts
     session_id, shown, question, password = (parts[name] for name in ("session_id", "shown", "question", "password"))
@@ -40,6 +48,16 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
     def ask(visitor_id: str, shown: str, text: str, *values: Any) -> Iterator[Patch]:
         return actions.ask(visitor_id, text, _filled(screen, values), shown)
 
+    def read_opened(visitor_id: str, *values: Any) -> Iterator[Patch]:
+        return actions.read_opened(visitor_id, _filled(screen, values))
+
+    def ask_example(visitor_id: str, shown: str, text: str, *values: Any) -> Iterator[Patch]:
+        return actions.ask_example(visitor_id, text, _filled(screen, values), shown)
+
+    # Gradio finds the event by its type.
+    def example_chosen(event: gr.SelectData, visitor_id: str, shown: str, *values: Any) -> Iterator[dict[Any, Any]]:
+        yield from stream(ask_example)(visitor_id, shown, str(event.value["text"]), *values)
+
     stream, once = _streaming(parts), _single(parts)
 
     demo.load(once(actions.restore), session_id, **quick)
@@ -47,15 +65,20 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
 
     # A second try, or a second file, must not be lost because the first has not ended yet.
     opening: dict[str, Any] = common | DOCUMENT_LANE | {"trigger_mode": "multiple"}
-    parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **opening)
-    parts["sample"].click(stream(actions.open_sample), session_id, **opening)
-    gr.on([parts["unlock"].click, password.submit], stream(actions.unlock), [session_id, password, shown], **opening)
+    unlocking = [parts["unlock"].click, password.submit]
+    opened = [
+        parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **opening),
+        parts["sample"].click(stream(actions.open_sample), session_id, **opening),
+        gr.on(unlocking, stream(actions.unlock), [session_id, password, shown], **opening),
+    ]
     parts["documents"].input(once(actions.look_at), [session_id, parts["documents"]], **quick)
     parts["forget"].click(once(actions.forget), [session_id, shown], **quick)
 
     # Several documents may stand in line for the model at once; the engine's lane lets one of them work.
     working: dict[str, Any] = common | ENGINE_LANE | {"trigger_mode": "multiple"}
     parts["read"].click(stream(read), [session_id, shown, *screen.form.values()], **working)
+    for opening_done in opened if reads_at_once else ():
+        opening_done.then(stream(read_opened), [session_id, *screen.form.values()], **common, **ENGINE_LANE)
     parts["resume"].click(stream(actions.resume), [session_id, shown], **working)
     gr.on(
         [parts["ask"].click, question.submit],
@@ -67,7 +90,7 @@ def wire(demo: gr.Blocks, screen: Screen, actions: Actions, library: LibraryActi
     parts["chat"].clear(once(actions.clear_conversation), [session_id, shown], **quick)
     for kind, button in (("md", parts["export_markdown"]), ("json", parts["export_json"])):
         button.click(once(partial(actions.export, kind=kind)), [session_id, shown], **quick)
-    parts["chat"].example_select(_example_text, None, question, **_small())
+    parts["chat"].example_select(example_chosen, [session_id, shown, *screen.form.values()], **working)
     _wire_settings(screen)
     _wire_library(demo, parts, library)
     _wire_compare(screen, compare)
@@ -144,19 +167,19 @@ def _small() -> dict[str, Any]:
     return {"show_progress": "hidden", "api_visibility": "private", **QUICK_LANE}
 
 
-def _example_text(event: gr.SelectData) -> str:
-    return str(event.value["text"])
-
-
 def _streaming(parts: dict[str, Any]) -> Callable[[Callable[..., Iterable[Patch]]], Callable[..., Any]]:
     """Make a Gradio handler of an action that yields patches."""
 
     def wrap(action: Callable[..., Iterable[Patch]]) -> Callable[..., Any]:
         def handler(*args: Any) -> Iterator[dict[Any, Any]]:
+            is_silent = True
             with closing(detached(iter(action(*args)))) as patches:  # type: ignore[type-var]
                 for patch in patches:
                     if patch:  # Gradio takes an empty one for a missing value
+                        is_silent = False
                         yield _outputs(parts, patch)
+            if is_silent:  # a second click: Gradio would give None to every part, which blanks its words
+                yield _outputs(parts, {})
 
         return handler
 

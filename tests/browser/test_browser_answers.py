@@ -31,7 +31,7 @@ ENGINE = tiny_engine(plain_config(pot=POT, art=ART, generation=plain_generation(
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ENGINE.session()  # what ART compiles is compiled before anybody waits for it
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 
 

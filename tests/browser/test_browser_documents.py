@@ -40,7 +40,7 @@ BUSY = """() => {
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 
 

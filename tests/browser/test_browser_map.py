@@ -34,7 +34,7 @@ SLOWEST_FRAME_MS = 1000 / 30 + 0.1  # 30 frames a second, and what times of fram
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
         yield address
 
 
@@ -87,9 +87,9 @@ def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
     page.locator(".od-map").scroll_into_view_if_needed()
     box = page.locator(".od-map").bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + 200, box["y"] + 200)
+    page.mouse.move(box["x"] + 200, box["y"] + 150)
     page.mouse.down()
-    page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
+    page.mouse.move(box["x"] + 200, box["y"] + 10, steps=4)
     page.mouse.up()
     visit.until(lambda: int(data(visit, "last")) > last, "dragging moves it")
     first = data(visit, "first")

@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
         path = folder / "vault.txt"
         path.write_text(SECRET, encoding="utf-8")
         client = Client(address)

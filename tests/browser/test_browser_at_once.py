@@ -1,0 +1,130 @@
+"""From a document to an answer without a further click, as the app is by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from ondevice.session.library import Library
+from ondevice.ui.launch import serving
+from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.builders.models import plain_config, plain_generation
+from tests.builders.screens import POT, slow_down, tiny_engine
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
+_DROP = """(text) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], "dropped.txt", { type: "text/plain" }));
+    const event = { dataTransfer: data, bubbles: true, cancelable: true };
+    const target = document.querySelector("#od-chat");
+    const over = new DragEvent("dragover", event);
+    target.dispatchEvent(over);
+    target.dispatchEvent(new DragEvent("drop", event));
+    return over.defaultPrevented; }"""
+_OVERFLOW = """() => { const page = document.documentElement;
+    return [page.scrollHeight - page.clientHeight, page.scrollWidth - page.clientWidth]; }"""
+_IN_VIEW = """(selector) => { const box = document.querySelector(selector).getBoundingClientRect();
+    return box.height > 30 && box.top >= 0 && box.top < innerHeight - 30 && box.left >= 0
+        && box.right <= innerWidth; }"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+        yield address
+
+
+def answered(visit: Visit, number: int) -> None:
+    visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == number, f"answer {number} is there")
+
+
+def test_what_is_dropped_anywhere_is_read_and_an_example_asks(visit: Visit) -> None:
+    page = visit.page
+    assert page.evaluate(_DROP, "The lamp was lit at dusk. " * 40), "the browser does not open the file itself"
+    visit.state("read")
+    assert "dropped.txt" in visit.text("#od-card")
+    page.get_by_role("button", name="What is this document about?").click()
+    answered(visit, 1)
+    assert "What is this document about?" in visit.text("#od-chat")
+    visit.until(lambda: page.input_value("#od-question textarea") == "", "the field is free for the next one")
+
+
+def test_an_example_waits_in_the_field_where_nothing_can_be_asked(visit: Visit) -> None:
+    page = visit.page
+    page.get_by_role("button", name="What is this document about?").click()
+    visit.until(lambda: page.input_value("#od-question textarea") != "", "it is in the field")
+    assert page.locator("#od-chat .message").count() == 0
+
+
+def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    slow_down(monkeypatch, ENGINE, 0.1)
+    field = page.locator("#od-question textarea")
+    field.fill("How many steps?")
+    field.press("Enter")
+    visit.until(lambda: field.input_value() == "", "the question is being answered")
+    field.press_sequentially("And who", delay=20)
+    visit.state("answering")
+    assert field.input_value() == "And who"
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA", "and keeps the focus"
+    answered(visit, 1)
+    assert field.input_value() == "And who"
+    field.press_sequentially(" was it?")
+    field.press("Enter")
+    answered(visit, 2)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768)])
+def test_answer_evidence_and_map_are_in_view_together(program: Any, url: str, width: int, height: int) -> None:
+    context = new_context(program, width=width, height=height)
+    with visiting(context, url) as visit:
+        page = visit.page
+        assert page.evaluate(_OVERFLOW) == [0, 0]
+        page.click("#od-sample")
+        visit.state("read")
+        visit.ask("How many steps?")
+        answered(visit, 1)
+        page.wait_for_selector(".od-source")
+        assert page.evaluate(_OVERFLOW) == [0, 0], "the page itself never scrolls"
+        for selector in ("#od-chat", ".od-source", ".od-map", ".od-text", "#od-ask"):
+            assert page.evaluate(_IN_VIEW, selector), selector
+        page.locator(".od-source").first.click()
+        page.wait_for_selector(".od-flash")
+        assert page.evaluate("scrollY") == 0
+        assert page.evaluate(_IN_VIEW, "#od-chat")
+        assert visit.errors == []
+    context.close()
+
+
+def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = visit.page
+    blank = """() => [...document.querySelectorAll("#od-workbench button")].filter((button) =>
+        button.checkVisibility() && !button.innerText.trim() && !button.querySelector("svg, img, canvas")
+        && !button.ariaLabel).map((button) => button.outerHTML)"""
+    page.dblclick("#od-sample")
+    visit.state("read")
+    assert page.evaluate(blank) == []
+    slow_down(monkeypatch, ENGINE, 0.03)
+    page.dblclick("#od-read")
+    visit.state("reading")
+    visit.state("read")
+    assert page.evaluate(blank) == []
+    page.fill("#od-question textarea", "How many steps?")
+    page.dblclick("#od-ask")
+    answered(visit, 1)
+    page.fill("#od-question textarea", "And who?")
+    page.press("#od-question textarea", "Enter")
+    page.press("#od-question textarea", "Enter")
+    answered(visit, 2)
+    assert page.evaluate(blank) == []
