@@ -1,4 +1,4 @@
-// Where the answers looked: passages of the document with the way to them, copying, and files made in the browser.
+// Evidence: passages of the document with the way to them, copying, and files made in the browser.
 // What the document says is written with textContent only.
 (() => {
   "use strict";
@@ -23,6 +23,12 @@
     details.open = isLatest;
     details.append(od.textElement("summary", answer.question, "od-asked"));
     if (answer.note) details.append(od.textElement("p", `Sources ${answer.note}.`, "od-explain"));
+    if (answer.unfounded) {
+      const line = od.textElement("p", "Not found in the document: ", "od-unfounded");
+      line.append(od.textElement("b", answer.unfounded));
+      line.title = "Numbers, names and quotations of the answer that stand nowhere in the text. They may still be right.";
+      details.append(line);
+    }
     const passages = document.createElement("ol");
     passages.append(...answer.sources.map(passage));
     details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));

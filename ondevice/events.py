@@ -307,8 +307,9 @@ class AnswerFinished:
     `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
-    `recalled` are the last tokens recalled for it from each source. `undo_bytes` is the most that the copies held from
-    which the pot was restored.
+    `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers, names and quotations of it
+    that stand nowhere in the document; of a stream, whose text is not kept, none is known. `undo_bytes` is the most
+    that the copies held from which the pot was restored.
     """
 
     question: str
@@ -324,6 +325,7 @@ class AnswerFinished:
     sources: Sources = Sources()
     history: History = History()
     drafts: DraftCount = field(default_factory=DraftCount)
+    unfounded: tuple[str, ...] = ()
     undo_bytes: int = 0
 
     def num_recalled(self, source: RecallSource) -> int:
@@ -359,6 +361,7 @@ class AnswerFinished:
             "num_restored": self.num_recalled("skipped"),
             "pages_restored": self.pages_recalled("skipped"),
             "share_read": self.share_read,
+            "unfounded": self.unfounded,
             "num_sourced": self.sources.num_tokens,
             "sources_seconds": self.sources.seconds,
             **history,

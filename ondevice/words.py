@@ -113,7 +113,7 @@ def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) ->
     ledger, so_far = answer.ledger, ""
     if ledger.tokens_unread:
         so_far = f"Answered after {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
-    parts = [*recalled(answer, held.unit), ledger_line(ledger, held)]
+    parts = [*unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
     if answer.share_read < 1:
         parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
     parts += drafted(answer)
@@ -151,6 +151,11 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
             f"of at most {size(max(held.tier_most_bytes, held.tier_bytes))}{hidden}"
         )
     return " · ".join(parts)
+
+
+def unfounded(answer: AnswerFinished) -> list[str]:
+    """The line for what the answer says and the document does not, where there is such a thing."""
+    return [f"Not found in the document: {', '.join(answer.unfounded)}"] if answer.unfounded else []
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:

@@ -21,6 +21,7 @@ from ondevice.decode.skipped_recall import recall_skipped
 from ondevice.decode.sources import find_sources
 from ondevice.decode.steps import OverwritingStep, PlainStep, Step, SwappingStep
 from ondevice.decode.termination import RunTimeTermination, rules_of
+from ondevice.decode.unfounded import unfounded
 from ondevice.errors import PotError
 from ondevice.events import (
     AnswerFinished,
@@ -231,9 +232,10 @@ class _Answer:
         if account is not None:
             yield account
         swap_seconds = 0.0 if self._swapping is None else self._swapping.seconds
+        text, tokens = (self._text + self._stream.flush()).strip(), self._context.tokens
         yield AnswerFinished(
             question=self._question,
-            text=(self._text + self._stream.flush()).strip(),
+            text=text,
             num_tokens=len(self._written),
             stop_reason=self.stop_reason,
             ttft_seconds=self._ttft,
@@ -245,6 +247,7 @@ class _Answer:
             sources=self._sources,
             history=self._prompt.history,
             drafts=DraftCount() if self._drafted is None else self._drafted.count,
+            unfounded=unfounded(text, self._question, tokens.texts) if tokens.keeps_text else (),
             undo_bytes=sum({log: log.peak_bytes for log in (self._undo, self._undo_skipped)}.values()),
         )
 

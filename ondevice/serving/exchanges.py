@@ -56,6 +56,7 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
             {
                 "question": exchange.question,
                 "note": exchange.note,
+                "unfounded": _unfounded(exchange),
                 "copy": markdown_of(exchange, unit),
                 "sources": [
                     {
@@ -85,6 +86,12 @@ def markdown_of(exchange: Exchange, unit: str) -> str:
             for i, source in enumerate(exchange.sources, 1)
         ]
     return "\n".join(lines)
+
+
+def _unfounded(exchange: Exchange) -> str:
+    """What the answer says and the document does not; the record of a saved conversation may hold anything."""
+    named = exchange.record.get("unfounded")
+    return ", ".join(one for one in named if isinstance(one, str)) if isinstance(named, list | tuple) else ""
 
 
 def _quoted(text: str, indent: str = "") -> str:

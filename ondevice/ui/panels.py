@@ -80,11 +80,10 @@ TEMPLATES = {
         '<output class="od-readout" aria-live="off"></output><p class="od-facts"></p></section>'
     ),
     "sources": (
-        '<section class="od-panel od-sources" hidden aria-label="Where the answers looked">'
-        "<h2>Where the answers looked</h2>"
-        '<p class="od-explain">The passages with most of the extra attention: what the model paid them while it wrote '
-        "this answer, beyond what it pays them for any text. That is no proof: check what matters. Press a passage to "
-        "see it in the document.</p>"
+        '<section class="od-panel od-sources" hidden aria-label="Evidence">'
+        '<h2>Evidence</h2><p class="od-explain" title="Extra attention: what the model paid a passage while it wrote '
+        'this answer, beyond what it pays it for any text.">The passages that the model attended to most while it '
+        "wrote. Attention is no proof: press one to see it in the document, and check what matters.</p>"
         '<div class="od-answers"></div><p class="od-said" role="status" aria-live="polite"></p></section>'
     ),
     "download": "<div hidden></div>",

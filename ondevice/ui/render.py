@@ -167,7 +167,7 @@ def status(workspace: Workspace) -> dict[str, str]:
             done = words.count(telemetry.num_passed)
             text = f"Stopped after {done} of {total} tokens. You can ask about what was read, or resume."
         case Phase.READ:
-            text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}. Ask away."
+            text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}."
             if workspace.session is not None and workspace.session.context.num_skipped:
                 skipped = words.count(workspace.session.context.num_skipped)
                 text = f"Reading is done; {skipped} of {total} tokens were skipped, as you chose."
@@ -207,7 +207,7 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
         "memory": words.size(session.context.pot.nbytes)
         + f", allocated once{_tier_size(session)}{_small_size(session)}",
-        "cycles": f"{words.plural(session.context.num_cycles, 'time')} full and thinned out",
+        "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}",
     }
 
 

@@ -28,7 +28,7 @@ _REPLAY = (
     + '</div><p class="od-replay-note"></p>'
 )
 MAP = (
-    '<section class="od-panel"><div class="od-map-head"><h2>What is kept of the document</h2>'
+    '<section class="od-panel"><div class="od-map-head"><h2>Memory map</h2>'
     f"{_LOOK}{_ZOOM}</div>"
     '<p class="od-explain">Every cell is a piece of the document, in order; the numbers count its pages. The stronger '
     "the colour, the more attention heads of the model still hold it. Zoom with the buttons, a double click, a pinch, "
@@ -43,7 +43,7 @@ MAP = (
     '<ul class="od-key" aria-label="Legend"></ul></section>'
 )
 TEXT = (
-    '<section class="od-panel od-reader"><details open><summary><h2>The text, as it is remembered</h2></summary>'
+    '<section class="od-panel od-reader"><details open><summary><h2>Document</h2></summary>'
     '<div class="od-reader-head"><p class="od-explain">What is kept stands on colour, the stronger the more heads hold '
     "it; what was evicted is pale. Click a word to find it on the map.</p>"
     '<div class="od-tools od-page">'

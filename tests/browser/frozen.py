@@ -122,7 +122,9 @@ def _at_rest(event: Event, words: Iterator[str]) -> Event:
         case AnswerFinished():
             seconds = _SECONDS_PER_ANSWER_TOKEN * event.num_tokens
             sources = replace(event.sources, seconds=0.04)
-            return replace(event, text=ANSWER, ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds, sources=sources)
+            return replace(
+                event, text=ANSWER, unfounded=(), ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds, sources=sources
+            )
     return event
 
 

@@ -15,14 +15,12 @@ from pathlib import Path
 
 from fpdf import FPDF
 
-from ondevice.config import PotConfig
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.session.engine import Engine
 from ondevice.ui.launch import serving
 from tests.browser.driver import Visit, chromium, new_context, visiting
-from tests.builders.models import plain_config
 
-WIDTH, HEIGHT = 1280, 860
-SHOWN_HEIGHT = 1560  # of the page: down to the map
+WIDTH, HEIGHT = 1440, 900
 READING_SHARE = 0.6  # how far the document is read in the first picture
 PATIENCE_MS = 600_000
 # The sample is short: with a small pot it is full several times all the same.
@@ -35,8 +33,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("assets"))
     parser.add_argument("--question", default="Who is the keeper from 1 May?")
     flags = parser.parse_args()
-    engine = Engine.load(plain_config(pot=POT))
-    with tempfile.TemporaryDirectory() as folder, serving(engine, port=0) as url, chromium() as browser:
+    engine = Engine.load(EngineConfig(pot=POT))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(engine, port=0, reads_at_once=False) as url,
+        chromium() as browser,
+    ):
         pdf = flags.pdf or sample_pdf(Path(folder) / "lighthouse.pdf")
         context = new_context(browser, width=WIDTH, height=HEIGHT)
         context.set_default_timeout(PATIENCE_MS)
@@ -63,9 +65,7 @@ def take(visit: Visit, pdf: Path, question: str, out: Path) -> None:
 
 
 def shoot(visit: Visit, path: Path) -> None:
-    visit.page.evaluate("window.scrollTo(0, 0)")
-    clip = {"x": 0, "y": 0, "width": WIDTH, "height": SHOWN_HEIGHT}
-    visit.page.screenshot(path=path, animations="disabled", caret="hide", scale="css", full_page=True, clip=clip)  # type: ignore[arg-type]
+    visit.page.screenshot(path=path, animations="disabled", caret="hide", scale="css")
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 

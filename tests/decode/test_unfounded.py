@@ -1,0 +1,49 @@
+"""What an answer says and the document does not."""
+
+import pytest
+
+from ondevice.decode.unfounded import MOST, unfounded
+
+PAGES = (
+    "The lens of 1886 has 224 prisms. Keeper until 30 April: Halvard\nBrekke. Keeper from 1 May: Sigrun Aas.",
+    "It cost 12,500 crowns, 3.5 times as much. “We have seen\nno ship since Monday,” she wrote in Ålesund's paper.",
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        ("It has 224 prisms.", ()),
+        ("It has 22 prisms.", ("22",)),
+        ("It has 22, no: 2244 prisms of 1886.", ("22", "2244")),
+        ("It cost 12500 crowns, 12,500 or 12\u202f500.", ()),
+        ("It cost 12,501 crowns, 3.5 or 35 times.", ("12,501", "35")),
+        ("The keeper is Sigrun Aas.", ()),
+        ("The keeper is SIGRUN AAS, says Ålesund's paper.", ()),
+        ("The keeper is Sigrun Brekke.", ()),
+        ("The keeper is Ingrid Aas. It was Peter's lamp.", ("Ingrid Aas", "Peter's")),
+        ("Perhaps somebody knows.", ()),
+        ("Mrs Ingrid Lund keeps it.", ("Ingrid Lund",)),
+        ("She wrote “We have seen no ship since Monday.”", ()),
+        ("She wrote “We have seen a ship since Monday”.", ("“We have seen a ship since Monday”",)),
+        ("1. Sigrun Aas\n2. Halvard Brekke\n3) 7 others", ("7",)),
+        ("", ()),
+        ("That is not in the document.", ()),
+    ],
+)
+def test_what_stands_nowhere_is_named(answer, missing):
+    assert unfounded(answer, "Who keeps the light?", PAGES) == missing
+
+
+def test_what_the_question_says_is_not_looked_up():
+    assert unfounded("Of Captain Nemo and 1999 it says nothing.", "Was Nemo captain in 1999?", PAGES) == ()
+
+
+def test_only_so_many_are_named_and_each_once():
+    many = unfounded(" and ".join(str(number) for number in range(5000, 5100)) + " and 5000", "?", PAGES)
+    assert many == tuple(str(number) for number in range(5000, 5000 + MOST))
+
+
+def test_a_long_text_takes_no_time():
+    pages = ["word " * 200_000] * 8  # 8 million letters
+    assert unfounded("It is 17 for Sigrun Aas.", "?", pages) == ("17", "Sigrun Aas")
