@@ -136,7 +136,7 @@ def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk)
     screen = screen_after(steps)
     assert session is not None
     assert session.context.has_pot
-    assert screen["fill"]["cycles"]== "compacted 1 time"
+    assert screen["fill"]["cycles"] == "compacted 1 time"
     assert screen["fill"]["history"][-1] == [session.context.num_read, max(session.context.pot.num_cached)]
     assert screen["fill"]["cached"] == list(session.context.pot.num_cached)
 
