@@ -88,7 +88,7 @@ CONTENDERS: Mapping[str, Contender] = {
     "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
-_USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
+USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
 
 
 def chosen(names: str) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def chosen(names: str) -> tuple[str, ...]:
     Raises:
         ConfigError: one of them is none.
     """
-    found = tuple(name.strip() for name in names.split(",")) if names.strip() else _USUAL
+    found = tuple(name.strip() for name in names.split(",")) if names.strip() else USUAL
     for name in found:
         if name not in CONTENDERS:
             raise ConfigError(f"--contenders holds {name!r}", fix=f"Choose among {', '.join(CONTENDERS)}.")

@@ -45,7 +45,7 @@ def _topic(result: Result) -> str:
 def _overview(runs: Sequence[tuple[str, Result]]) -> str:
     """One line for each run, so that they can be compared."""
     keys = sorted({key for _, run in runs for key in run.summary})
-    if len(keys) > _MAX_COLUMNS:
+    if len(keys) > _MAX_COLUMNS or isinstance(curve_of(runs[0][1]), Bars):
         links = [f"[{name}](#{_anchor(name)})" for name, _ in runs]
         return _table(
             ("figure", *links), [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys], num_text=1

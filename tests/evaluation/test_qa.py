@@ -16,7 +16,7 @@ from ondevice.config import ArtConfig, EngineConfig, PotConfig, TierConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation import contenders as contenders_module
 from ondevice.evaluation import run_qa as module
-from ondevice.evaluation.contenders import CONTENDERS, TIER_BYTES, chosen
+from ondevice.evaluation.contenders import CONTENDERS, TIER_BYTES, USUAL, chosen
 from ondevice.evaluation.measurement import Note, Setup
 from ondevice.evaluation.qa_summary import longbench_summary, qa_summary
 from ondevice.evaluation.rows import Question, Text
@@ -63,7 +63,7 @@ def test_every_contender_answers_every_question_within_its_budget() -> None:
     done = trials(setup_of())
     assert [(one.contender, one.question) for one in done] == [
         *((name, number) for number in (0, 1) for name in ("default", "pot")),  # the same here, and read once
-        *((name, number) for name in CONTENDERS if name not in ("default", "pot") for number in (0, 1)),
+        *((name, number) for name in USUAL if name not in ("default", "pot") for number in (0, 1)),
     ]
     room = 640 - 240 - len(Engine(tiny_loaded(), CONFIG).plan().chat.prefix)
     for one in done:
