@@ -94,6 +94,20 @@ EVALUATIONS = (
         resumes=True,
     ),
     Entry(
+        "babilong",
+        "ondevice.evaluation.run_babilong",
+        "Tasks qa1 to qa5 of BABILong at any length: facts of a story among the sentences of a book.",
+        (
+            Option("data", Path, "The folder of bAbI's files in English, as published (qa1_..._test.txt).", ...),
+            Option("text", Path, "The text that stories are told in."),
+            Option("lengths", INTS, "Tokens of a prompt with its answer; 0: the story alone.", "0,4096,16384"),
+            Option("rows", int, "Stories of each task, the same at every length.", 10, min=1),
+            Option("tasks", str, "Tasks, with commas between them.", "", shown="all"),
+            *_CHOICE_OF_ROWS[:2],
+        ),
+        resumes=True,
+    ),
+    Entry(
         "recall",
         "ondevice.evaluation.recall",
         "Continue a document from inside it, after reading all of it, beside a full cache and no document at all.",

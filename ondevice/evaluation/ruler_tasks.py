@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import ConfigError
-
-CountTokens = Callable[[str], int]
+from ondevice.evaluation.samples import CountTokens, Sample, longest
 
 _NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 _NEEDLE = "One of the special magic {type} for {key} is: {value}."
@@ -42,18 +41,6 @@ orchard paddle palace pebble pencil piano pillow planet pocket prairie quill rab
 sailor shadow shell spoon stone table temple thunder tower tunnel valley velvet violin wagon walnut window
 """
 _FIRST, _SECOND = _ADJECTIVES.split(), _NOUNS.split()
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One row: the prompt is `head + context + tail`, the answer begins with `prefix`; `query` is what is asked for."""
-
-    head: str
-    context: str
-    tail: str
-    prefix: str
-    references: tuple[str, ...]
-    query: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +81,7 @@ def make_sample(task: Task, rng: random.Random, sources: Sources, length: int, c
         ConfigError: not even the smallest is so short.
     """
     seed = rng.getrandbits(64)
-
-    def sample(size: int) -> Sample:
-        return task.make(random.Random(seed), sources, size)
-
-    def fits(size: int) -> bool:
-        row = sample(size)
-        return count(row.head + row.context + row.tail + row.prefix) + task.max_new_tokens <= length
-
-    low, high = 1, 2
-    if not fits(low):
-        raise ConfigError(f"--length is {length}, too short for a row of such a task", fix="Ask for longer ones.")
-    while fits(high):
-        if sample(high) == sample(low):  # all there is
-            return sample(low)
-        low, high = high, 2 * high
-    while high - low > max(low // 100, 1):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return sample(low)
+    return longest(lambda size: task.make(random.Random(seed), sources, size), task.max_new_tokens, length, count)
 
 
 def read_sources(text: str, squad: Path | None, hotpot: Path | None) -> Sources:

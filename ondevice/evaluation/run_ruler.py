@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ondevice.config import EngineConfig
-from ondevice.decode.prompt import Prompt
 from ondevice.errors import ConfigError
 from ondevice.evaluation.contenders import budget_of, chosen
-from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
+from ondevice.evaluation.contest import Exam, run_exams
 from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.qa_summary import task_summary
-from ondevice.evaluation.ruler_tasks import TASKS, Sample, Sources, Task, make_sample, read_sources
+from ondevice.evaluation.ruler_tasks import TASKS, Sources, make_sample, read_sources
+from ondevice.evaluation.samples import exam_of
 from ondevice.evaluation.trials import Trial, rows_of
 from ondevice.events import Event
-from ondevice.session.engine import Engine
-from ondevice.session.session import Session
 
 SCORE = "RULER score"
 
@@ -39,44 +36,13 @@ def run_ruler(
         for number in range(num_rows):
             for name in tasks:
                 rng = random.Random(f"{engine.config.seed} {name} {length} {number}")
-                sample = make_sample(TASKS[name], rng, sources, length, count)
-                yield exam_of(engine, name, TASKS[name], str(number), sample)
+                task = TASKS[name]
+                sample = make_sample(task, rng, sources, length, count)
+                yield exam_of(
+                    engine, name, str(number), sample, task.max_new_tokens, SCORE, task.score, ends_early=True
+                )
 
     yield from run_exams(setup, exams(), names, budget, task_summary)
-
-
-def exam_of(engine: Engine, name: str, task: Task, number: str, sample: Sample) -> Exam:
-    """A row as it is put to the engine."""
-    tokenizer = engine.loaded.tokenizer
-    is_chat = engine.config.generation.chat and tokenizer.has_chat_template
-    after = tokenizer.chat_parts(use_template=True).after_question if is_chat else ""
-    prompt = [
-        *tokenizer.encode(sample.tail)[0].tolist(),
-        *(tokenizer.encode_prompt(after) if after else []),
-        *tokenizer.encode(sample.prefix.lstrip() if is_chat else sample.prefix)[0].tolist(),
-    ]
-    if len(prompt) + 1 > engine.config.pot.reserve:
-        raise ConfigError(
-            f"The question of {name} has {len(prompt)} tokens", fix="Give a --reserve that holds it and its answer."
-        )
-    generation = replace(
-        engine.config.generation,
-        max_new_tokens=task.max_new_tokens,
-        temperature=0.0,
-        num_sources=0,
-        chat=is_chat,
-    )
-
-    def is_settled(text: str) -> bool:
-        return task.score(text, sample.references) == 1.0  # what follows changes nothing
-
-    def answer(session: Session) -> Answering:
-        written = yield from write_answer(session.answer(sample.tail, Prompt(prompt), generation), is_settled)
-        return Outcome(written, {SCORE: task.score(written, sample.references)})
-
-    asked = Asked(0, sample.query, sample.references, answer)
-    num_tokens = len(tokenizer.encode(sample.context)[0])
-    return Exam(name, number, sample.head, sample.context, "", num_tokens, generation, (asked,))
 
 
 def _names(tasks: str) -> tuple[str, ...]:

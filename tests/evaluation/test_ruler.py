@@ -15,8 +15,9 @@ from ondevice.config import GenerationConfig, PotConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Note, Setup
 from ondevice.evaluation.qa_summary import task_summary
-from ondevice.evaluation.ruler_tasks import TASKS, Sample, make_sample, read_sources
+from ondevice.evaluation.ruler_tasks import TASKS, make_sample, read_sources
 from ondevice.evaluation.run_ruler import MEASUREMENT, SCORE
+from ondevice.evaluation.samples import Sample
 from ondevice.evaluation.trials import Trial
 from ondevice.results.results import row
 from ondevice.session.engine import Engine
@@ -115,7 +116,7 @@ def test_frequent_words_are_the_most_frequent(files: tuple[Path, Path]) -> None:
 
 
 def test_what_cannot_be_made_is_said(files: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--length is 64, too short"):
+    with pytest.raises(ConfigError, match="64 tokens are too few"):
         make("niah_single_1", files, length=64)
     (tmp_path / "odd.json").write_text('{"data": 3}')
     with pytest.raises(ConfigError, match="questions cannot be read"):
