@@ -114,6 +114,18 @@ EVALUATIONS = (
         (_TEXT, _TOKENS, _SPANS),
     ),
     Entry(
+        "perplexity",
+        "ondevice.evaluation.perplexity",
+        "How well the next tokens of a text are foretold while it is read: pot, StreamingLLM, a full cache.",
+        (
+            replace(_TEXT, help="The text to read."),
+            _TOKENS,
+            Option("places", int, "Places, evenly over the text, at which reading stops.", 16, min=1),
+            replace(_CHOICE_OF_ROWS[0], help="Policies, pot, pot+tier, full.", shown="pot,streaming-llm,full"),
+            _CHOICE_OF_ROWS[1],
+        ),
+    ),
+    Entry(
         "sources",
         "ondevice.evaluation.sources",
         "Hide a sentence in a text and ask for it: is it among the passages that the answer is said to have looked at?",

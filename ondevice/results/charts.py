@@ -46,6 +46,9 @@ CURVES: Mapping[str, Curve | Bars] = {
     "ondevice eval slim-curve": Curve("reading speed ratio", "mean loss", "schedule"),
     "ondevice eval art-curve": Curve("share of blocks not read", "mean loss", "rule"),
     "ondevice eval specprefill": Curve("keep %", "accuracy", "", more=("loss",)),
+    "ondevice eval perplexity": Curve("tokens", "loss", ""),
+    "ondevice eval ruler": Bars("task", "scores of the contenders"),
+    "ondevice eval babilong": Bars("task", "scores of the contenders"),
     "ondevice eval qa": Bars("task", "scores of the contenders"),
     "ondevice eval longbench": Bars("task", "scores of the contenders"),
 }
