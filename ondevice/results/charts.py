@@ -40,12 +40,27 @@ class Bars:
     title: str
 
 
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A field: the mean of a metric for each pair of values of two keys of the case, where both have several."""
+
+    x: str
+    y: str
+    metric: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.metric} by {self.x} and {self.y}"
+
+
+Picture = Curve | Bars | Heat
 _STYLE = {"svg.hashsalt": "ondevice", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 # By the beginning of the command that measures them.
-CURVES: Mapping[str, Curve | Bars] = {
+CURVES: Mapping[str, Picture] = {
     "ondevice eval slim-curve": Curve("reading speed ratio", "mean loss", "schedule"),
     "ondevice eval art-curve": Curve("share of blocks not read", "mean loss", "rule"),
     "ondevice eval specprefill": Curve("keep %", "accuracy", "", more=("loss",)),
+    "ondevice eval passkey": Heat("length", "depth", "accuracy"),
     "ondevice eval perplexity": Curve("tokens", "loss", ""),
     "ondevice eval ruler": Bars("task", "scores of the contenders"),
     "ondevice eval babilong": Bars("task", "scores of the contenders"),
@@ -55,12 +70,15 @@ CURVES: Mapping[str, Curve | Bars] = {
 _BAR_COLUMNS = 4  # panels side by side
 
 
-def curve_of(result: Result) -> Curve | Bars | None:
+def curve_of(result: Result) -> Picture | None:
     """The picture that a result is drawn as, if any."""
-    return next((curve for command, curve in CURVES.items() if result.command.startswith(command)), None)
+    curve = next((curve for command, curve in CURVES.items() if result.command.startswith(command)), None)
+    if isinstance(curve, Heat) and any(len({row.case[key] for row in result.rows}) < 2 for key in (curve.x, curve.y)):
+        return None
+    return curve
 
 
-def draw(result: Result, curve: Curve | Bars) -> str:
+def draw(result: Result, curve: Picture) -> str:
     """The SVG of a result.
 
     Raises:
@@ -75,6 +93,8 @@ def draw(result: Result, curve: Curve | Bars) -> str:
         ) from error
     if isinstance(curve, Bars):
         return _draw_bars(result, curve)
+    if isinstance(curve, Heat):
+        return _draw_heat(result, curve)
     if not curve.label:
         return _draw_lines(result, curve)
     values = {metric: {_case(row): row for row in result.rows if row.metric == metric} for metric in (curve.x, curve.y)}
@@ -147,6 +167,32 @@ def _draw_bars(result: Result, bars: Bars) -> str:
         figure.axes[0].invert_yaxis()  # the first contender on top; the others share the axis
         for panel in figure.axes[len(means) :]:
             panel.set_axis_off()
+        return _svg(figure)
+
+
+def _draw_heat(result: Result, heat: Heat) -> str:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = [row for row in result.rows if row.metric == heat.metric]
+    across, down = (sorted({row.case[key] for row in rows}) for key in (heat.x, heat.y))
+    field = np.full((len(down), len(across)), np.nan)
+    for at, y in enumerate(down):
+        for over, x in enumerate(across):
+            values = [row.p50 for row in rows if row.case[heat.x] == x and row.case[heat.y] == y]
+            field[at, over] = np.mean(values) if values else np.nan
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(0.9 * len(across) + 2.5, 0.45 * len(down) + 1.2), layout="constrained")
+        axes = figure.add_subplot()
+        axes.imshow(field, vmin=0.0, vmax=1.0, cmap="cividis", aspect="auto")
+        for at, over in np.ndindex(*field.shape):
+            if not np.isnan(field[at, over]):
+                colour = "black" if field[at, over] > 0.5 else "white"
+                axes.text(over, at, f"{field[at, over]:.0%}", ha="center", va="center", color=colour)
+        axes.set_xticks(range(len(across)), [f"{x:,}" for x in across])
+        axes.set_yticks(range(len(down)), [f"{y:.0%}" for y in down])
+        axes.set_xlabel(f"{heat.x} (tokens)")
+        axes.set_ylabel(heat.y)
         return _svg(figure)
 
 

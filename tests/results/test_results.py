@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.cli.running import command_line
 from ondevice.config import PotConfig, SpecConfig
+from ondevice.results.charts import CURVES, curve_of, draw
 from ondevice.results.markdown import make_pages
 from ondevice.results.names import contender_name
 from ondevice.results.results import Result, ResultError, new_result, read_result, row, write_result, write_text
@@ -128,12 +130,26 @@ def test_numbers_show_the_digits_that_count(value: float, unit: str, text: str) 
 def test_a_page_has_a_line_for_each_run_and_a_grid_for_length_and_depth() -> None:
     second = replace(example(), summary={"accuracy": 0.25, "extra": 3.0})
     pages = make_pages({"b_run": second, "a_run": example()}, "bench/results")
-    assert list(pages) == ["eval-passkey.md"]
+    assert set(pages) == {"eval-passkey.md", "a_run.svg", "b_run.svg"}
     text = pages["eval-passkey.md"]
     assert "| pot | 0.875 |  | [a_run](#a_run) |\n| pot | 0.25 | 3 | [b_run](#b_run) |" in text
     assert "| length | depth 0.1 | depth 0.9 |" in text
     assert "| 512 | 100 % | 50 % |" in text
     assert text.index("## a_run") < text.index("## b_run")
+
+
+def test_a_field_shows_the_share_of_each_length_and_depth() -> None:
+    text = draw(example(), CURVES["ondevice eval passkey"])
+    assert [cell for cell in re.findall(r">(\d+%)<", text) if cell not in ("10%", "90%")] == [
+        "100%",
+        "100%",
+        "50%",
+        "100%",
+    ]
+    assert "512" in text
+    assert "4,096" in text
+    one_length = replace(example(), rows=tuple(one for one in example().rows if one.case["length"] == 512))
+    assert curve_of(one_length) is None
 
 
 def test_an_unfinished_run_gets_into_no_page() -> None:
