@@ -135,6 +135,7 @@ def _decode_speed(figures: Figures) -> float:
 
 
 def _summary(runs: _Runs) -> dict[str, float]:
+    """How many times as fast as each peer we are, and how many times its peak memory we take."""
     summary: dict[str, float] = {}
     for (label, length), figures in runs.items():
         prefix = {OURS: "", LLAMA_CPP: None, TRANSFORMERS: None}.get(label, "pot_")
@@ -146,7 +147,14 @@ def _summary(runs: _Runs) -> dict[str, float]:
                 reading = [b.reading_seconds / a.reading_seconds for a, b in zip(figures, theirs, strict=False)]
                 decoding = [_decode_speed(a) / _decode_speed(b) for a, b in zip(figures, theirs, strict=False)]
                 summary[f"{prefix}reading_ratio_vs_{key}_{size}"] = float(np.median(reading))
+                again = [
+                    b.answers[1].first_seconds / a.answers[1].first_seconds
+                    for a, b in zip(figures, theirs, strict=False)
+                ]
+                memory = [a.peak_bytes / b.peak_bytes for a, b in zip(figures, theirs, strict=False)]
                 summary[f"{prefix}decode_ratio_vs_{key}_{size}"] = float(np.median(decoding))
+                summary[f"{prefix}second_question_ratio_vs_{key}_{size}"] = float(np.median(again))
+                summary[f"{prefix}peak_memory_ratio_vs_{key}_{size}"] = float(np.median(memory))
         summary[f"{prefix}peak_memory_bytes_{size}"] = float(max(one.peak_bytes for one in figures))
     return summary
 
