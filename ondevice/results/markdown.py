@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ondevice.results.charts import Bars, curve_of, draw
+from ondevice.results.front_page import front_page
 from ondevice.results.results import Result, Row
 from ondevice.results.tables import HEADER, NUMERIC, SHARE, cell, cells, fold_trials, machine_text, number, value_text
 
@@ -19,7 +20,8 @@ _SHOWN_IN_GRID = 2  # case keys that make rows and columns of one grid
 
 
 def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
-    """Markdown by file name: one page for each command, with every finished run of it; and the curves, as SVG.
+    """Markdown by file name: one page for each command, with every finished run of it, and `index.md`, which says what
+    they come to; and the curves, as SVG.
 
     Args:
         results: by the name of their file.
@@ -27,13 +29,21 @@ def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
     """
     finished = [(name, result) for name, result in results.items() if result.complete]
     named = sorted(finished, key=lambda item: (_topic(item[1]), item[0]))
+    if not finished:
+        return {}
     pages = {}
     for topic, group in groupby(named, key=lambda item: _topic(item[1])):
         runs = list(group)
         parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs), *(_run(name, run) for name, run in runs)]
-        pages[f"{topic.replace(' ', '-')}.md"] = "\n\n".join(parts) + "\n"
+        pages[_page(topic)] = "\n\n".join(parts) + "\n"
+    origin = _ORIGIN.format(source=source)
+    pages["index.md"] = front_page(dict(finished), origin, lambda result: _page(_topic(result)))
     pages |= {f"{name}.svg": draw(result, curve) for name, result in finished if (curve := curve_of(result))}
     return pages
+
+
+def _page(topic: str) -> str:
+    return f"{topic.replace(' ', '-')}.md"
 
 
 def _topic(result: Result) -> str:

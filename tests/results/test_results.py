@@ -130,7 +130,7 @@ def test_numbers_show_the_digits_that_count(value: float, unit: str, text: str) 
 def test_a_page_has_a_line_for_each_run_and_a_grid_for_length_and_depth() -> None:
     second = replace(example(), summary={"accuracy": 0.25, "extra": 3.0})
     pages = make_pages({"b_run": second, "a_run": example()}, "bench/results")
-    assert set(pages) == {"eval-passkey.md", "a_run.svg", "b_run.svg"}
+    assert set(pages) == {"eval-passkey.md", "index.md", "a_run.svg", "b_run.svg"}
     text = pages["eval-passkey.md"]
     assert "| pot | 0.875 |  | [a_run](#a_run) |\n| pot | 0.25 | 3 | [b_run](#b_run) |" in text
     assert "| length | depth 0.1 | depth 0.9 |" in text
