@@ -4,7 +4,7 @@ One public function per operation, with the same signature and the same in-place
 runs it; a float32 reference stands beside each (suffix `_ref`) and is what the tests compare with.
 """
 
-from ondevice.kernels.attention import attention, attention_mass, observed_attention
+from ondevice.kernels.attention import attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.paged_attention import paged_attention
 from ondevice.kernels.paged_update import replace_paged_slots_
@@ -19,6 +19,7 @@ __all__ = [
     "Termination",
     "attention",
     "attention_mass",
+    "attention_peak",
     "decode_attention",
     "keep_slots_",
     "observed_attention",

@@ -135,6 +135,39 @@ def attention_mass_ref(
     return mass
 
 
+def attention_peak(
+    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
+) -> Tensor:
+    """The most attention that any of the given queries pays to each slot: the score of KVzip (arXiv 2505.23416, eq. 2).
+
+    The maximum goes over the queries and over the query heads that share a KV head.
+
+    Args:
+        query, keys, scale, mask, softcap: as for `attention`.
+
+    Returns:
+        (batch, num_kv_heads, num_slots), float32, between 0 and 1.
+    """
+    folded = _fold(query, keys.shape[1])
+    return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).amax(dim=-2)
+
+
+def attention_peak_ref(
+    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
+) -> Tensor:
+    """Reference for `attention_peak`: one query after the other."""
+    masses = []
+    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
+    if mask is None:
+        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
+    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots)
+    for head in range(groups):
+        for i in range(num_queries):
+            one = query[:, head::groups, i : i + 1]
+            masses.append(attention_mass_ref(one, keys, scale=scale, mask=mask[:, :, i : i + 1], softcap=softcap))
+    return torch.stack(masses).amax(dim=0)
+
+
 def attention_votes(
     query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
 ) -> Tensor:

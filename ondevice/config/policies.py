@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "all", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 
 
@@ -26,7 +26,7 @@ class Policy:
         kept: why a token is still here, on the map.
         scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
-            a pass, those of the last token, all since the beginning, or none.
+            a pass, those of the last token, all since the beginning, those of the text when it is repeated, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
         keeps_per_layer: layers keep different numbers of slots.
@@ -158,6 +158,16 @@ POLICIES = {
             kept=_ATTENDED,
             scorer="H2O",
             observes="all",
+            keeps_per_head=True,
+        ),
+        Policy(
+            "repeat",
+            label="repeat",
+            choice="What the text is repeated from (KVzip)",
+            differs="Reads all twice; keeps what it would be repeated from.",
+            kept="kept for repeating the text",
+            scorer="Repeat",
+            observes="repetition",
             keeps_per_head=True,
         ),
         Policy(

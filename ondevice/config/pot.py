@@ -17,6 +17,7 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
+LayerSlots = Literal["even", "by-need"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
 
@@ -70,6 +71,9 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
+    layer_slots: LayerSlots = setting(  # by need: measured once for a model, on a text of our own
+        "even", "How the slots of a pot that is too small for the text are shared out among layers.",
+        option="--layer-slots", api="layer_slots")
     context_reset: bool = setting(  # CR-RoPE; off shows what breaks when positions run past the trained window
         True, "Number positions from 0 again after a distillation.", option="--context-reset/--no-context-reset")
     num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
@@ -145,6 +149,11 @@ class PotConfig:
     def pass_size(self, device: str) -> int:
         """Tokens per forward pass on a kind of device, "cpu" or "cuda"."""
         return self.step_size or (_GPU_PASS if device == "cuda" else _CPU_PASS)
+
+    @property
+    def room(self) -> int:
+        """Slots that a distillation leaves free, the reserve among them."""
+        return self.capacity - self.num_kept
 
     @property
     def method(self) -> Policy:

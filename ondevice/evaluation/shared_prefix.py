@@ -70,4 +70,5 @@ def continue_from(session: Session, other: Session) -> None:
         mine.host.restore(theirs.host.state(), mine.extent)
     mine.num_read, mine.num_cycles = start, theirs.num_cycles
     session.reader.novelty, session.reader.words = other.reader.novelty.copy(), other.reader.words.copy()
+    session.reader.unrepeated = list(other.reader.unrepeated)
     mine.spans = [(start, mine.spans[0][1])]

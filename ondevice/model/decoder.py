@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ondevice.config import KeyRotation
 from ondevice.errors import PotError
-from ondevice.kernels.attention import additive_mask, attention, attention_mass, observed_attention
+from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.memory import free_memory_bytes, usable_bytes
@@ -141,6 +141,7 @@ class Decoder:
         origin: Tensor | int = PROMPT,
         num_transient: int = 0,
         num_observed: int = 0,
+        observes_peak: bool = False,
         offsets: Tensor | None = None,
         span: int = 0,
         pruning: Pruner | None = None,
@@ -157,6 +158,7 @@ class Decoder:
             origin: document tokens (n - num_transient,) int32 of what stays, or `PROMPT`; with `offsets` (span,).
             num_transient: last tokens that are computed but do not stay in the pot (the catalyst).
             num_observed: last queries whose attention is summed into `Pass.mass`.
+            observes_peak: put the most attention that any of them pays there, instead of the sum.
             offsets: (n - num_transient,) int64, rising: the tokens that stay stand at these places of a stretch of
                 `span` tokens, whose others are skipped; positions count those, too. None: nothing is skipped.
             pruning: lets fewer tokens go on after some layers (batch 1); None: all go through all layers.
@@ -201,7 +203,7 @@ class Decoder:
             if keeps_queries:
                 queries.append(heads.query)
             query, seen = heads.rotated_query, pot.append_(index, heads.keys, heads.rotated_keys, heads.values)
-            out, observed = self._attend(index, query, *seen, pot, num_observed, angles, attention)
+            out, observed = self._attend(index, query, *seen, pot, num_observed, angles, attention, observes_peak)
             if observed is not None:
                 mass.append(observed[..., : observed.shape[-1] - num_transient])
             if pruning is not None or offsets is not None:
@@ -254,8 +256,9 @@ class Decoder:
         num_observed: int,
         angles: Angles,
         decode_attention: DecodeAttention | None,
+        observes_peak: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention of the new tokens, and the attention mass of the last `num_observed` of them."""
+        """Attention of the new tokens, and the attention mass, or peak, of the last `num_observed` of them."""
         num_tokens, softcap = query.shape[2], self.parts.attention_softcap
         mask = self._mask(pot, layer, angles)
         if isinstance(pot, MemoryPot) and not pot.rotated:
@@ -268,14 +271,15 @@ class Decoder:
         if decode_attention is not None and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
             return decode_attention.attend(layer, query, keys, values, self.parts.scale), None
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
-        if num_tokens == num_observed == 1:
+        if num_tokens == num_observed == 1 and not observes_peak:
             return observed_attention(query, keys, values, **options)
         out = attention(query, keys, values, **options)
         if num_observed == 0:
             return out, None
         # Without a mask the observed queries are causal, as the last slots that they are.
         options["mask"] = None if mask is None else mask[:, :, -num_observed:]
-        return out, attention_mass(query[:, :, -num_observed:], keys, **options)
+        observed = attention_peak if observes_peak else attention_mass
+        return out, observed(query[:, :, -num_observed:], keys, **options)
 
     def _rotate_seen(self, layer: int, keys: Tensor, pot: MemoryPot, cos: Tensor, sin: Tensor) -> Tensor:
         """Keys after RoPE, of a pot that does not store them."""

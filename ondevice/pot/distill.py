@@ -50,7 +50,7 @@ def distill(
         rotate_keys: applies RoPE.
     """
     num_before = max(pot.num_cached)
-    budgets = layer_budgets(config, kept_size(mass, config), pot.shape.num_layers, num_protected)
+    budgets = layer_budgets(config, kept_size(mass, config), num_protected, pot.shape)
     novel_tokens: list[Tensor] = []
     # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
     for layers, length, num_kept in _alike(pot, budgets):

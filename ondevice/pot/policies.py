@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.config import Policy, PotConfig
-from ondevice.pot.shape import UNKNOWN
+from ondevice.pot.shape import UNKNOWN, PotShape
 
 WINDOW_TOKENS = 32  # of SnapKV's observation window
 _POOLING = 5  # neighbouring tokens that share the highest attention among them (SnapKV, PyramidKV)
@@ -115,6 +115,18 @@ class H2O(RetentionPolicy):
         return view.mass.scatter(-1, latest, torch.inf)
 
 
+class Repeat(RetentionPolicy):
+    """What a chunk is repeated from, when it is given once more after it was read (KVzip, arXiv 2505.23416).
+
+    The mass is the most attention that any repeated token ever paid to a slot. Those are probabilities, so that the
+    score from a chunk long past holds its own against those from the last.
+    """
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        return view.mass
+
+
 class SirLLM(RetentionPolicy):
     """Token entropy alone (ACL 2024, arXiv 2405.12528): every head keeps the same tokens."""
 
@@ -140,6 +152,7 @@ def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
         "window": WINDOW_TOKENS,
         "last-token": 1,
         "all": num_queries,
+        "repetition": 0,  # in passes of their own
         "nothing": 0,
     }
     return min(observed[policy.observes], num_queries)
@@ -153,11 +166,17 @@ def make_policy(config: PotConfig, seed: int) -> RetentionPolicy | None:
     return policy
 
 
-def layer_budgets(config: PotConfig, num_kept: int, num_layers: int, num_protected: int) -> list[int]:
-    """Slots that each layer keeps, `num_kept` on average; where they differ they fall evenly with depth (PyramidKV).
+def layer_budgets(config: PotConfig, num_kept: int, num_protected: int, shape: PotShape) -> list[int]:
+    """Slots that each layer keeps, `num_kept` on average.
 
-    In a stream the first layer also has to leave room for what comes: half of what the average leaves.
+    Layers of different sizes keep what leaves the same room in all of them. With PyramidKV they are of one size, and
+    what they keep falls evenly with depth; in a stream the first layer also has to leave room for what comes: half of
+    what the average leaves.
     """
+    if shape.capacities is not None:
+        share = num_kept / config.num_kept
+        return [max(round((slots - config.room) * share), num_protected + 1) for slots in shape.capacities]
+    num_layers = shape.num_layers
     if not config.method.keeps_per_layer or num_layers < 2:
         return [num_kept] * num_layers
     widest = min(num_kept - num_kept // _NARROWING, (config.capacity - config.reserve - num_kept) // 2)

@@ -25,6 +25,7 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
+from ondevice.prefill.repeat import repeat_peaks
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
 
@@ -52,6 +53,7 @@ class Reader:
     Attributes:
         novelty: of the tokens read since the last distillation.
         words: counts of the words read so far.
+        unrepeated: ids (1, n) of the passes since the last distillation, where the policy repeats them.
 
     Raises:
         ConfigError: the catalyst prompt does not fit into the reserve.
@@ -61,10 +63,12 @@ class Reader:
         self._context, self._is_stopped = context, is_stopped
         self._policy = make_policy(context.config.pot, context.config.seed)
         self._observes_all = context.config.pot.method.observes == "all"
+        self._repeats = context.config.pot.method.observes == "repetition"
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
         self.novelty = Novelty(context.decoder.head.novelty)
         self.words = WordCounts(context.decoder.parts.vocab_size)
+        self.unrepeated: list[Tensor] = []
         skips = context.speculator is not None and context.config.spec.skips
         self.selection = Selection(context.speculator) if skips and context.speculator is not None else None
 
@@ -106,8 +110,9 @@ class Reader:
 
     @property
     def _room(self) -> int:
-        pot = self._context.pot
-        return pot.shape.capacity - pot.num_cached[0] - self._context.config.pot.reserve
+        """Free slots that a pass may take; pruning leaves deeper layers of a pot that keeps everything fewer."""
+        pot, config = self._context.pot, self._context.config.pot
+        return (pot.num_free if config.method.distills else pot.num_free_in(0)) - config.reserve
 
     def _is_span_done(self) -> bool:
         start, stop = self._context.spans[0]
@@ -169,6 +174,8 @@ class Reader:
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
         self._add_novelty(part, all_ids, out, rarity)
         self.words = words
+        if self._repeats:
+            self.unrepeated.append(ids)
         context.depths.note(part.start, part.stop, out.offsets)
         if context.host is not None:
             gone = [replace(states, tokens=states.tokens + part.start) for states in out.dropped]
@@ -261,7 +268,7 @@ class Reader:
         result = distill(
             context.pot,
             self._policy,
-            mass,
+            self._repeated() if self._repeats else mass,
             context.config.pot,
             num_protected=context.num_protected,
             rotate_keys=context.decoder.rotate_keys,
@@ -284,6 +291,17 @@ class Reader:
         )
         context.last_distilled = distilled
         return [distilled, *offloaded]
+
+    def _repeated(self) -> list[Tensor]:
+        """What is in the pot, by what all that was read was repeated from: the new tokens now, those before in time."""
+        context, pot = self._context, self._context.pot
+        ids = torch.cat(self.unrepeated, dim=1)[0].cpu().numpy()
+        self.unrepeated = []
+        peaks = repeat_peaks(context.decoder, pot, ids, context.loaded.tokenizer)
+        for layer, peak in enumerate(peaks):  # what was scored before keeps its score
+            ranked = pot.num_ranked[layer]
+            peak[..., :ranked] = pot.importance[layer, ..., :ranked].nan_to_num(posinf=0.0)
+        return peaks
 
 
 def reads_whole_prompt(config: EngineConfig, model: ModelParts, slim_steps: Sequence[SlimLayer]) -> bool:

@@ -14,6 +14,7 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.shape import PotShape
+from ondevice.prefill.need import layer_need, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.speculator.choose import most_chosen, most_read
@@ -117,15 +118,28 @@ class Plan:
             speculator=self._new_speculator(),
         )
 
-    def pot_shape(self, num_tokens: int | None = None) -> PotShape:
+    @property
+    def needs_length_for_pot(self) -> bool:
+        """Whether the document's length decides how large its pot is, or how layers share it."""
+        pot = self.config.pot
+        return pot.method.keeps_all or pot.is_auto or self._shares_by_need
+
+    def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
+
+        Args:
+            saved: slots of each layer of a pot that was saved, where they were shared out by need; otherwise that is
+                measured, by the first call for a model.
 
         Raises:
             PotError: the policy needs to know the length.
         """
         config, rotation = self.config, self.config.pot.key_rotation
         if not config.pot.method.keeps_all:
-            return self.decoder.pot_shape(config.pot.capacity, key_rotation=rotation)
+            if not self._shares_by_need or self._fits(num_tokens):
+                return self.decoder.pot_shape(config.pot.capacity, key_rotation=rotation)
+            by_need = saved if saved is not None and self._is_share(saved) else self._share()
+            return self.decoder.pot_shape(max(by_need), key_rotation=rotation, capacities=by_need)
         self.require_length(num_tokens)
         assert num_tokens is not None
         chosen = most_chosen(num_tokens, config.spec)
@@ -153,7 +167,44 @@ class Plan:
         return min(whole, window) if is_reset else whole
 
     def pot_bytes(self, num_tokens: int | None = None) -> int:
+        """Bytes of the pot; where layers share by need, those of even layers, for nothing is measured here."""
+        if self._shares_by_need:
+            pot = self.config.pot
+            return self.decoder.pot_shape(pot.capacity, key_rotation=pot.key_rotation).nbytes(self.decoder.dtype)
         return self.pot_shape(num_tokens).nbytes(self.decoder.dtype)
+
+    @property
+    def _shares_by_need(self) -> bool:
+        return self.config.pot.layer_slots == "by-need" and self.config.pot.method.distills
+
+    def _fits(self, num_tokens: int | None) -> bool:
+        """Whether a document is never distilled."""
+        if num_tokens is None:
+            return False
+        pot = self.config.pot
+        return len(self.chat.prefix) + most_read(num_tokens, self.config.spec) + pot.reserve <= pot.capacity
+
+    def _share(self) -> tuple[int, ...]:
+        """Slots of each layer: what it needs, and the same room for what comes; together as many as in an even pot."""
+        pot, need = self.config.pot, layer_need(self.decoder, self.loaded.tokenizer)
+        kept = share_out(need, pot.num_kept * len(need), *self._share_bounds)
+        return tuple(one + pot.room for one in kept)
+
+    @property
+    def _share_bounds(self) -> tuple[int, int]:
+        """Tokens that a layer keeps, at least and at most: prompt and sinks, and what lies in the trained window."""
+        pot = self.config.pot
+        high = max(self.decoder.parts.max_positions - pot.room, pot.num_kept)
+        return min(self.num_protected + 1, pot.num_kept), high
+
+    def _is_share(self, capacities: tuple[int, ...]) -> bool:
+        pot, (low, high) = self.config.pot, self._share_bounds
+        num_layers = len(self.decoder.parts.layers)
+        return (
+            len(capacities) == num_layers
+            and sum(capacities) == num_layers * pot.capacity
+            and all(low <= slots - pot.room <= high for slots in capacities)
+        )
 
     def undo_bytes(self, num_tokens: int | None = None) -> int:
         """The most that an answer copies of the pot to restore it: all of it where tokens come back or many are

@@ -123,7 +123,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor]) -> No
         context.speculator.restore(speculated, tokens.num_tokens)
     if not context.has_pot:
         whole = replace(session.plan, config=replace(session.plan.config, spec=saved.spec))
-        context.pot = whole.decoder.allocate(whole.pot_shape(tokens.num_tokens))
+        context.pot = whole.decoder.allocate(whole.pot_shape(tokens.num_tokens, header.capacities))
     shape = context.pot.shape
     if (header.capacity, header.capacities) != (shape.capacity, shape.capacities):
         raise DamagedPot("its pot has another size than its settings give it")

@@ -126,7 +126,7 @@ class Session:
         self.context = plan.new_context()
         # Not the session's own method: a circle would keep pots in memory for longer than needed.
         self.reader = Reader(self.context, lambda: stop.is_set())
-        if not (plan.config.pot.method.keeps_all or plan.config.pot.is_auto):  # there the document's length decides
+        if not plan.needs_length_for_pot:
             self._allocate(None)
 
     def _allocate(self, num_tokens: int | None) -> None:

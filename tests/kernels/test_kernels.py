@@ -7,6 +7,7 @@ import torch
 from ondevice.kernels import (
     attention,
     attention_mass,
+    attention_peak,
     keep_slots_,
     project,
     replace_slots_,
@@ -16,6 +17,7 @@ from ondevice.kernels import (
 from ondevice.kernels.attention import (
     additive_mask,
     attention_mass_ref,
+    attention_peak_ref,
     attention_ref,
     attention_sums,
     attention_votes,
@@ -133,6 +135,19 @@ def test_attention_mass_equals_reference_and_sums_to_the_queries(shape, masked, 
     torch.testing.assert_close(mass, attention_mass_ref(query, keys, **options), atol=1e-5, rtol=1e-5)
     groups = shape[1] // shape[2]
     torch.testing.assert_close(mass.sum(-1), torch.full(mass.shape[:2], float(groups * shape[3])))
+
+
+@pytest.mark.parametrize("softcap", [None, 2.5])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_peak_equals_reference(shape, masked, softcap):
+    query, keys, _ = _inputs(shape, torch.float32)
+    mask = additive_mask(_random_mask(shape), torch.float32) if masked else None
+    options = {"scale": shape[-1] ** -0.5, "mask": mask, "softcap": softcap}
+    peak = attention_peak(query, keys, **options)
+    torch.testing.assert_close(peak, attention_peak_ref(query, keys, **options), atol=1e-5, rtol=1e-5)
+    assert float(peak.max()) <= 1.0
+    assert bool((peak <= attention_mass(query, keys, **options) + 1e-6).all())
 
 
 def test_attention_reads_a_view_of_a_larger_buffer():

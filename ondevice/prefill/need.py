@@ -1,0 +1,67 @@
+"""How many of a pot's slots each layer of a model needs: measured once, on a text of our own.
+
+Layers differ much in how many tokens they look at, and little from text to text: what the heads of a layer would need
+to repeat one text they need for another. So the slots are shared out before a document is read, and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from weakref import WeakKeyDictionary
+
+import torch
+
+from ondevice.model.decoder import Decoder
+from ondevice.model.tokenizer import Tokenizer
+from ondevice.prefill.repeat import repeat_peaks
+
+_TEXT = "lighthouse.md"
+_TOKENS, _ROOM, _PASS = 2048, 640, 512
+_KEPT = 1 / 6  # of all slots: those whose layers are counted
+_LEAST = 0.05  # of an even share, so that no layer is left with nothing
+_KNOWN: WeakKeyDictionary[Decoder, tuple[float, ...]] = WeakKeyDictionary()
+
+
+def layer_need(decoder: Decoder, tokenizer: Tokenizer) -> tuple[float, ...]:
+    """The share of each layer among the slots that a text is repeated from, 1 on average; measured at the first call.
+
+    It reads and repeats some 2,000 tokens in a pot of its own.
+    """
+    if decoder not in _KNOWN:
+        text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
+        ids = tokenizer.encode(text)[0][: min(_TOKENS, decoder.parts.max_positions // 2)]
+        pot = decoder.new_pot(len(ids) + _ROOM)
+        for start in range(0, len(ids), _PASS):
+            decoder.forward(decoder.ids(ids[start : start + _PASS]), pot)
+        peaks = torch.stack(repeat_peaks(decoder, pot, ids, tokenizer)).flatten(1)
+        best = peaks.flatten().topk(round(_KEPT * peaks.numel())).indices
+        counts = torch.bincount(best // peaks.shape[1], minlength=peaks.shape[0]).float()
+        shares = (counts / counts.mean()).clamp_min(_LEAST)
+        _KNOWN[decoder] = tuple((shares / shares.mean()).tolist())
+    return _KNOWN[decoder]
+
+
+def share_out(need: Sequence[float], num_slots: int, low: int, high: int) -> tuple[int, ...]:
+    """Whole numbers in proportion to `need`, each between two bounds, `num_slots` together.
+
+    The bounds leave room for that: low * n <= num_slots <= high * n.
+    """
+    assert low * len(need) <= num_slots <= high * len(need)
+    scale_low, scale_high = 0.0, num_slots / min(need) + high / min(need)
+    for _ in range(100):  # the sum grows with the scale
+        scale = (scale_low + scale_high) / 2
+        if sum(_bounded(one * scale, low, high) for one in need) < num_slots:
+            scale_low = scale
+        else:
+            scale_high = scale
+    shares = [_bounded(one * scale_low, low, high) for one in need]
+    # What rounding leaves goes to those that need most and have room for it.
+    for index in sorted(range(len(need)), key=need.__getitem__, reverse=True):
+        more = min(num_slots - sum(shares), high - shares[index])
+        shares[index] += more
+    return tuple(shares)
+
+
+def _bounded(number: float, low: int, high: int) -> int:
+    return int(min(max(number + 1e-6, low), high))

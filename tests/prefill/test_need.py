@@ -1,0 +1,61 @@
+"""What layers need is shared out in whole slots, within bounds, none lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondevice.prefill import need
+from ondevice.prefill.need import layer_need, share_out
+from ondevice.session.engine import Engine
+from tests.builders.models import plain_config, tiny_loaded
+
+
+@given(
+    shares=st.lists(st.floats(0.01, 20.0), min_size=1, max_size=40),
+    mean=st.integers(20, 2000),
+    low=st.integers(1, 20),
+    more=st.integers(0, 8000),
+)
+def test_all_slots_are_given_within_the_bounds_and_more_need_never_gets_fewer(
+    shares: list[float], mean: int, low: int, more: int
+) -> None:
+    given_out = share_out(shares, mean * len(shares), low, mean + more)
+    assert sum(given_out) == mean * len(shares)
+    assert all(low <= one <= mean + more for one in given_out)
+    by_need = [number for _, number in sorted(zip(shares, given_out, strict=True))]
+    # Alike but for what rounding left.
+    assert all(later >= earlier - len(shares) for earlier, later in pairwise(by_need))
+
+
+def test_without_bounds_it_is_in_proportion() -> None:
+    assert share_out((1.0, 2.0, 5.0), 800, 1, 800) == (100, 200, 500)
+    assert share_out((1.0, 2.0, 5.0), 800, 150, 400) == (150, 250, 400)
+
+
+def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = tiny_loaded()
+    decoder = Engine(loaded, plain_config()).decoder
+    measured = layer_need(decoder, loaded.tokenizer)
+    assert len(measured) == len(decoder.parts.layers)
+    assert min(measured) > 0
+    assert sum(measured) / len(measured) == pytest.approx(1.0)
+    monkeypatch.setattr(need, "repeat_peaks", lambda *args: pytest.fail("measured again"))
+    assert layer_need(decoder, loaded.tokenizer) is measured
+
+
+def test_a_layer_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = tiny_loaded()
+    decoder = Engine(loaded, plain_config()).decoder
+    num_layers = len(decoder.parts.layers)
+
+    def peaks(_: object, pot: object, ids: object, *rest: object) -> list[torch.Tensor]:
+        return [torch.rand(1, 2, 90) * (0.1 if layer else 1.0) for layer in range(num_layers)]
+
+    monkeypatch.setattr(need, "repeat_peaks", peaks)
+    first, *others = layer_need(decoder, loaded.tokenizer)
+    assert first > 1 > max(others)
