@@ -19,10 +19,11 @@ from ondevice.context import Context
 from ondevice.decode.word_search import blocks_sharing_words
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensRecalled
+from ondevice.kernels.attention import attention_votes
 from ondevice.model.late_tokens import read_on
 from ondevice.model.passes import Pass
 from ondevice.pot.host.hidden_tier import DroppedStates
-from ondevice.pot.host.looking import CLOSE_LOOK, rank_blocks
+from ondevice.pot.host.looking import CLOSE_LOOK, FOLLOWING, rank_blocks
 from ondevice.pot.host.swapping import bring_back, plan_swap
 from ondevice.pot.undo import UndoLog
 
@@ -56,6 +57,7 @@ class HostRecall:
         self._ranked: list[int] = []
         self._words: npt.NDArray[np.integer] = np.empty(0, np.int32)
         self._present = self._wholly_present()
+        self._staying: list[int] = []
         self._seconds = 0.0  # of looking, until something is recalled
 
     def has_room_for(self, num_tokens: int) -> bool:
@@ -79,7 +81,7 @@ class HostRecall:
         pot, began = self._context.pot, time.perf_counter()
         with pot.savepoint():
             out = self._context.decoder.forward(ids, pot, keeps_queries=True, is_stopped=self._is_stopped)
-        self._words = words
+        self._words, self._staying = words, self._wanted_here(out.queries)
         self._seconds += time.perf_counter() - began
         self.wants_others(out.queries)
 
@@ -102,7 +104,7 @@ class HostRecall:
             written: the last ids of the answer so far.
         """
         parts, config, began = self._context.decoder.parts, self._context.config, time.perf_counter()
-        num_blocks = self.max_tokens // self._block_size  # whole ones, so that what comes has room in every layer
+        num_blocks = self._coming // self._block_size  # whole ones, so that what comes has room in every layer
         steps = self._context.slim_steps
         ranked = rank_blocks(
             self._tier,
@@ -139,7 +141,8 @@ class HostRecall:
             self._tier,
             self._ranked,
             block_size=self._block_size,
-            max_tokens=self.max_tokens,
+            staying=self._staying,
+            max_tokens=self._coming,
             num_beside=context.config.tier.num_beside,
             num_free=self.num_free,
             num_protected=context.num_protected,
@@ -174,10 +177,39 @@ class HostRecall:
         wanted = words(np.concatenate((self._words, np.array(written, np.int32))))
         return blocks_sharing_words(document, wanted, self._block_size, most)
 
-    def _room(self, num_free: int) -> int:
-        """Tokens that may come back into each head where so many slots stay free."""
-        room = self._context.pot.shape.capacity - num_free - 2 * self._context.num_protected
-        return max(min(self._context.config.tier.max_tokens, room), 0)
+    def _room(self, num_free: int, *, limited: bool = True) -> int:
+        """Tokens that may come back into each head where so many slots stay free; or those that there is room for."""
+        pot, distills = self._context.pot, self._context.config.pot.method.distills
+        slots = min(keys.shape[2] for keys in pot.keys) if distills else pot.shape.capacity
+        room = slots - num_free - 2 * self._context.num_protected
+        return max(min(self._context.config.tier.max_tokens, room) if limited else room, 0)
+
+    @property
+    def _coming(self) -> int:
+        """Tokens that may come into each head beside those that are wanted and here: of a small pot not all."""
+        size, room = self._block_size, self._room(self.num_free, limited=False)
+        taken = min(len(self._staying) * size, max(self.max_tokens - size, 0))
+        return min(self.max_tokens, max(room - taken, size))
+
+    def _wanted_here(self, queries: Sequence[Tensor]) -> list[int]:
+        """Blocks that a question looks for among what was read since the last distillation, the best first: at most
+        half of what stays beside. Nothing chose those tokens yet, and what is in the pot cannot come back into it.
+        """
+        context, size = self._context, self._block_size
+        pot, parts = context.pot, context.decoder.parts
+        votes = torch.zeros(-(-context.num_positions // size))
+        for layer, query in enumerate(queries):
+            used, ranked = pot.num_cached[layer], pot.num_ranked[layer]
+            keys = pot.keys[layer][:, :, :used].float()
+            given = attention_votes(query.float(), keys, scale=parts.scale, softcap=parts.attention_softcap)
+            # Every head holds the same of these, in the same slots.
+            origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()
+            is_text = origin >= 0
+            for further in (0, min(FOLLOWING, size)):
+                blocks = ((origin[is_text] + further) // size).clamp_(max=votes.shape[0] - 1)
+                votes.index_add_(0, blocks, given[0, ranked:].cpu()[is_text])
+        number = min(context.config.tier.num_beside // (2 * size), int((votes > 0).sum()))
+        return votes.topk(number).indices.tolist()
 
     def _wholly_present(self) -> frozenset[int]:
         """Blocks that every head of every layer holds: nothing of them can come back."""

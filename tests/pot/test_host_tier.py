@@ -10,6 +10,7 @@ from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.decode import host_recall
+from ondevice.decode.host_recall import HostRecall
 from ondevice.documents import Document, Page
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
@@ -317,6 +318,41 @@ def test_only_what_lies_nearest_stays_beside_what_comes_back():
     assert moved.num_aside == sum(map(len, gone)) // 2
 
 
+def test_what_is_wanted_and_here_stays_before_neighbours_of_what_comes_back():
+    decoder = Decoder(tiny_model("llama"))
+    pot, tier = _one_head_without(decoder, range(16, 24), 60, 8)
+    _bring_back(decoder, pot, tier, [2], num_beside=10, staying=[5])
+    check_invariants(pot, 50)
+    for layer in range(3):
+        full, other = _documents(pot, layer)
+        assert {*range(40, 42)} < {*full}, "what the first head still holds of that block"
+        assert {*range(16, 24), *range(40, 48)} <= {*other}
+        assert len(full) == len(other) == 18
+
+
+def test_what_a_question_looks_for_in_what_was_read_last_stays():
+    pot = PotConfig(capacity=300, num_kept=120, reserve=100, step_size=60)
+    text = "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(70))
+    session = Engine(
+        tiny_loaded(), plain_config(pot=pot, tier=TierConfig(budget_bytes=10**6, num_beside=128))
+    ).session()
+    document = Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
+    list(session.read(document))
+    context = session.context
+    parts, cached, ranked = context.decoder.parts, context.pot.num_cached[0], context.pot.num_ranked[0]
+    assert cached - ranked > 20
+    recall = HostRecall(context, 50)
+    for slot in (ranked + 1, cached - 1):
+        queries = [
+            60 * keys[:, :, slot : slot + 1].repeat_interleave(parts.num_heads // parts.num_kv_heads, 1)
+            for keys in context.pot.keys
+        ]
+        best, *others = recall._wanted_here(queries)
+        token = int(context.pot.origin[0, 0, 0, slot])
+        assert best == token // recall._block_size
+        assert len(others) < 128 // (2 * recall._block_size)
+
+
 def test_a_close_look_is_also_taken_where_words_say():
     tier = HostTier(SHAPE, 10**7, dtype=torch.float32)
     for layer in range(2):
@@ -510,6 +546,7 @@ def test_where_an_answer_leaves_no_room_nothing_is_swapped_any_more(monkeypatch)
     session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=32, every=20), pot=pot))
     looks = iter(range(20, 200, 10))
     monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: list(range(begin := next(looks), begin + 4)))
+    monkeypatch.setattr(session.context.loaded.tokenizer, "eos_ids", ())  # chance is not to end it early
     events = _asked_without_a_trace(session, max_new_tokens=160)
     assert 1 < len([event for event in events if isinstance(event, TokensRecalled)]) < 8
 

@@ -24,7 +24,7 @@ from ondevice.pot.host.kv_tier import HostTier
 CLOSE_LOOK = 8
 # What a head looks for often ends a block, and what follows it is wanted then: a vote for a key is one for the block in
 # which the token so much further on lies, too.
-_FOLLOWING = 16
+FOLLOWING = 16
 
 
 class _How(TypedDict):
@@ -97,7 +97,7 @@ def rank_blocks(
         others = _others(tier, index, query, at // UNIT_ROWS, sums[index], how) if sums else None
         given, _ = votes_and_sums(query.float(), tier.keys(index, at, query.device)[None], others=others, **how)
         given = given[0].cpu().masked_fill_(layer.is_left_out[at], 0.0)
-        for further in (0, min(_FOLLOWING, block_size)):
+        for further in (0, min(FOLLOWING, block_size)):
             blocks = (layer.origin[at].long() + further) // block_size
             votes.index_add_(0, blocks.clamp_(max=num_blocks - 1), given)
     votes[[block for block in present if block < num_blocks]] = 0.0

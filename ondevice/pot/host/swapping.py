@@ -58,6 +58,7 @@ def bring_back(
     blocks: Sequence[int],
     *,
     block_size: int,
+    staying: Sequence[int] = (),
     max_tokens: int,
     num_beside: int,
     num_free: int,
@@ -75,6 +76,7 @@ def bring_back(
     Args:
         pot: changed in place; the caller has saved what it holds.
         blocks: of the document, the most wanted first.
+        staying: blocks of the document that the pot holds and that are wanted, too: their tokens stay first.
         max_tokens: for each head of each layer.
         num_beside: tokens of the document that stay, at most; more where a head lacks fewer tokens than another.
         num_free: slots that have to stay free, as far as those that stay leave so many.
@@ -87,6 +89,7 @@ def bring_back(
     last = max(last, int(pot.origin.max()))
     distance = _distance_of_blocks(blocks, max(last // block_size, *blocks) + 1)
     order = _order_of_blocks(blocks, distance)
+    distance[[block for block in staying if block < distance.shape[0]]] = 0
     places: _Places | None = None
     for layer, origin in enumerate(origins):
         used, limit = pot.num_cached[layer], pot.keys[layer].shape[2] - num_free - num_more[layer]
