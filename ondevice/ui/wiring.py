@@ -68,7 +68,7 @@ def wire(
     unlocking = [parts["unlock"].click, password.submit]
     opened = [
         parts["file"].upload(stream(actions.open_received), [session_id, parts["file"]], **opening),
-        parts["sample"].click(stream(actions.open_sample), session_id, **opening),
+        parts["sample"].click(stream(actions.open_sample), session_id, **opening | {"trigger_mode": "once"}),
         gr.on(unlocking, stream(actions.unlock), [session_id, password, shown], **opening),
     ]
     parts["documents"].input(once(actions.look_at), [session_id, parts["documents"]], **quick)

@@ -128,3 +128,10 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     page.press("#od-question textarea", "Enter")
     answered(visit, 2)
     assert page.evaluate(blank) == []
+
+
+def test_a_double_click_opens_the_sample_once(visit: Visit) -> None:
+    visit.page.dblclick("#od-sample")
+    visit.state("read")
+    visit.page.wait_for_timeout(1000)
+    assert visit.page.locator("#od-documents input").count() <= 1
