@@ -129,8 +129,9 @@
       let shown = -1, free = -99;
       for (let row = Math.floor(scroll / pitch); row < rows && row * pitch < scroll + height; row++) {
         const page = tokens.pageIndex(row * across * zoom().size), y = row * pitch - scroll + pitch / 2;
-        if (page === shown || y < free || y < 3 || y > height - 4) continue;
-        context.fillText(od.number(tokens.pages.numbers[page]), LEFT - 7, y);
+        if (page === shown || y < free || y < 0 || y > height - 4) continue;
+        // A row may be lower than its number: the topmost would lose its upper half.
+        context.fillText(od.number(tokens.pages.numbers[page]), LEFT - 7, Math.max(y, 6));
         [shown, free] = [page, y + 13];
       }
     };
