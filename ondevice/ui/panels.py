@@ -139,6 +139,7 @@ def scripts() -> str:
         "charts.js",
         "times.js",
         "answers.js",
+        "shortcuts.js",
         "compare.js",
         "library.js",
     )

@@ -130,6 +130,22 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     assert page.evaluate(blank) == []
 
 
+def test_the_keys_of_the_page_lead_to_the_question_and_bring_the_last_one_back(visit: Visit) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    page.locator("body").press("/")
+    field = page.locator("#od-question textarea")
+    assert field.evaluate("(field) => field === document.activeElement")
+    assert field.input_value() == "", "the key itself is not written"
+    page.keyboard.type("and/or?")
+    page.keyboard.press("Enter")
+    answered(visit, 1)
+    visit.until(lambda: field.input_value() == "", "the field is free")
+    field.press("ArrowUp")
+    assert field.input_value() == "and/or?"
+
+
 def test_a_double_click_opens_the_sample_once(visit: Visit) -> None:
     visit.page.dblclick("#od-sample")
     visit.state("read")
