@@ -12,7 +12,7 @@ from ondevice.results.headlines import HEADLINES, Headline
 from ondevice.results.results import Result
 
 _LEVEL = 0.02  # a ratio so near to 1, or a difference so near to 0, is no lead
-_PICTURES = ("ruler_0_5b_4k", "babilong_0_5b", "passkey_128k", "qa_1_5b", "perplexity_0_5b")
+_PICTURES = ("ruler_0_5b_4k", "babilong_0_5b", "passkey_infinipot", "qa_1_5b", "perplexity_0_5b")
 _SIDES: tuple[tuple[str, Callable[[float], bool]], ...] = (
     ("Ahead", lambda lead: lead > _LEVEL),
     ("Behind", lambda lead: lead < -_LEVEL),

@@ -9,7 +9,7 @@ from typing import Literal
 from ondevice.results.results import Result
 from ondevice.results.tables import SHARE, value_text
 
-_POT = "Qwen2.5-Coder-0.5B, nine tasks of RULER at 4,096 tokens in 1,024 slots"
+_POT = "Qwen2.5-Coder-0.5B, one row of each of nine RULER tasks, 4,096 tokens in 1,024 slots"
 _MEMORY = "SmolLM2-135M continues a novel from inside, 6,000 tokens read in 2,048 slots"
 
 
@@ -85,7 +85,7 @@ def _peers(size: str) -> tuple[Headline, ...]:
 
 
 def _babilong(length: str, minus: str, label: str) -> Headline:
-    what = f"BABILong qa1 to qa5 at {length}, Qwen2.5-Coder-0.5B, 2,048 slots with host tier, share right"
+    what = f"three stories of each of BABILong's qa1 to qa5 at {length}, Qwen2.5-Coder-0.5B, 2,048 slots with host tier"
     key = f"mean_qa1_qa5_{length}"
     return Headline(what, label, "babilong_0_5b", f"{key}_pot_tier", f"{key}_{minus}", "difference")
 
@@ -124,7 +124,7 @@ HEADLINES = (
         f"score, InfiniPot's selection alone; {_POT}", "a full cache", "ruler_0_5b_4k", "share_of_full_kv_infinipot"
     ),
     _ruler("sirllm", "SirLLM"),
-    _ruler("streaming_llm", "StreamingLLM"),
+    _ruler("streaming-llm", "StreamingLLM"),
     _ruler("h2o", "H2O"),
     _ruler("tova", "TOVA"),
     _ruler("snapkv", "SnapKV"),
@@ -138,22 +138,44 @@ HEADLINES = (
         "difference",
     ),
     *(
-        _babilong(length, name, label)
-        for length in ("4k", "16k")
+        _babilong("4k", name, label)
         for name, label in (("bm25", "BM25 passages"), ("minilm", "MiniLM passages"), ("full", "a full cache"))
     ),
-    Headline(f"{_MEMORY}, without host tier", "a full cache", "recall_infinipot_6k", "recovered_share"),
+    *(
+        Headline(f"{_MEMORY}, without host tier, {how}", "a full cache", f"recall_{run}_6k", "recovered_share")
+        for how, run in (
+            ("InfiniPot", "infinipot"),
+            ("InfiniPot with `--layer-slots by-need`", "by_need"),
+            ("`--policy repeat --layer-slots by-need`", "repeat_by_need"),
+        )
+    ),
     Headline(f"{_MEMORY}, with host tier", "a full cache", "recall_host_tier_6k", "recovered_share"),
     Headline(
-        "passkey at 131,072 tokens in 2,048 slots, five depths, four keys each",
+        "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
+        "a full cache",
+        "perplexity_0_5b",
+        "perplexity_pot",
+        "perplexity_full",
+        "difference",
+        less_is_better=True,
+    ),
+    Headline(
+        "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
+        "StreamingLLM",
+        "perplexity_0_5b",
+        "perplexity_pot",
+        "perplexity_streaming-llm",
+        "difference",
+        less_is_better=True,
+    ),
+    Headline(
+        "passkey at 4,096 to 65,536 tokens in 2,048 slots, five depths, two keys each",
         "",
-        "passkey_128k",
+        "passkey_infinipot",
         "accuracy",
         kind="share",
     ),
-    Headline("passkey at 1,048,576 tokens in 2,048 slots, once", "", "passkey_1m", "accuracy", kind="share"),
     *_peers("8k"),
-    *_peers("32k"),
     Headline(
         "reading 65,536 tokens into 2,048 slots, SmolLM2-135M in float32",
         "transformers, a prompt of 2,048",
