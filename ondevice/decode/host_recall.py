@@ -200,6 +200,8 @@ class HostRecall:
         votes = torch.zeros(-(-context.num_positions // size))
         for layer, query in enumerate(queries):
             used, ranked = pot.num_cached[layer], pot.num_ranked[layer]
+            if used == ranked:
+                continue
             keys = pot.keys[layer][:, :, :used].float()
             given = attention_votes(query.float(), keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.pot.memory_pot import MemoryPot
@@ -22,6 +23,19 @@ _FIRST = "\n\nRepeat the text above, word for word.\n\n"
 _LATER = "\n\nRepeat the text above, word for word, from here on:\n\n"
 _LEAD = 8  # tokens before a slice that say where it begins
 _SLICE = 512  # tokens, where there is room for them
+
+
+def check_room(reserve: int, tokenizer: Tokenizer) -> None:
+    """Refuse a reserve that the text cannot be repeated in.
+
+    Raises:
+        ConfigError: the prompt leaves nothing of it.
+    """
+    if (needed := _prompt_size(tokenizer)) >= reserve:
+        raise ConfigError(
+            f"To repeat a text takes {needed} slots and more, and {{pot.reserve}} is {reserve}",
+            fix="Raise {pot.reserve}.",
+        )
 
 
 def repeat_peaks(
@@ -37,7 +51,7 @@ def repeat_peaks(
         For each layer (batch, num_kv_heads, num_cached) float32, between 0 and 1.
     """
     first, later = (tokenizer.encode(text)[0].tolist() for text in (_FIRST, _LATER))
-    size = min(_SLICE, pot.num_free - max(len(first), len(later) + _LEAD))
+    size = min(_SLICE, pot.num_free - _prompt_size(tokenizer))
     assert size > 0, "the free slots do not even hold the prompt"
     all_ids = np.asarray(ids, np.int64).tolist()
     nothing = torch.empty(0, dtype=torch.int32, device=decoder.device)
@@ -55,3 +69,8 @@ def repeat_peaks(
         )
         peaks = [torch.maximum(*both) for both in zip(peaks, out.mass, strict=True)] if peaks else out.mass
     return peaks
+
+
+def _prompt_size(tokenizer: Tokenizer) -> int:
+    first, later = (len(tokenizer.encode(text)[0]) for text in (_FIRST, _LATER))
+    return max(first, later + _LEAD)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ondevice.config import PotConfig, TierConfig
 from ondevice.documents import Document, Page
+from ondevice.errors import ConfigError
 from ondevice.events import PotDistilled
 from ondevice.model import decoder as decoder_module
 from ondevice.prefill import repeat
@@ -163,3 +164,9 @@ def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well() -> None:
     assert distilled
     assert session.context.pot.shape.capacities is not None
     check_invariants(session.context.pot, session.context.tokens.num_tokens)
+
+
+def test_a_reserve_without_room_for_the_prompt_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError, match=r"To repeat a text takes \d+ slots and more"):
+        session_with(replace(POT, reserve=16))
+    assert session_with(replace(POT, reserve=16, policy="infinipot", catalyst="placeholder")).context.has_pot
