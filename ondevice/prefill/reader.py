@@ -298,10 +298,11 @@ class Reader:
         ids = torch.cat(self.unrepeated, dim=1)[0].cpu().numpy()
         self.unrepeated = []
         peaks = repeat_peaks(context.decoder, pot, ids, context.loaded.tokenizer)
-        for layer, peak in enumerate(peaks):  # what was scored before keeps its score
-            ranked = pot.num_ranked[layer]
-            peak[..., :ranked] = pot.importance[layer, ..., :ranked].nan_to_num(posinf=0.0)
-        return peaks
+        # What was scored before keeps its score; what is protected is infinitely important, and no peak.
+        return [
+            torch.cat((pot.importance[layer, ..., :ranked].nan_to_num(posinf=0.0), peak[..., ranked:]), dim=-1)
+            for layer, (ranked, peak) in enumerate(zip(pot.num_ranked, peaks, strict=True))
+        ]
 
 
 def reads_whole_prompt(config: EngineConfig, model: ModelParts, slim_steps: Sequence[SlimLayer]) -> bool:

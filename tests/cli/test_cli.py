@@ -73,7 +73,8 @@ def test_one_question_is_answered_with_its_account(checkpoint: Path, text: Path)
     assert done.exit_code == 0, done.output
     report = last_json(done)
     assert set(report) == {"answer", *REPORT_KEYS}
-    assert done.stdout.startswith(printable(report["answer"])[:3])
+    # A letter that the answer ends in the middle of is not printed.
+    assert done.stdout.startswith(printable(report["answer"]).rstrip("\ufffd")[:3])
     ledger = report["ledger"]
     assert ledger["tokens_total"] == ledger["tokens_read"] == 780
     assert ledger["tokens_read"] == ledger["tokens_kept"] + ledger["tokens_evicted"] + ledger["tokens_pruned"]

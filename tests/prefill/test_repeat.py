@@ -106,6 +106,12 @@ def test_what_is_kept_keeps_its_score_and_what_is_new_gets_one() -> None:
     check_invariants(context.pot, context.tokens.num_tokens)
 
 
+def test_a_chunk_may_be_repeated_in_one_slice() -> None:
+    session = session_with(replace(POT, capacity=500, reserve=230))
+    assert len([event for event in session.read(document()) if isinstance(event, PotDistilled)]) > 3
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
+
+
 @pytest.mark.parametrize("layer_slots", ["even", "by-need"])
 @pytest.mark.parametrize("policy", ["repeat", "infinipot"])
 def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, layer_slots: str) -> None:
