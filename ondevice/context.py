@@ -84,7 +84,7 @@ class Context:
 
     @pot.setter
     def pot(self, pot: MemoryPot) -> None:
-        self._pot = pot
+        self._pot, pot.num_protected = pot, self.num_protected
 
     @property
     def has_pot(self) -> bool:
@@ -180,7 +180,7 @@ class Context:
         if not self.is_open or not self.has_pot:
             return Ledger()
         tokens, pot = self.tokens, self.pot
-        kept_per_layer, kept = tokens_per_layer(pot.origin)
+        kept_per_layer, kept = tokens_per_layer(pot.origin.unflatten(0, (-1, pot.shape.num_parts)))
         num_pruned = self.depths.num_pruned(kept)
         return Ledger(
             tokens_total=tokens.num_tokens,

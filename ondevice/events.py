@@ -219,8 +219,8 @@ class AnswerToken:
 class BlocksRead:
     """Share of the pot that the answer's tokens have read so far, where decode attention may end early.
 
-    `num_tokens` were decoded one by one: the first comes with the question. `read` (num_layers, num_kv_heads) and
-    `held` (num_layers,) int64 count blocks, summed over them; each head would have read `held` of its layer.
+    `num_tokens` were decoded one by one: the first comes with the question. `read` and `held`, both (num_layers,
+    num_kv_heads) int64, count blocks, summed over them: those that each head read, and those that there were.
     """
 
     num_tokens: int
@@ -230,7 +230,7 @@ class BlocksRead:
     @property
     def share(self) -> float:
         """Of all blocks, those that were read."""
-        held = int(self.held.sum()) * self.read.shape[1]
+        held = int(self.held.sum())
         return int(self.read.sum()) / held if held else 1.0
 
 

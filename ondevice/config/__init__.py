@@ -35,7 +35,7 @@ from ondevice.config.policies import (
     Policy,
     PolicyName,
 )
-from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, KeyRotation, PotConfig
+from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, KeyRotation, PotConfig, SlotShares
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "Quantization",
     "Setting",
     "SlimConfig",
+    "SlotShares",
     "SlimLayer",
     "SlimNoveltyName",
     "SpecConfig",

@@ -109,7 +109,9 @@ class HostRecall:
         ranked = rank_blocks(
             self._tier,
             # What can be read on has to be judged by layers that saw all of it.
-            queries[: steps[0].layer] if steps and self._hidden is not None else queries,
+            queries[: steps[0].layer * self._context.pot.shape.num_parts]
+            if steps and self._hidden is not None
+            else queries,
             scale=parts.scale,
             softcap=parts.attention_softcap,
             block_size=self._block_size,
@@ -132,10 +134,13 @@ class HostRecall:
         context, began = self._context, time.perf_counter()
         if not self._ranked:
             return None
-        pot, decoder, num_layers = context.pot, context.decoder, len(context.decoder.parts.layers)
+        pot, decoder, shape = context.pot, context.decoder, context.pot.shape
         undo.save(None)
         dropped = self._dropped()
-        num_more = [sum(states.tokens.numel() for states in dropped if states.layer < i) for i in range(num_layers)]
+        num_more = [
+            sum(states.tokens.numel() for states in dropped if states.layer < layer // shape.num_parts)
+            for layer in range(shape.num_layers)
+        ]
         moved = bring_back(
             pot,
             self._tier,
@@ -159,8 +164,8 @@ class HostRecall:
             source="host",
             tokens=stretches(came),
             pages=tuple(dict.fromkeys(context.tokens.page_of(int(token)) for token in came)),
-            num_tokens=round((moved.num_slots + sum(num_more)) / num_layers),
-            num_aside=round(moved.num_aside / num_layers),
+            num_tokens=round((moved.num_slots + sum(num_more)) / shape.num_layers),
+            num_aside=round(moved.num_aside / shape.num_layers),
             num_read_on=sum(states.tokens.numel() for states in dropped),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),

@@ -164,7 +164,7 @@ class SwappingStep:
     def next(self, token: int) -> Pass:
         self._written.append(token)
         num_left = -len(self._written) % self._every
-        if self._is_overwriting():
+        if self._is_overwriting() or not self._plain.pot.num_free:  # this token will, if none did before
             return self._next_watched(token, num_left)
         if num_left:
             return self._inner.next(token)

@@ -20,6 +20,7 @@ from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
 from ondevice.model.families import ModelParts
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.shape import PotShape
 
 # Careful: heads that search for one token lose it early, and without a calibration it is not known which those are.
 DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
@@ -47,17 +48,17 @@ class RunTimeTermination:
 
     Args:
         config: where and how to read.
-        rules: when to end, for each layer; None: never.
+        rules: when to end, for each layer of the model; None: never.
 
     Attributes:
-        blocks_read: (num_layers, num_kv_heads) int64, summed over tokens and sequences.
-        blocks_held: (num_layers,) int64, the blocks that there were for one head, likewise.
+        blocks_read: for each layer and head of the pot, int64, summed over tokens and sequences.
+        blocks_held: for each layer of the pot, int64, the blocks that there were for one head, likewise.
         num_steps: tokens that were accounted for.
     """
 
     def __init__(self, pot: MemoryPot, config: ArtConfig, rules: Sequence[Termination] | None) -> None:
-        self.config, self.rules = config, rules
-        self._pot = pot
+        self.config, self._pot = config, pot
+        self._rules = None if rules is None else [_of_part(rules, pot.shape, n) for n in range(pot.shape.num_layers)]
         # Where the pot is: a number that came to the host for every layer would hold the device up.
         self._device = pot.positions.device
         heads = (pot.shape.num_layers, pot.shape.num_kv_heads)
@@ -76,7 +77,7 @@ class RunTimeTermination:
             scale=scale,
             block_size=self.config.block_size,
             order=order,
-            termination=None if self.rules is None else self.rules[layer],
+            termination=None if self._rules is None else self._rules[layer],
         )
         self.blocks_read[layer] += blocks_read.sum(dim=0)
         self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
@@ -94,13 +95,25 @@ class RunTimeTermination:
         self._asked.clear()
 
     def account(self) -> BlocksRead:
-        """Blocks and slots read so far."""
-        return BlocksRead(self.num_steps, self.blocks_read.cpu().numpy().copy(), self.blocks_held.numpy().copy())
+        """Blocks read so far."""
+        read, shape = self.blocks_read.cpu(), self._pot.shape
+        by_head = (shape.num_layers // shape.num_parts, -1)
+        held = self.blocks_held[:, None].expand_as(read).reshape(by_head)
+        return BlocksRead(self.num_steps, read.reshape(by_head).numpy().copy(), held.numpy().copy())
 
     def order(self, layer: int, num_slots: int) -> Tensor:
         """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""
         num_ranked = self._pot.num_ranked[layer] if self.config.traversal == "importance" else 0
         return _order(-(-num_slots // self.config.block_size), num_ranked // self.config.block_size, self._device)
+
+
+def _of_part(rules: Sequence[Termination], shape: PotShape, layer: int) -> Termination:
+    """The rule of one layer of a pot, from those of the model's layers."""
+    rule = rules[layer // shape.num_parts]
+    if isinstance(rule.tau, float) or shape.num_parts == 1:
+        return rule
+    first = layer % shape.num_parts * shape.num_kv_heads
+    return replace(rule, tau=rule.tau[first : first + shape.num_kv_heads])
 
 
 @lru_cache(maxsize=256)

@@ -96,6 +96,11 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
             "This model has attention that does not end early: a softcap or a sliding window",
             fix="Measure with a model that has neither.",
         )
+    if session.context.pot.shape.num_parts > 1:
+        raise ConfigError(
+            "Heads of a layer hold different numbers of tokens here, and are measured together",
+            fix="Leave out {pot.slot_shares}.",
+        )
     if session.context.pot.num_free < len(ids):
         raise ConfigError(
             f"The pot has {session.context.pot.num_free} free slots for {len(ids)} tokens", fix="Raise --reserve."

@@ -24,7 +24,7 @@ from ondevice.kernels.rope_attention import rope_attention
 from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.head import Head
-from ondevice.model.layer import after_attention, finish, project_heads
+from ondevice.model.layer import Heads, after_attention, finish, project_heads
 from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
 from ondevice.model.passes import Cache, Pass, PassStopped, Pruner
 from ondevice.model.rotary import Angles, Rotary
@@ -103,17 +103,24 @@ class Decoder:
         key_rotation: KeyRotation = "stored",
         capacities: tuple[int, ...] | None = None,
     ) -> PotShape:
-        """The shape of a pot for this model; `capacities` are the slots of each layer where they differ."""
-        parts = self.parts
+        """The shape of a pot for this model.
+
+        Args:
+            capacities: the slots of each layer, or of each KV head, layer by layer, where they differ.
+        """
+        num_layers, num_heads = len(self.parts.layers), self.parts.num_kv_heads
+        num_parts = 1 if capacities is None else len(capacities) // num_layers
+        assert num_parts in (1, num_heads)
         return PotShape(
-            len(parts.layers),
-            parts.num_kv_heads,
-            parts.head_dim,
+            num_layers * num_parts,
+            num_heads // num_parts,
+            self.parts.head_dim,
             capacity,
             batch,
             key_rotation,
             self._rotary.dim,
             capacities,
+            num_parts,
         )
 
     def allocate(self, shape: PotShape) -> MemoryPot:
@@ -196,20 +203,21 @@ class Decoder:
             hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention)
             pot.commit_(num_staying, origin, num_transient)
             return Pass(self.parts.norm(hidden), mass)
+        num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
         for index, layer in enumerate(self.parts.layers):
             stop_if_asked()
-            cos, sin = angles.at(pot.next_position[index])
+            cos, sin = angles.at(pot.next_position[index * num_parts])
             heads = project_heads(self.parts, layer, hidden, cos, sin)
             if keeps_queries:
-                queries.append(heads.query)
-            query, seen = heads.rotated_query, pot.append_(index, heads.keys, heads.rotated_keys, heads.values)
-            out, observed = self._attend(index, query, *seen, pot, num_observed, angles, attention, observes_peak)
-            if observed is not None:
-                mass.append(observed[..., : observed.shape[-1] - num_transient])
+                queries += heads.query.chunk(num_parts, dim=1)
+            out, observed = self._attend_layer(
+                index * num_parts, heads.split(num_parts), pot, num_observed, angles, attention, observes_peak
+            )
+            mass += [one[..., : one.shape[-1] - num_transient] for one in observed]
             if pruning is not None or offsets is not None:
                 given.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
             if pruning is not None:
-                survivors = pruning.survivors(index, query, heads.rotated_keys)
+                survivors = pruning.survivors(index, heads.rotated_query, heads.rotated_keys)
                 if survivors is not None:
                     if pruning.needs_early_states and early_states is None:
                         early_states = self.parts.norm(hidden)
@@ -220,7 +228,8 @@ class Decoder:
                     hidden, out = hidden[:, survivors], out[:, :, survivors]
                     angles.keep(survivors)
             hidden = finish(layer, hidden, out)
-        pot.commit_(num_staying, origin, num_transient, given or None)
+        of_parts = [tokens for tokens in given for _ in range(num_parts)]
+        pot.commit_(num_staying, origin, num_transient, of_parts or None)
         return Pass(self.parts.norm(hidden), mass, given or None, early_states, queries, dropped)
 
     def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:
@@ -245,6 +254,29 @@ class Decoder:
     def reach(self, pot: MemoryPot) -> int:
         """Positions that the RoPE of this pot is meant for; they may run on beyond, at a loss."""
         return self._rotary.reach(pot.max_positions)
+
+    def _attend_layer(
+        self,
+        first: int,
+        heads: list[Heads],
+        pot: Cache,
+        num_observed: int,
+        angles: Angles,
+        decode_attention: DecodeAttention | None,
+        observes_peak: bool,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Store the new tokens in the layers of the pot from `first` on, each with its heads, and attend to what is
+        there: (batch, num_heads, n, head_dim), and for each of them what `_attend` observed."""
+        outs, mass = list[Tensor](), list[Tensor]()
+        for layer, part in enumerate(heads, first):
+            query, seen = part.rotated_query, pot.append_(layer, part.keys, part.rotated_keys, part.values)
+            out, observed = self._attend(
+                layer, query, *seen, pot, num_observed, angles, decode_attention, observes_peak
+            )
+            outs.append(out)
+            if observed is not None:
+                mass.append(observed)
+        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1), mass
 
     def _attend(
         self,
@@ -290,14 +322,11 @@ class Decoder:
 
     def _takes_one_token(self, pot: Cache) -> TypeGuard[MemoryPot]:
         """Whether one more token sees all that the pot holds, and keys are stored as it reads them."""
+        if not isinstance(pot, MemoryPot) or not pot.rotated:
+            return False
         windows = (layer.sliding_window for layer in self.parts.layers)
-        return (
-            isinstance(pot, MemoryPot)
-            and bool(pot.rotated)
-            and all(
-                window is None or position < window for window, position in zip(windows, pot.next_position, strict=True)
-            )
-        )
+        positions = pot.next_position[:: pot.shape.num_parts]
+        return all(window is None or position < window for window, position in zip(windows, positions, strict=True))
 
     def _mask(self, pot: Cache, layer: int, angles: Angles) -> Tensor | None:
         """Additive mask where plain causal attention over the last slots would not do; else None.
@@ -306,7 +335,8 @@ class Decoder:
         visible, and when several new tokens lie in slots of evicted ones. Heads differ in what they hold, so the
         shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
         """
-        window, first = self.parts.layers[layer].sliding_window, pot.next_position[layer]
+        num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
+        window, first = self.parts.layers[layer // num_parts].sliding_window, pot.next_position[layer]
         if window is not None and first + angles.span <= window:
             window = None
         if window is None and (angles.offsets.shape[0] == 1 or pot.victims is None):

@@ -57,19 +57,32 @@ def read_late(decoder: Decoder, ids: Tensor, tokens: Tensor, pot: MemoryPot) -> 
 
 def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
     """Store document tokens (n,) in one layer, each at its rank in the head, and attend from there."""
-    parts, count = decoder.parts, tokens.shape[0]
+    parts, own = decoder.parts, pot.shape.parts_of(index)
     query_keys, values = heads(parts, layer, hidden)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
-    pot.insert_(index, keys, values, tokens.expand(1, parts.num_kv_heads, -1))
-    pot.number_by_origin_(decoder.rotate_keys, slice(index, index + 1))
-    used = pot.num_cached[index]
-    slots = pot.positions[index, :, :, :used]
+    origin = tokens.expand(1, pot.shape.num_kv_heads, -1)
+    new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)
+    for number, own_keys, own_values in new:
+        pot.insert_(number, own_keys, own_values, origin)
+    pot.number_by_origin_(decoder.rotate_keys, slice(own.start, own.stop))
+    outs = [
+        _attend_late(decoder, number, layer, part, tokens.shape[0], pot)
+        for number, part in zip(own, query.chunk(len(own), dim=1), strict=True)
+    ]
+    return torch.cat(outs, dim=1)
+
+
+def _attend_late(decoder: Decoder, number: int, layer: LayerParts, query: Tensor, count: int, pot: MemoryPot) -> Tensor:
+    """Attention of the last `count` tokens of one layer of the pot, each from its own position."""
+    parts, most = decoder.parts, pot.max_positions
+    used, num_kv_heads = pot.num_cached[number], pot.shape.num_kv_heads
+    slots = pot.positions[number, :, :, :used]
     mine = slots[..., used - count :]
     # Query heads that share keys share the places of those, too.
-    folded = query.reshape(1, parts.num_kv_heads, -1, parts.head_dim)
-    places, most = mine.repeat(1, 1, parts.num_heads // parts.num_kv_heads), pot.max_positions
+    folded = query.reshape(1, num_kv_heads, -1, parts.head_dim)
+    places = mine.repeat(1, 1, query.shape[1] // num_kv_heads)
     query = decoder.rotate_keys(folded, places, most).view(query.shape)
-    seen = (pot.rotated or pot.keys)[index][:, :, :used]
+    seen = (pot.rotated or pot.keys)[number][:, :, :used]
     if not pot.rotated:
         seen = decoder.rotate_keys(seen, slots, most)
     distance = mine[..., None] - slots[:, :, None]
@@ -79,7 +92,7 @@ def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tok
     return attention(
         query,
         seen,
-        pot.values[index][:, :, :used],
+        pot.values[number][:, :, :used],
         mask=additive_mask(visible, decoder.dtype),
         scale=parts.scale,
         softcap=parts.attention_softcap,

@@ -37,6 +37,12 @@ class Heads(NamedTuple):
     rotated_keys: Tensor
     values: Tensor
 
+    def split(self, num_parts: int) -> list[Heads]:
+        """Queries with the KV heads that they belong to, in so many parts."""
+        if num_parts == 1:
+            return [self]
+        return [Heads(*part) for part in zip(*(some.chunk(num_parts, dim=1) for some in self), strict=True)]
+
 
 def project_heads(parts: ModelParts, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor) -> Heads:
     """Norm, projection and RoPE of hidden states (batch, n, hidden_size)."""

@@ -88,7 +88,16 @@ class OneToken:
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
         """
-        state, query, heads = self._hidden.copy_(hidden.view(-1)), self._query, self._heads
+        state, heads, num_parts = self._hidden.copy_(hidden.view(-1)), self._heads, pot.shape.num_parts
+        # KV heads that the pot holds apart, each with the queries that attend to it.
+        parts = list(
+            zip(
+                self._query.chunk(num_parts, dim=1),
+                self._rotated_keys.chunk(num_parts, dim=1),
+                self._keys_values.chunk(num_parts, dim=2),
+                strict=True,
+            )
+        )
         # Where heads differ in what they give up, every head has a slot of its own to write to.
         slots = pot.next_slots() if pot.victims is None or isinstance(pot.victims, slice) else None
         for index, layer in enumerate(self._layers):
@@ -97,19 +106,22 @@ class OneToken:
             if layer.q_norm is not None and layer.k_norm is not None:
                 heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
                 heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
-            self._rotate(*angles(pot.next_position[index]))
-            if slots is None:
-                keys, values = self._keys_values
-                seen_keys, seen_values = pot.append_(index, keys, self._rotated_keys, values)
-            else:
-                keys_values, rotated, seen_keys, seen_values = slots[index]
-                keys_values.copy_(self._keys_values)
-                rotated.copy_(self._rotated_keys)
-            if decode_attention is None:
-                out = attention(query, seen_keys, seen_values, scale=self._scale)
-            else:
-                out = decode_attention.attend(index, query, seen_keys, seen_values, self._scale)
-            _add_product_(state, layer.out, out.view(-1))
+            self._rotate(*angles(pot.next_position[index * pot.shape.num_parts]))
+            outs = []
+            for number, (query, rotated_keys, keys_values) in zip(pot.shape.parts_of(index), parts, strict=True):
+                if slots is None:
+                    keys, values = keys_values
+                    seen_keys, seen_values = pot.append_(number, keys, rotated_keys, values)
+                else:
+                    keys_values_slot, rotated_slot, seen_keys, seen_values = slots[number]
+                    keys_values_slot.copy_(keys_values)
+                    rotated_slot.copy_(rotated_keys)
+                if decode_attention is None:
+                    outs.append(attention(query, seen_keys, seen_values, scale=self._scale).view(-1))
+                else:
+                    out = decode_attention.attend(number, query, seen_keys, seen_values, self._scale)
+                    outs.append(out.view(-1))
+            _add_product_(state, layer.out, outs[0] if len(outs) == 1 else torch.cat(outs))
             self._normed_product(layer.mlp_norm, layer.gate_up, self._gate_up)
             torch.ops.aten.silu.out(self._gate, out=self._activated)
             _add_product_(state, layer.down, self._activated.mul_(self._up))

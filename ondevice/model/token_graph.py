@@ -116,12 +116,16 @@ class TokenGraph:
         parts, (cos, sin) = self._parts, held.angles
         hidden = parts.embed(held.ids)
         for index, layer in enumerate(parts.layers):
-            slot, position, num_used = held.places[index].split(1)
-            query_keys, values = heads(parts, layer, hidden)
-            stored = pot.keys[index], pot.values[index], pot.rotated[index]
-            query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
-            out, _ = decode_attention(query, stored[2], stored[1], scale=parts.scale, num_used=num_used)
-            hidden = finish(layer, hidden, out)
+            outs = list[Tensor]()
+            for number, (query_keys, values) in zip(
+                pot.shape.parts_of(index), self._split(*heads(parts, layer, hidden), pot.shape.num_parts), strict=True
+            ):
+                slot, position, num_used = held.places[number].split(1)
+                stored = pot.keys[number], pot.values[number], pot.rotated[number]
+                query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
+                out, _ = decode_attention(query, stored[2], stored[1], scale=parts.scale, num_used=num_used)
+                outs.append(out)
+            hidden = finish(layer, hidden, outs[0] if len(outs) == 1 else torch.cat(outs, dim=1))
         slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
         slots = slots.long()
         pot.positions.scatter_(3, slots, positions)
@@ -129,6 +133,14 @@ class TokenGraph:
         pot.novelty.scatter_(3, slots, UNKNOWN)
         held.places.add_(1)
         return parts.norm(hidden)
+
+    def _split(self, query_keys: Tensor, values: Tensor, num_parts: int) -> list[tuple[Tensor, Tensor]]:
+        """Queries with keys, and values, of the KV heads of each part."""
+        if num_parts == 1:
+            return [(query_keys, values)]
+        query, keys = query_keys.split((self._parts.num_heads, self._parts.num_kv_heads), dim=1)
+        together = zip(*(some.chunk(num_parts, dim=1) for some in (query, keys, values)), strict=True)
+        return [(torch.cat((query, keys), dim=1), values) for query, keys, values in together]
 
 
 def suits(parts: ModelParts, rotary: Rotary) -> bool:

@@ -71,8 +71,8 @@ def distill(
         importance = view.mass if view.mass is not None and config.method.keeps_per_head else scores
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
         pot.compact_(layers, _most_important_first(pot.importance[used], survivors))
-        if config.context_reset:
-            reset_positions(pot, layers, rotate_keys)
+    if config.context_reset:
+        pot.number_in_order_(rotate_keys)
     # Sorted where the pot is and counted on the host: a device is waited for once.
     novelty = torch.cat(novel_tokens).sort().values.cpu() if novel_tokens else torch.empty(0, dtype=torch.int32)
     return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0].unique_consecutive())
@@ -105,13 +105,3 @@ def kept_size(mass: list[Tensor], config: PotConfig) -> int:
 def _most_important_first(importance: Tensor, survivors: Tensor) -> Tensor:
     order = importance.gather(-1, survivors).argsort(dim=-1, descending=True, stable=True)
     return survivors.gather(-1, order)
-
-
-def reset_positions(pot: MemoryPot, layers: slice, rotate_keys: RotateKeys) -> None:
-    """CR-RoPE: positions become the rank in document order, 0..num_cached-1; keys are rotated from pre-RoPE ones."""
-    num_kept = pot.num_cached[layers.start]
-    positions = pot.positions[layers, :, :, :num_kept]
-    positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
-    for layer in range(layers.start, layers.stop):
-        pot.next_position[layer] = num_kept
-    pot.refresh_keys_(layers, rotate_keys)

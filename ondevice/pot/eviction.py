@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ondevice.config import DecodePolicy
-from ondevice.pot.distill import reset_positions
 from ondevice.pot.memory_pot import MemoryPot, RotateKeys, Victims
 from ondevice.pot.ring import Rings, Save, check_open
 
@@ -155,7 +154,7 @@ class FixedOrder:
         pot: the pot that decodes.
         order: for each layer (batch, num_kv_heads, num_open) int64, what goes first; other slots never go.
         rotate_keys: as for `SinkRecent`.
-        max_positions: positions are numbered again by `reset_positions` before they reach this.
+        max_positions: positions are numbered again before they reach this.
         save: for an undo log.
     """
 
@@ -278,5 +277,4 @@ def _keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_
     if max(pot.next_position) + num_tokens <= max_positions or max(pot.num_cached) + num_tokens > max_positions:
         return
     save(None)
-    for layers, _ in pot.layers_by_length():
-        reset_positions(pot, layers, rotate_keys)
+    pot.number_in_order_(rotate_keys)

@@ -68,6 +68,7 @@ class MemoryPot:
         num_cached: used slots of each layer.
         next_position: logical position of the next token, for each layer.
         max_positions: the most positions that are to occur: as many as slots, or what `expect` says.
+        num_protected: tokens at positions below this stay there, and are never evicted (prompt and sinks).
         num_ranked: slots of each layer that the last `compact_` laid out, the most important first.
         victims: the slots that the next tokens overwrite: the same slice in every head, or for each layer
             (batch, num_kv_heads, n) int64; None, for all layers or for one: they take free slots.
@@ -98,6 +99,7 @@ class MemoryPot:
         self.num_cached = [0] * shape.num_layers
         self.next_position = [0] * shape.num_layers
         self.max_positions = shape.capacity
+        self.num_protected = 0
         self.num_ranked = [0] * shape.num_layers
         self.victims: Victims | None = None
         self.is_uniform = True
@@ -311,15 +313,39 @@ class MemoryPot:
         self.is_uniform = False
 
     def number_by_origin_(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
-        """Make positions the ranks in document order, the prompt first, and rotate keys for it; None: in all layers."""
+        """Number positions by the order in the document, the prompt first, and rotate keys for it; None: in all layers.
+
+        They are ranks, as in `number_in_order_`.
+        """
         layers = layers or slice(0, self.shape.num_layers)
         for layer in range(layers.start, layers.stop):
             used = self.num_cached[layer]
             origin, positions = self.origin[layer, ..., :used], self.positions[layer, ..., :used]
             before_document = positions - self.next_position[layer]  # the prompt's slots keep their order
-            key = torch.where(origin < 0, before_document, origin)
-            positions.copy_(key.argsort(dim=-1).argsort(dim=-1))
-            self.next_position[layer] = used
+            positions.copy_(torch.where(origin < 0, before_document, origin))
+        self.number_in_order_(rotate_keys, layers)
+
+    def number_in_order_(self, rotate_keys: RotateKeys, layers: slice | None = None) -> None:
+        """Number positions from 0 again, in their order, and rotate keys for it; None: in all layers (CR-RoPE).
+
+        They become ranks. Heads of a layer that hold different numbers of tokens still end at the same position, so
+        that what follows stands at one for all of them: those that hold fewer have a gap after what is protected.
+
+        Args:
+            layers: of the pot, with all that lie in the same layer of the model.
+        """
+        layers = layers or slice(0, self.shape.num_layers)
+        for same, used in self.layers_by_length():
+            own = _within(layers, same)
+            positions = self.positions[same][own, ..., :used]
+            positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
+        for layer in range(layers.start, layers.stop):
+            used = self.num_cached[layer]
+            end = max(self.num_cached[part] for part in self.shape.parts_of(layer // self.shape.num_parts))
+            if end > used:
+                positions = self.positions[layer, ..., :used]
+                positions += (end - used) * (positions >= self.num_protected)
+            self.next_position[layer] = end
         self.refresh_keys_(layers, rotate_keys)
 
     def rewind_to_(self, num_cached: list[int], next_position: list[int]) -> None:

@@ -12,7 +12,7 @@ def count_heads(origin: Tensor, num_tokens: int) -> npt.NDArray[np.uint16]:
     """(layer, head) pairs that hold each document token: (num_tokens,), uint16.
 
     Args:
-        origin: (num_layers, batch, num_kv_heads, capacity) int32; negative = no document token.
+        origin: of any shape, int32; negative = no document token.
         num_tokens: document tokens to report on.
     """
     # Where the pot is: one copy of the counts is all that a device is waited for.
@@ -24,7 +24,11 @@ def count_heads(origin: Tensor, num_tokens: int) -> npt.NDArray[np.uint16]:
 
 
 def tokens_per_layer(origin: Tensor) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
-    """Distinct document tokens that some head holds: how many in each layer, and which in all of them (n,), rising."""
+    """Distinct document tokens that some head holds: how many in each layer, and which in all of them (n,), rising.
+
+    Args:
+        origin: (num_layers, ...) int32; negative = no document token.
+    """
     per_layer = tuple(int(np.unique(_document_tokens(layer)).size) for layer in origin)
     return per_layer, np.unique(_document_tokens(origin))
 

@@ -142,26 +142,28 @@ def check_pot(state: Mapping[str, Tensor], shape: PotShape, dtype: torch.dtype, 
             is_free = origin[layer, ..., used:] == FREE
             if not is_free.all() or any(state[name][layer, ..., used:].any() for name in _FREE_AS_ZERO):
                 raise DamagedPot(f"layer {layer} holds something in a free slot")
-            _check_order(layer, positions[layer, ..., :used], origin[layer, ..., :used], next_position[layer], extent)
+            slots = positions[layer, ..., :used], origin[layer, ..., :used]
+            _check_order(layer, *slots, next_position[layer], extent, layer // shape.num_parts)
 
 
-def check_ring(origin: Tensor, num_held: list[int], extent: Extent) -> None:
-    """Refuse rings (num_layers, n) that hold anything but so many tokens of the document; raises DamagedPot."""
+def check_ring(origin: Tensor, num_held: list[int], extent: Extent, num_parts: int) -> None:
+    """Refuse rings (num_layers, n) of a pot whose layers are so many parts of the model's, that hold anything but so
+    many tokens of the document; raises DamagedPot."""
     if max(num_held) < origin.shape[1]:
         raise DamagedPot(f"the host tier has {origin.shape[1]:,} places for {max(num_held):,} tokens")
     for layer, held in enumerate(num_held):
-        extent.check_tokens(f"the host tier of layer {layer}", origin[layer, :held], layer)
+        extent.check_tokens(f"the host tier of layer {layer}", origin[layer, :held], layer // num_parts)
         check_distinct(f"the host tier of layer {layer}", origin[layer, :held])
         check_within(f"the host tier of layer {layer}", origin[layer, held:], FREE, FREE + 1)
 
 
-def _check_order(layer: int, positions: Tensor, origin: Tensor, stop: int, extent: Extent) -> None:
+def _check_order(layer: int, positions: Tensor, origin: Tensor, stop: int, extent: Extent, model_layer: int) -> None:
     """Refuse slots (batch, num_kv_heads, n) whose positions do not give the order of the document."""
     ordered, index = positions.sort(dim=-1)
     tokens = origin.gather(-1, index)
     check_within(f"positions of layer {layer}", ordered, 0, stop)
     is_prompt = tokens == PROMPT
-    extent.check_tokens(f"origin of layer {layer}", tokens[~is_prompt], layer)
+    extent.check_tokens(f"origin of layer {layer}", tokens[~is_prompt], model_layer)
     rises = is_prompt | (tokens > tokens.cummax(dim=-1).values.roll(1, -1))
     if not rises[..., 1:].all() or bool((ordered[..., 1:] == ordered[..., :-1]).any()):
         raise DamagedPot(f"layer {layer} holds its tokens in another order than the document")

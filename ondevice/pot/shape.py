@@ -17,7 +17,7 @@ PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known o
 
 
 class LayerGroup(NamedTuple):
-    """Neighbouring layers with equally many slots."""
+    """Neighbouring layers of a pot with equally many slots."""
 
     layers: slice
     capacity: int
@@ -26,6 +26,9 @@ class LayerGroup(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PotShape:
     """Sizes of the buffers.
+
+    A layer of the pot is one of the model. Where the heads of a layer hold different numbers of tokens, each of its
+    `num_parts` KV heads is a layer of the pot by itself: they follow one another, and count their positions together.
 
     `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
     `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
@@ -40,6 +43,11 @@ class PotShape:
     key_rotation: KeyRotation = "stored"
     rotary_dim: int = 0
     capacities: tuple[int, ...] | None = None
+    num_parts: int = 1
+
+    def parts_of(self, layer: int) -> range:
+        """The layers of the pot that one layer of the model lies in."""
+        return range(layer * self.num_parts, (layer + 1) * self.num_parts)
 
     def nbytes(self, dtype: torch.dtype) -> int:
         """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""

@@ -1,7 +1,7 @@
-"""How many of a pot's slots each layer of a model needs: measured once, on a text of our own.
+"""How many of a pot's slots each layer of a model needs, and each head: measured once, on a text of our own.
 
-Layers differ much in how many tokens they look at, and little from text to text: what the heads of a layer would need
-to repeat one text they need for another. So the slots are shared out before a document is read, and stay.
+Heads differ much in how many tokens they look at, and little from text to text: what a head would need to repeat one
+text it needs for another. So the slots are shared out before a document is read, and stay.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib import resources
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from ondevice.model.decoder import Decoder
 from ondevice.model.tokenizer import Tokenizer
@@ -18,15 +19,18 @@ from ondevice.prefill.repeat import repeat_peaks
 
 _TEXT = "lighthouse.md"
 _TOKENS, _ROOM, _PASS = 2048, 640, 512
-_KEPT = 1 / 6  # of all slots: those whose layers are counted
-_LEAST = 0.05  # of an even share, so that no layer is left with nothing
-_KNOWN: WeakKeyDictionary[Decoder, tuple[float, ...]] = WeakKeyDictionary()
+_KEPT = 1 / 6  # of all slots: those whose heads are counted
+_LEAST = 0.05  # of an even share, so that no head is left with nothing
+_KNOWN: WeakKeyDictionary[Decoder, Tensor] = WeakKeyDictionary()
 
 
-def layer_need(decoder: Decoder, tokenizer: Tokenizer) -> tuple[float, ...]:
-    """The share of each layer among the slots that a text is repeated from, 1 on average; measured at the first call.
+def head_need(decoder: Decoder, tokenizer: Tokenizer) -> Tensor:
+    """The share of each KV head among the slots that a text is repeated from, 1 on average; measured at the first call.
 
     It reads and repeats some 2,000 tokens in a pot of its own.
+
+    Returns:
+        (num_layers, num_kv_heads) float32, on the CPU.
     """
     if decoder not in _KNOWN:
         text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
@@ -34,11 +38,12 @@ def layer_need(decoder: Decoder, tokenizer: Tokenizer) -> tuple[float, ...]:
         pot = decoder.new_pot(len(ids) + _ROOM)
         for start in range(0, len(ids), _PASS):
             decoder.forward(decoder.ids(ids[start : start + _PASS]), pot)
-        peaks = torch.stack(repeat_peaks(decoder, pot, ids, tokenizer)).flatten(1)
-        best = peaks.flatten().topk(round(_KEPT * peaks.numel())).indices
-        counts = torch.bincount(best // peaks.shape[1], minlength=peaks.shape[0]).float()
+        peaks = torch.stack(repeat_peaks(decoder, pot, ids, tokenizer))[:, 0].cpu()
+        is_best = torch.zeros(peaks.numel(), dtype=torch.bool)
+        is_best[peaks.flatten().topk(round(_KEPT * peaks.numel())).indices] = True
+        counts = is_best.view_as(peaks).sum(dim=-1).float()
         shares = (counts / counts.mean()).clamp_min(_LEAST)
-        _KNOWN[decoder] = tuple((shares / shares.mean()).tolist())
+        _KNOWN[decoder] = shares / shares.mean()
     return _KNOWN[decoder]
 
 
@@ -51,7 +56,7 @@ def share_out(need: Sequence[float], num_slots: int, low: int, high: int) -> tup
     scale_low, scale_high = 0.0, num_slots / min(need) + high / min(need)
     for _ in range(100):  # the sum grows with the scale
         scale = (scale_low + scale_high) / 2
-        if sum(_bounded(one * scale, low, high) for one in need) < num_slots:
+        if sum(_bounded(one * scale, low, high) for one in need) <= num_slots:
             scale_low = scale
         else:
             scale_high = scale

@@ -17,7 +17,6 @@ from ondevice.config import SpecConfig
 from ondevice.context import UNTIL_END, Context
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensChosen
-from ondevice.pot.distill import reset_positions
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator, Stretch
 
@@ -123,5 +122,4 @@ def keep_positions_low(context: Context, span: int) -> None:
     pot, config = context.pot, context.config.pot
     is_distilled = config.context_reset and config.method.distills
     if is_distilled and max(pot.next_position) + span > context.loaded.max_positions:
-        for layers, _ in pot.layers_by_length():
-            reset_positions(pot, layers, context.decoder.rotate_keys)
+        pot.number_in_order_(context.decoder.rotate_keys)

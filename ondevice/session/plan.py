@@ -14,7 +14,7 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.shape import PotShape
-from ondevice.prefill.need import layer_need, share_out
+from ondevice.prefill.need import head_need, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def needs_length_for_pot(self) -> bool:
-        """Whether the document's length decides how large its pot is, or how layers share it."""
+        """Whether the document's length decides how large its pot is, or how layers and heads share it."""
         pot = self.config.pot
         return pot.method.keeps_all or pot.is_auto or self._shares_by_need
 
@@ -129,8 +129,8 @@ class Plan:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
 
         Args:
-            saved: slots of each layer of a pot that was saved, where they were shared out by need; otherwise that is
-                measured, by the first call for a model.
+            saved: slots of each layer, or head, of a pot that was saved, where they were shared out by need; otherwise
+                that is measured, by the first call for a model.
 
         Raises:
             PotError: the policy needs to know the length.
@@ -168,7 +168,7 @@ class Plan:
         return min(whole, window) if is_reset else whole
 
     def pot_bytes(self, num_tokens: int | None = None) -> int:
-        """Bytes of the pot; where layers share by need, those of even layers, for nothing is measured here."""
+        """Bytes of the pot; where heads share by need, those of even ones, for nothing is measured here."""
         if self._shares_by_need:
             pot = self.config.pot
             return self.decoder.pot_shape(pot.capacity, key_rotation=pot.key_rotation).nbytes(self.decoder.dtype)
@@ -176,7 +176,7 @@ class Plan:
 
     @property
     def _shares_by_need(self) -> bool:
-        return self.config.pot.layer_slots == "by-need" and self.config.pot.method.distills
+        return self.config.pot.slot_shares != "even" and self.config.pot.method.distills
 
     def _fits(self, num_tokens: int | None) -> bool:
         """Whether a document is never distilled."""
@@ -186,24 +186,27 @@ class Plan:
         return len(self.chat.prefix) + most_read(num_tokens, self.config.spec) + pot.reserve <= pot.capacity
 
     def _share(self) -> tuple[int, ...]:
-        """Slots of each layer: what it needs, and the same room for what comes; together as many as in an even pot."""
-        pot, need = self.config.pot, layer_need(self.decoder, self.loaded.tokenizer)
-        kept = share_out(need, pot.num_kept * len(need), *self._share_bounds)
+        """Slots of each layer, or head: what it needs, and the same room for what comes; together as many as in an
+        even pot."""
+        pot, need = self.config.pot, head_need(self.decoder, self.loaded.tokenizer)
+        shares = need.mean(dim=1) if pot.slot_shares == "by-layer" else need.flatten()
+        kept = share_out(shares.tolist(), pot.num_kept * len(shares), *self._share_bounds)
         return tuple(one + pot.room for one in kept)
 
     @property
     def _share_bounds(self) -> tuple[int, int]:
-        """Tokens that a layer keeps, at least and at most: prompt and sinks, and what lies in the trained window."""
+        """Tokens that a head keeps, at least and at most: prompt and sinks, and what lies in the trained window."""
         pot = self.config.pot
         high = max(self.decoder.parts.max_positions - pot.room, pot.num_kept)
         return min(self.num_protected + 1, pot.num_kept), high
 
     def _is_share(self, capacities: tuple[int, ...]) -> bool:
         pot, (low, high) = self.config.pot, self._share_bounds
-        num_layers = len(self.decoder.parts.layers)
+        parts = self.decoder.parts
+        number = len(parts.layers) * (1 if pot.slot_shares == "by-layer" else parts.num_kv_heads)
         return (
-            len(capacities) == num_layers
-            and sum(capacities) == num_layers * pot.capacity
+            len(capacities) == number
+            and sum(capacities) == number * pot.capacity
             and all(low <= slots - pot.room <= high for slots in capacities)
         )
 

@@ -179,13 +179,15 @@ def take_provenance(context: Context) -> Provenance:
     pot = context.pot
     # What a distillation laid out comes first; after it lies what was read since.
     ranked = max(pot.num_ranked)
+    by_head = (empty.num_layers, empty.num_heads, ranked)
     origin, importance, novelty = (
-        buffer[:, 0, :, :ranked].cpu().numpy().copy() for buffer in (pot.origin, pot.importance, pot.novelty)
+        buffer[:, 0, :, :ranked].cpu().numpy().reshape(by_head).copy()
+        for buffer in (pot.origin, pot.importance, pot.novelty)
     )
-    for layer, num_ranked in enumerate(pot.num_ranked):
-        origin[layer, :, num_ranked:] = -1
+    num_ranked = np.repeat(pot.num_ranked, pot.shape.num_kv_heads).reshape(by_head[:2])
+    origin[np.arange(ranked) >= num_ranked[..., None]] = -1
     tokens, counts = np.unique(origin[origin >= 0], return_counts=True)
-    is_novel = _novel_slots(context, novelty, pot.num_ranked)
+    is_novel = _novel_slots(context, novelty, num_ranked)
     num_sinks = max(context.num_protected - len(context.chat.prefix), 0)
     return replace(
         empty,
@@ -216,18 +218,21 @@ def _num_settled(context: Context, ranked: int) -> int:
     return int(later.min()) if later.size else context.num_positions
 
 
-def _novel_slots(context: Context, novelty: npt.NDArray[np.float32], num_ranked: list[int]) -> npt.NDArray[np.bool_]:
+def _novel_slots(
+    context: Context, novelty: npt.NDArray[np.float32], num_ranked: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
     """Which slots novelty chose: the most novel ones of all whose novelty is known, and those are still here."""
     config, is_novel = context.config.pot, np.zeros(novelty.shape, bool)
     if config.method.novelty != "share" or not config.novelty:
         return is_novel
-    for layer, num_kept in enumerate(num_ranked):
+    for head in np.ndindex(num_ranked.shape):
+        num_kept = int(num_ranked[head])
         num_novel = round(config.novelty * num_kept)
         if not num_novel:
             continue
-        novelties = novelty[layer, :, :num_kept]
-        least = np.partition(novelties, num_kept - num_novel, axis=-1)[:, num_kept - num_novel, None]
-        is_novel[layer, :, :num_kept] = (novelties >= least) & (novelties != UNKNOWN)
+        novelties = novelty[head][:num_kept]
+        least = np.partition(novelties, num_kept - num_novel)[num_kept - num_novel]
+        is_novel[head][:num_kept] = (novelties >= least) & (novelties != UNKNOWN)
     return is_novel
 
 

@@ -63,8 +63,8 @@ def blocks_read(telemetry: Telemetry) -> dict[str, Any] | None:
         return None
     layers = []
     for read, held in zip(account.read.tolist(), account.held.tolist(), strict=True):
-        layers.append([round(head / held, 3) if held else 1.0 for head in read])
-    num_read, num_held = int(account.read.sum()), int(account.held.sum()) * account.read.shape[1]
+        layers.append([round(one / of, 3) if of else 1.0 for one, of in zip(read, held, strict=True)])
+    num_read, num_held = int(account.read.sum()), int(account.held.sum())
     text = (
         f"{words.share(num_read, num_held)} of the blocks read for {words.plural(account.num_tokens, 'token')} "
         f"({words.count(num_read)} of {words.count(num_held)})"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondevice.prefill import need
-from ondevice.prefill.need import layer_need, share_out
+from ondevice.prefill.need import head_need, share_out
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
 
@@ -40,22 +40,24 @@ def test_without_bounds_it_is_in_proportion() -> None:
 def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
-    measured = layer_need(decoder, loaded.tokenizer)
-    assert len(measured) == len(decoder.parts.layers)
-    assert min(measured) > 0
-    assert sum(measured) / len(measured) == pytest.approx(1.0)
+    measured = head_need(decoder, loaded.tokenizer)
+    assert measured.shape == (len(decoder.parts.layers), decoder.parts.num_kv_heads)
+    assert float(measured.min()) > 0
+    assert float(measured.mean()) == pytest.approx(1.0)
     monkeypatch.setattr(need, "repeat_peaks", lambda *args: pytest.fail("measured again"))
-    assert layer_need(decoder, loaded.tokenizer) is measured
+    assert head_need(decoder, loaded.tokenizer) is measured
 
 
-def test_a_layer_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
-    num_layers = len(decoder.parts.layers)
+    weights = torch.full((len(decoder.parts.layers), decoder.parts.num_kv_heads), 0.1)
+    weights[1, 1] = 1.0
 
     def peaks(_: object, pot: object, ids: object, *rest: object) -> list[torch.Tensor]:
-        return [torch.rand(1, 2, 90) * (0.1 if layer else 1.0) for layer in range(num_layers)]
+        return [torch.rand(1, 2, 90) * layer[None, :, None] for layer in weights]
 
     monkeypatch.setattr(need, "repeat_peaks", peaks)
-    first, *others = layer_need(decoder, loaded.tokenizer)
-    assert first > 1 > max(others)
+    measured = head_need(decoder, loaded.tokenizer)
+    assert float(measured[1, 1]) > 1
+    assert float(measured[weights < 1].max()) < 1

@@ -11,7 +11,7 @@ import torch
 from ondevice.kernels.attention import attention_peak_ref
 from torch import Tensor
 
-from ondevice.config import PotConfig, TierConfig
+from ondevice.config import PotConfig, SlotShares, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import PotDistilled
@@ -112,10 +112,10 @@ def test_a_chunk_may_be_repeated_in_one_slice() -> None:
     check_invariants(session.context.pot, session.context.tokens.num_tokens)
 
 
-@pytest.mark.parametrize("layer_slots", ["even", "by-need"])
+@pytest.mark.parametrize("slot_shares", ["even", "by-layer", "by-head"])
 @pytest.mark.parametrize("policy", ["repeat", "infinipot"])
-def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, layer_slots: str) -> None:
-    pot = replace(POT, policy=policy, layer_slots=layer_slots)
+def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_shares: SlotShares) -> None:
+    pot = replace(POT, policy=policy, slot_shares=slot_shares)
     whole, parted = session_with(pot), session_with(pot)
     list(whole.read(document()))
     for event in parted.read(document()):
@@ -131,11 +131,14 @@ def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, layer_sl
     assert all(torch.equal(tensor, states[0][name]) for name, tensor in whole.context.pot.state().items())
 
 
+@pytest.mark.parametrize("slot_shares", ["by-layer", "by-head"])
 @pytest.mark.parametrize("tier_bytes", [0, 1_000_000])
-def test_layers_that_share_by_need_take_the_same_slots_and_save(tier_bytes: int, tmp_path: Path) -> None:
-    pot = replace(POT, policy="infinipot", layer_slots="by-need")
+def test_pots_shared_out_by_need_take_as_many_slots_and_save(
+    slot_shares: SlotShares, tier_bytes: int, tmp_path: Path
+) -> None:
+    pot = replace(POT, policy="infinipot", slot_shares=slot_shares)
     session = session_with(pot, tier=TierConfig(budget_bytes=tier_bytes))
-    even = session_with(replace(pot, layer_slots="even")).context.pot
+    even = session_with(replace(pot, slot_shares="even")).context.pot
     list(session.read(document()))
     shared = session.context.pot
     assert sum(keys.numel() for keys in shared.keys) == sum(keys.numel() for keys in even.keys)
@@ -152,15 +155,16 @@ def test_layers_that_share_by_need_take_the_same_slots_and_save(tier_bytes: int,
 
 
 def test_what_fits_into_an_even_pot_is_kept_whole() -> None:
-    session = session_with(replace(POT, policy="infinipot", layer_slots="by-need"))
+    session = session_with(replace(POT, policy="infinipot", slot_shares="by-layer"))
     text = TEXT[:150]
     assert not [event for event in session.read(document(text)) if isinstance(event, PotDistilled)]
     assert session.context.pot.shape.capacities is None
     assert min(session.context.pot.num_cached) >= session.context.tokens.num_tokens
 
 
-def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well() -> None:
-    session = session_with(replace(POT, layer_slots="by-need"))
+@pytest.mark.parametrize("slot_shares", ["by-layer", "by-head"])
+def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: SlotShares) -> None:
+    session = session_with(replace(POT, slot_shares=slot_shares))
     pages = iter([Page(1, TEXT[:600]), Page(2, TEXT[600:])])
     distilled = [
         event

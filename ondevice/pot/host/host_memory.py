@@ -164,7 +164,7 @@ class HostMemory:
         hidden = {name.removeprefix(_HIDDEN): state[name] for name in state if name.startswith(_HIDDEN)}
         self.tier.restore({name: state[name] for name in state if not name.startswith(_HIDDEN)}, extent)
         if self.hidden is not None and hidden:
-            self.hidden.restore(hidden, extent, self._pot.shape.num_layers)
+            self.hidden.restore(hidden, extent, self._pot.shape.num_layers // self._pot.shape.num_parts)
 
     def _alike(self, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
         """Neighbouring layers that were given the same slots [first, end), some at a time."""

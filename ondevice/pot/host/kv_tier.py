@@ -182,7 +182,7 @@ class HostTier:
         numbers = take(state, "numbers", saved, (num_layers, 2, num_heads, used, head_dim))
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
         num_held = [min(count, used) for count in num_written]
-        check_ring(origin, num_held, extent)
+        check_ring(origin, num_held, extent, self._shape.num_parts)
         check_names(state, {*self._saved_names, "num_written"})
         if self._is_quantized:
             scales = take(state, "scales", torch.float32, (num_layers, 2, num_heads, used))
