@@ -90,6 +90,18 @@ def test_layers_may_hold_different_numbers_of_tokens():
     assert_same(pots)
 
 
+@pytest.mark.parametrize("family", SUITED)
+def test_heads_may_hold_different_numbers_of_tokens(family):
+    decoders, pots, ids = pair(family, capacities=(64, 40, 30, 50, 64, 33))
+    for pot in pots:
+        assert pot.shape.num_parts == 2
+        pot.compact_(slice(3, 4), torch.arange(12).expand(1, 1, 1, 12))
+    for token in ids[0, 20:26]:
+        step_both(decoders, pots, token)
+    assert pots[0].num_cached == [26, 26, 26, 18, 26, 26]
+    assert_same(pots)
+
+
 def test_positions_may_outgrow_the_angles():
     decoders, pots, ids = pair("llama", capacity=20)
     for pot in pots:

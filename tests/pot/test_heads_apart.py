@@ -21,13 +21,14 @@ from ondevice.config import (
 )
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken, Event
+from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
 from ondevice.session import plan
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import take_provenance
-from tests.builders.models import FAMILIES, plain_config, tiny_loaded
+from tests.builders.models import FAMILIES, plain_config, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -185,3 +186,21 @@ def test_positions_that_count_together_leave_a_gap_after_what_is_protected() -> 
     assert pot.positions[0, 0, 0, :5].tolist() == [0, 4, 1, 2, 3]
     assert pot.positions[1, 0, 0, :3].tolist() == [4, 0, 3]
     assert pot.next_position == [5, 5]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_shorter_way_for_one_token_does_what_the_layers_do(family: str) -> None:
+    model, pots, outs = tiny_model(family), [], []
+    ids = torch.randint(0, 260, (1, 40), generator=torch.Generator().manual_seed(0))
+    for has_fast_step in (True, False):
+        decoder = Decoder(model, has_fast_step=has_fast_step)
+        pot = decoder.new_pot(64, capacities=(64, 50, 40, 64, 44, 64))
+        decoder.forward(ids[:, :20], pot)
+        pot.compact_(slice(1, 2), torch.arange(12).expand(1, 1, 1, 12))
+        outs.append([decoder.forward(token.view(1, 1), pot).hidden_states for token in ids[0, 20:36]])
+        pots.append(pot)
+    assert pots[0].num_cached == [36, 28, 36, 36, 36, 36]
+    for one, other in zip(outs[0], outs[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    for one, other in zip(pots[0].buffers(), pots[1].buffers(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
