@@ -90,6 +90,11 @@ class TextTokenized:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadsMeasured:
+    """How many slots each head of the model needs is about to be measured: once, before its first long document."""
+
+
+@dataclass(frozen=True, slots=True)
 class TokensRead:
     """One forward pass over the document is done.
 
@@ -374,6 +379,7 @@ Event = (
     PagesExtracted
     | DocumentOpened
     | TextTokenized
+    | HeadsMeasured
     | TokensChosen
     | TokensRead
     | PotDistilled

@@ -11,7 +11,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ondevice import words
-from ondevice.events import DocumentOpened, Event, PagesExtracted, PotDistilled, TextTokenized, TokensRead
+from ondevice.events import (
+    DocumentOpened,
+    Event,
+    HeadsMeasured,
+    PagesExtracted,
+    PotDistilled,
+    TextTokenized,
+    TokensRead,
+)
 from ondevice.telemetry.telemetry import Telemetry
 
 _LOG_SECONDS = 15.0  # between two lines of the same stage in a log
@@ -59,6 +67,8 @@ class ProgressDisplay:
                 self.stage("Extracting", _share(done, total), _counted(done, total, "pages"))
             case TextTokenized(done, total, num_tokens):
                 self.stage("Tokenizing", _share(done, total), words.plural(num_tokens, "token"))
+            case HeadsMeasured():
+                self.stage("Measuring what each head of the model needs, once", None)
             case TokensRead() | PotDistilled():
                 self.stage("Reading", _share(telemetry.num_passed, telemetry.num_total), reading_detail(telemetry))
             case DocumentOpened():

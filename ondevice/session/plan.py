@@ -14,7 +14,7 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.shape import PotShape
-from ondevice.prefill.need import head_need, share_out
+from ondevice.prefill.need import head_need, known_need, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
@@ -125,6 +125,12 @@ class Plan:
         pot = self.config.pot
         return pot.method.keeps_all or pot.is_auto or self._shares_by_need
 
+    def must_measure(self, num_tokens: int | None) -> bool:
+        """Whether the first call of `pot_shape` for a document of so many tokens measures what the model's heads need;
+        None: of a stream."""
+        shares = self._shares_by_need and not self._fits(num_tokens)
+        return shares and known_need(self.decoder, self.loaded.fingerprint) is None
+
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
 
@@ -188,7 +194,7 @@ class Plan:
     def _share(self) -> tuple[int, ...]:
         """Slots of each layer, or head: what it needs, and the same room for what comes; together as many as in an
         even pot."""
-        pot, need = self.config.pot, head_need(self.decoder, self.loaded.tokenizer)
+        pot, need = self.config.pot, head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint)
         shares = need.mean(dim=1) if pot.slot_shares == "by-layer" else need.flatten()
         kept = share_out(shares.tolist(), pot.num_kept * len(shares), *self._share_bounds)
         return tuple(one + pot.room for one in kept)

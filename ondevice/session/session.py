@@ -18,7 +18,7 @@ from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import EmptyDocument, PotError
-from ondevice.events import DocumentOpened, DocumentRead, Event, TextTokenized
+from ondevice.events import DocumentOpened, DocumentRead, Event, HeadsMeasured, TextTokenized
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.session.plan import Plan
@@ -83,6 +83,8 @@ class Session:
             context = self.context
         context.spans = self.plan.spans(total)
         if not context.has_pot:
+            if self.plan.must_measure(total):
+                yield HeadsMeasured()
             self._allocate(total)
         context.pot.expect(self.plan.num_positions(total))
         if len(context.spans) > 1:

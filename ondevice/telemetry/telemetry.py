@@ -18,6 +18,7 @@ from ondevice.events import (
     DocumentOpened,
     DocumentRead,
     Event,
+    HeadsMeasured,
     Ledger,
     PagesExtracted,
     PotDistilled,
@@ -42,6 +43,7 @@ class Telemetry:
 
     Attributes:
         document: the document's card; None before one is opened.
+        is_measuring: whether, before the first token, the needs of the model's heads are measured.
         pages_done, pages_total: parsed pages; the total is None while it is not known.
         num_read, num_total: document tokens read, and in all (None for an open stream).
         num_skipped: document tokens that a speculator left out so far.
@@ -62,6 +64,7 @@ class Telemetry:
     """
 
     document: DocumentOpened | None = None
+    is_measuring: bool = False
     pages_done: int = 0
     pages_total: int | None = None
     num_read: int = 0
@@ -98,7 +101,10 @@ class Telemetry:
             case TokensChosen():
                 self.stage_seconds["speculate"] += event.seconds
                 self._recent.append((0, event.seconds))
+            case HeadsMeasured():
+                self.is_measuring = True
             case TokensRead():
+                self.is_measuring = False
                 skipped = event.num_skipped - self.num_skipped
                 self.num_skipped = event.num_skipped
                 self.num_read, self.num_total, self.page = event.num_read, event.num_total, event.page

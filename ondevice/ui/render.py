@@ -161,6 +161,8 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READING:
             tenths = 10 * telemetry.num_passed // max(workspace.page_table.num_tokens, 1) if workspace.page_table else 0
             text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
+            if telemetry.is_measuring:
+                text = "Measuring what each head of this model needs. That is done once."
             if workspace.asked.is_waiting:
                 text = "Your question is answered after this step of reading."
         case Phase.STOPPED:

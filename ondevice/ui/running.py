@@ -18,6 +18,7 @@ from ondevice.events import (
     BlocksRead,
     DocumentOpened,
     DocumentRead,
+    HeadsMeasured,
     PagesExtracted,
     PotDistilled,
     QuestionRead,
@@ -152,7 +153,7 @@ class Runner:
                 return render.answering(workspace) | {"toast": event.text}
             case Saved():
                 return {"news": f"Saved to the library: {words.size(event.entry.size_bytes)}."}
-        if not throttle.allows(urgent=isinstance(event, PotDistilled | DocumentRead)):
+        if not throttle.allows(urgent=isinstance(event, HeadsMeasured | PotDistilled | DocumentRead)):
             return {}
         match event:
             case PagesExtracted():

@@ -68,7 +68,7 @@ def by_head(pot: MemoryPot, buffers: list[Tensor]) -> Tensor:
 @pytest.fixture
 def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        plan, "head_need", lambda decoder, _: torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
+        plan, "head_need", lambda decoder, *_: torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
     )
 
 
@@ -125,7 +125,7 @@ def test_every_family_may_hold_its_heads_apart(family: str) -> None:
 
 @pytest.fixture
 def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "head_need", lambda decoder, _: torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]]))
+    monkeypatch.setattr(plan, "head_need", lambda decoder, *_: torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]]))
 
 
 @pytest.mark.usefixtures("uneven_need")

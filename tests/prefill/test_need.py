@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondevice.config import PotConfig
+from ondevice.documents import Document, Page
 from ondevice.prefill import need
-from ondevice.prefill.need import head_need, share_out
+from ondevice.prefill.need import head_need, known_need, share_out
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
 
@@ -37,15 +40,58 @@ def test_without_bounds_it_is_in_proportion() -> None:
     assert share_out((1.0, 2.0, 5.0), 800, 150, 400) == (150, 250, 400)
 
 
-def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(need, "_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
-    measured = head_need(decoder, loaded.tokenizer)
+    assert known_need(decoder, "one") is None
+    measured = head_need(decoder, loaded.tokenizer, "one")
     assert measured.shape == (len(decoder.parts.layers), decoder.parts.num_kv_heads)
     assert float(measured.min()) > 0
     assert float(measured.mean()) == pytest.approx(1.0)
     monkeypatch.setattr(need, "repeat_peaks", lambda *args: pytest.fail("measured again"))
-    assert head_need(decoder, loaded.tokenizer) is measured
+    assert head_need(decoder, loaded.tokenizer, "one") is measured
+    # By another process, too.
+    again = Engine(loaded, plain_config()).decoder
+    torch.testing.assert_close(head_need(again, loaded.tokenizer, "one"), measured)
+    assert known_need(Engine(loaded, plain_config()).decoder, "another") is None
+
+
+@pytest.mark.parametrize("text", ["", "[[1", "[[1, 2]]", '{"a": 1}', "[[1, 1], [1, 0], [1, 1]]", "null"])
+def test_what_cannot_be_read_is_measured_again(text: str, folder: Path) -> None:
+    loaded = tiny_loaded()
+    (folder / "one.json").write_text(text)
+    decoder = Engine(loaded, plain_config()).decoder
+    assert known_need(decoder, "one") is None
+    measured = head_need(decoder, loaded.tokenizer, "one")
+    torch.testing.assert_close(known_need(Engine(loaded, plain_config()).decoder, "one"), measured)
+
+
+def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setattr(need, "_folder", lambda: folder / "file" / "folder")
+    loaded = tiny_loaded()
+    assert float(head_need(Engine(loaded, plain_config()).decoder, loaded.tokenizer, "one").mean()) == pytest.approx(1)
+
+
+def test_the_first_document_that_needs_it_says_so() -> None:
+    pot = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60, slot_shares="by-head")
+    engine = Engine(tiny_loaded(), plain_config(pot=pot))
+
+    def kinds(text: str) -> list[str]:
+        document = Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))
+        return [type(event).__name__ for event in engine.session().open(document)]
+
+    assert "HeadsMeasured" not in kinds("Short.")
+    assert "HeadsMeasured" in kinds("A long text. " * 60)
+    assert "HeadsMeasured" not in kinds("A long text. " * 60)
 
 
 def test_a_head_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +104,6 @@ def test_a_head_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch
         return [torch.rand(1, 2, 90) * layer[None, :, None] for layer in weights]
 
     monkeypatch.setattr(need, "repeat_peaks", peaks)
-    measured = head_need(decoder, loaded.tokenizer)
+    measured = head_need(decoder, loaded.tokenizer, "one")
     assert float(measured[1, 1]) > 1
     assert float(measured[weights < 1].max()) < 1
