@@ -26,7 +26,7 @@ from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.documents import Document
 from ondevice.evaluation.art_curve import art_config
 from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.evaluation.recorded_queries import Step, keys_values, read_again, read_and_record
+from ondevice.evaluation.recorded_queries import Step, evenly, keys_values, read_again, read_and_record
 from ondevice.kernels.attention import attention
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
@@ -88,7 +88,7 @@ def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) ->
     """Rows of one part after the other."""
     for cache in plan.caches:
         report(f"Reading into {cache.name}", None)
-        session = engine.session(replace(engine.config, pot=cache.pot))
+        session = engine.session(evenly(replace(engine.config, pot=cache.pot)))
         steps = read_and_record(session, document, plan.num_steps, report)
         art = replace(engine.config.art, enabled=True)
         rules = rules_of(art, calibrated(engine.loaded.fingerprint, art, cache.pot), len(engine.decoder.parts.layers))

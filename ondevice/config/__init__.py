@@ -34,8 +34,9 @@ from ondevice.config.policies import (
     DecodePolicyName,
     Policy,
     PolicyName,
+    SlotShares,
 )
-from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, KeyRotation, PotConfig, SlotShares
+from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, KeyRotation, PotConfig, SlotSharing
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Setting",
     "SlimConfig",
     "SlotShares",
+    "SlotSharing",
     "SlimLayer",
     "SlimNoveltyName",
     "SpecConfig",

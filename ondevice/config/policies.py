@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
+SlotShares = Literal["even", "by-layer", "by-head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Policy:
             everything.
         keeps_per_layer: layers keep different numbers of slots.
         keeps_per_head: heads of a layer keep different tokens; otherwise they share their layout, too.
+        shares: how its slots are shared out where the settings leave that open and what it evicts is gone: those of
+            others evenly, as published.
         keeps_all: the pot has a slot for every token, and grows with the document.
         skips_middle: of what does not fit into the pot only both ends are read.
     """
@@ -45,6 +48,7 @@ class Policy:
     novelty: NoveltyUse = "nothing"
     keeps_per_layer: bool = False
     keeps_per_head: bool = False
+    shares: SlotShares = "even"
     keeps_all: bool = False
     skips_middle: bool = False
 
@@ -56,6 +60,18 @@ class Policy:
     def distills(self) -> bool:
         """Whether a full pot gives up tokens for those that come."""
         return self.scorer is not None
+
+    @property
+    def may_share(self) -> tuple[SlotShares, ...]:
+        """How its slots can be shared out: not by need where its own rule says how many a layer keeps, and not by head
+        where it looks at the heads of a layer together."""
+        if not self.distills or self.keeps_per_layer:
+            return ("even",)
+        return (
+            ("even", "by-layer", "by-head")
+            if self.keeps_per_head or self.observes == "nothing"
+            else ("even", "by-layer")
+        )
 
     @property
     def needs_length(self) -> bool:
@@ -97,6 +113,7 @@ POLICIES = {
             observes="catalyst",
             novelty="share",
             keeps_per_head=True,
+            shares="by-head",
         ),
         Policy(
             "truncate",
@@ -169,6 +186,7 @@ POLICIES = {
             scorer="Repeat",
             observes="repetition",
             keeps_per_head=True,
+            shares="by-head",
         ),
         Policy(
             "sirllm",

@@ -17,7 +17,7 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
-SlotShares = Literal["even", "by-layer", "by-head"]
+SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
 
@@ -71,9 +71,10 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
-    slot_shares: SlotShares = setting(  # what layers and heads need is measured once for a model, on a text of our own
-        "even", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
-        "or each head needs.", option="--slot-shares", api="slot_shares")
+    slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
+        "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
+        "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
+        option="--slot-shares", api="slot_shares")
     context_reset: bool = setting(  # CR-RoPE; off shows what breaks when positions run past the trained window
         True, "Number positions from 0 again after a distillation.", option="--context-reset/--no-context-reset")
     num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
@@ -112,6 +113,11 @@ class PotConfig:
             self.catalyst not in CATALYSTS_WITH_WORDS or bool(self.catalyst_text.strip()),
             f"{{pot.catalyst}} {self.catalyst} has no text",
             "Give it with {pot.catalyst_text}.",
+        )
+        require(
+            self.slot_shares == "auto" or self.slot_shares in self.method.may_share,
+            f"{{pot.slot_shares}} is {self.slot_shares}, which does not go with {{pot.policy}} {self.policy}",
+            f"Choose {' or '.join(('auto', *self.method.may_share))}, or another policy.",
         )
         if self.adaptive_keep is not None:
             low, high = self.adaptive_keep

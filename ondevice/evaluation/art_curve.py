@@ -18,6 +18,7 @@ from ondevice.decode.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.documents import Document
 from ondevice.evaluation.measurement import Measurement
 from ondevice.evaluation.recall import pot_loss, recall_config, span_starts
+from ondevice.evaluation.recorded_queries import evenly
 from ondevice.kernels.termination import Termination
 from ondevice.results.names import contender_name
 from ondevice.results.results import Row, row
@@ -84,7 +85,7 @@ def rows_of(points: Sequence[Point], config: EngineConfig) -> tuple[Row, ...]:
 
 def art_config(config: EngineConfig) -> EngineConfig:
     """The settings with run-time termination."""
-    return replace(config, art=replace(config.art, enabled=True))
+    return evenly(replace(config, art=replace(config.art, enabled=True)))
 
 
 MEASUREMENT = Measurement[Point](

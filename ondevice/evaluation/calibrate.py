@@ -19,7 +19,7 @@ from ondevice.documents import Document
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.evaluation.recall import recall_config
-from ondevice.evaluation.recorded_queries import Reading, read_again, read_and_record
+from ondevice.evaluation.recorded_queries import Reading, evenly, read_again, read_and_record
 from ondevice.kernels.termination import Termination
 from ondevice.model.loading.progress import Progress, silent
 from ondevice.results.results import Row, row
@@ -119,7 +119,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
 
 MEASUREMENT = Measurement[Table](
     _measure,
-    config=lambda given, _: recall_config(given()),
+    config=lambda given, _: evenly(recall_config(given())),
     closing=lambda summary: (
         "--art takes these thresholds from now on; on this text they leave "
         f"{1 - summary['share_of_blocks_read']:.0%} of the pot unread."

@@ -6,12 +6,12 @@ They are recorded once, and read again with any rule of run-time termination.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ondevice.config import ArtConfig
+from ondevice.config import ArtConfig, EngineConfig
 from ondevice.decode.termination import RunTimeTermination
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
@@ -20,6 +20,14 @@ from ondevice.kernels.termination import Termination
 from ondevice.model.loading.progress import Progress
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.session.session import Session
+
+
+def evenly(config: EngineConfig) -> EngineConfig:
+    """The settings with heads that hold equally many tokens, where they leave that open: what is recorded here is
+    measured for the heads of a layer together."""
+    if config.pot.slot_shares != "auto":
+        return config
+    return replace(config, pot=replace(config.pot, slot_shares="even"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
     if session.context.pot.shape.num_parts > 1:
         raise ConfigError(
             "Heads of a layer hold different numbers of tokens here, and are measured together",
-            fix="Leave out {pot.slot_shares}.",
+            fix="Give {pot.slot_shares} even.",
         )
     if session.context.pot.num_free < len(ids):
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig, SlimLayer, TierConfig
+from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
 from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
@@ -181,8 +181,20 @@ class Plan:
         return self.pot_shape(num_tokens).nbytes(self.decoder.dtype)
 
     @property
+    def shares(self) -> SlotShares:
+        """How the slots are shared out among layers and heads.
+
+        Where the settings leave that open and a host tier brings back what a question looks for, every head needs room
+        for the same tokens.
+        """
+        pot = self.config.pot
+        if pot.slot_shares != "auto":
+            return pot.slot_shares
+        return "even" if self._has_host else pot.method.shares
+
+    @property
     def _shares_by_need(self) -> bool:
-        return self.config.pot.slot_shares != "even" and self.config.pot.method.distills
+        return self.shares != "even" and self.config.pot.method.distills
 
     def _fits(self, num_tokens: int | None) -> bool:
         """Whether a document is never distilled."""
@@ -195,7 +207,7 @@ class Plan:
         """Slots of each layer, or head: what it needs, and the same room for what comes; together as many as in an
         even pot."""
         pot, need = self.config.pot, head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint)
-        shares = need.mean(dim=1) if pot.slot_shares == "by-layer" else need.flatten()
+        shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
         kept = share_out(shares.tolist(), pot.num_kept * len(shares), *self._share_bounds)
         return tuple(one + pot.room for one in kept)
 
@@ -209,7 +221,7 @@ class Plan:
     def _is_share(self, capacities: tuple[int, ...]) -> bool:
         pot, (low, high) = self.config.pot, self._share_bounds
         parts = self.decoder.parts
-        number = len(parts.layers) * (1 if pot.slot_shares == "by-layer" else parts.num_kv_heads)
+        number = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
         return (
             len(capacities) == number
             and sum(capacities) == number * pot.capacity

@@ -14,6 +14,7 @@ from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
 from ondevice.schema import SchemaError, parse
 
+_BY_NATURE = {"slot_shares": "even"}  # of pots from before these could be set
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 
@@ -85,7 +86,7 @@ class PotHeader:
             PotError: there is no such file, it is not a saved pot, or it is damaged.
             PotMismatch: another version has written it.
         """
-        header = read_header(path)
+        header = _completed(read_header(path))
         try:
             return parse(cls, header, "the header")
         except DamagedPot as error:
@@ -115,6 +116,16 @@ class PotHeader:
                 where=str(path),
                 fix="Use the same model and settings, or read the document again.",
             )
+
+
+def _completed(header: dict[str, Any]) -> dict[str, Any]:
+    """A header with the settings that there were none of when the file was written, as they were by nature."""
+    config = header.get("config")
+    for settings in (header.get("method"), config.get("pot") if isinstance(config, dict) else None):
+        if isinstance(settings, dict):
+            for name, value in _BY_NATURE.items():
+                settings.setdefault(name, value)
+    return header
 
 
 def _show(value: Any) -> str:

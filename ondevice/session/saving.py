@@ -42,8 +42,10 @@ def save_session(session: Session, path: Path) -> None:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
     session.reader.score_novelty()
     document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
+    # What settings left open is settled now; another tier beside the pot does not change it.
+    config = with_values(session.context.config, {"pot.slot_shares": session.plan.shares})
     header = _fingerprints(session) | {
-        "config": session.context.config.to_dict(),
+        "config": config.to_dict(),
         "document": document,
         "notes": [asdict(note) for note in tokens.notes],
         "counts": asdict(Counts(session.context.num_read, session.context.num_skipped, session.context.num_cycles)),
@@ -191,6 +193,7 @@ def _pages(tokens: DocumentTokens) -> tuple[Page, ...]:
 def _fingerprints(session: Session) -> dict[str, Any]:
     pot = asdict(session.context.config.pot)
     method = {name: value for name, value in pot.items() if f"pot.{name}" not in _ANSWERS}
+    method["slot_shares"] = session.plan.shares
     method["chat"] = session.context.config.generation.chat
     steps = [asdict(step) for step in session.context.slim_steps]
     method["slim"] = asdict(session.context.config.slim) | {"schedule": steps} if steps else None

@@ -8,6 +8,7 @@ that attention and logits are far from uniform, hence a wrong mask, position or 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from safetensors.torch import load, save
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from ondevice.config import EngineConfig, GenerationConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfig
 from ondevice.documents.pages import PageTable
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
@@ -177,7 +178,11 @@ def tiny_loaded(
 
 
 def plain_config(**fields: Any) -> EngineConfig:
-    """Settings of an engine without a host tier and with plain answers; `fields` as those of `EngineConfig`."""
+    """Settings of an engine without a host tier, with heads that hold equally many tokens and with plain answers, where
+    `fields`, as those of `EngineConfig`, do not say otherwise."""
+    pot = fields.get("pot", PotConfig())
+    if pot.slot_shares == "auto":
+        fields["pot"] = replace(pot, slot_shares="even")
     return EngineConfig(**{"tier": TierConfig(budget_bytes=0), "generation": plain_generation(), **fields})
 
 

@@ -11,7 +11,7 @@ import torch
 from ondevice.kernels.attention import attention_peak_ref
 from torch import Tensor
 
-from ondevice.config import PotConfig, SlotShares, TierConfig
+from ondevice.config import PotConfig, SlotSharing, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import PotDistilled
@@ -114,7 +114,7 @@ def test_a_chunk_may_be_repeated_in_one_slice() -> None:
 
 @pytest.mark.parametrize("slot_shares", ["even", "by-layer", "by-head"])
 @pytest.mark.parametrize("policy", ["repeat", "infinipot"])
-def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_shares: SlotShares) -> None:
+def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_shares: SlotSharing) -> None:
     pot = replace(POT, policy=policy, slot_shares=slot_shares)
     whole, parted = session_with(pot), session_with(pot)
     list(whole.read(document()))
@@ -134,7 +134,7 @@ def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_sha
 @pytest.mark.parametrize("slot_shares", ["by-layer", "by-head"])
 @pytest.mark.parametrize("tier_bytes", [0, 1_000_000])
 def test_pots_shared_out_by_need_take_as_many_slots_and_save(
-    slot_shares: SlotShares, tier_bytes: int, tmp_path: Path
+    slot_shares: SlotSharing, tier_bytes: int, tmp_path: Path
 ) -> None:
     pot = replace(POT, policy="infinipot", slot_shares=slot_shares)
     session = session_with(pot, tier=TierConfig(budget_bytes=tier_bytes))
@@ -163,7 +163,7 @@ def test_what_fits_into_an_even_pot_is_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("slot_shares", ["by-layer", "by-head"])
-def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: SlotShares) -> None:
+def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: SlotSharing) -> None:
     session = session_with(replace(POT, slot_shares=slot_shares))
     pages = iter([Page(1, TEXT[:600]), Page(2, TEXT[600:])])
     distilled = [

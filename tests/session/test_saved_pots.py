@@ -102,6 +102,19 @@ def test_what_an_older_version_saved_still_opens(name: str, pots: dict[str, Save
     assert ask(new, temperature=1.0).text == ask(old, temperature=1.0).text
 
 
+def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_path: Path) -> None:
+    config = plain_config(pot=replace(POT, slot_shares="even"))
+    session = Engine(LOADED, config).session()
+    list(session.read(Document("lamp.txt", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))))
+    save_session(session, tmp_path / "new.pot")
+    pot = SavedPot(tmp_path / "new.pot")
+    for settings in (pot.header["method"], pot.header["config"]["pot"]):
+        del settings["slot_shares"]
+    write_unsummed(tmp_path / "old.pot", pot.tensors, pot.header)
+    assert saved_config(tmp_path / "old.pot").pot.slot_shares == "even"
+    assert ask(reopen(tmp_path / "old.pot")).text == ask(reopen(tmp_path / "new.pot")).text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_mutant_does_harm(
