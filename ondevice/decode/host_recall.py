@@ -185,7 +185,7 @@ class HostRecall:
     def _room(self, num_free: int, *, limited: bool = True) -> int:
         """Tokens that may come back into each head where so many slots stay free; or those that there is room for."""
         pot, distills = self._context.pot, self._context.config.pot.method.distills
-        slots = min(keys.shape[2] for keys in pot.keys) if distills else pot.shape.capacity
+        slots = min(pot.capacities) if distills else pot.shape.capacity
         room = slots - num_free - 2 * self._context.num_protected
         return max(min(self._context.config.tier.max_tokens, room) if limited else room, 0)
 

@@ -36,7 +36,7 @@ def recall_skipped(
         return None
     began, pot = time.perf_counter(), context.pot
     num_free = max(context.config.pot.reserve, ids.shape[1] + 1)
-    smallest = min(keys.shape[2] for keys in pot.keys)  # layers may differ
+    smallest = min(pot.capacities)  # layers may differ
     most = min(context.config.spec.num_restored, smallest - num_free - 2 * context.num_protected)
     if most < 1:
         return None

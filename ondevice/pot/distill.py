@@ -49,7 +49,7 @@ def distill(
         num_protected: logical positions below this are never evicted (prompt and sinks).
         rotate_keys: applies RoPE.
     """
-    num_before = max(pot.num_cached)
+    num_before = max(pot.by_layer(pot.num_cached))
     budgets = layer_budgets(config, kept_size(mass, config), num_protected, pot.shape)
     novel_tokens: list[Tensor] = []
     # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
@@ -75,7 +75,7 @@ def distill(
         pot.number_in_order_(rotate_keys)
     # Sorted where the pot is and counted on the host: a device is waited for once.
     novelty = torch.cat(novel_tokens).sort().values.cpu() if novel_tokens else torch.empty(0, dtype=torch.int32)
-    return Distillation(num_before, max(pot.num_cached), novelty[novelty >= 0].unique_consecutive())
+    return Distillation(num_before, max(pot.by_layer(pot.num_cached)), novelty[novelty >= 0].unique_consecutive())
 
 
 def _alike(pot: MemoryPot, budgets: Sequence[int]) -> Iterator[tuple[slice, int, int]]:

@@ -118,6 +118,16 @@ class MemoryPot:
         """Slots that one layer still has free."""
         return self.keys[layer].shape[2] - self.num_cached[layer]
 
+    def by_layer(self, counts: Sequence[int]) -> tuple[int, ...]:
+        """A number of each layer of the pot, such as `num_cached`, for an average head of each layer of the model."""
+        size = self.shape.num_parts
+        return tuple(round(sum(counts[i : i + size]) / size) for i in range(0, len(counts), size))
+
+    @property
+    def capacities(self) -> list[int]:
+        """Slots of each layer."""
+        return [keys.shape[2] for keys in self.keys]
+
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
         workspace = [] if self.workspace is None else [self.workspace]

@@ -251,8 +251,8 @@ class Reader:
             num_tokens=num_tokens,
             page=context.tokens.page_of(part.stop - 1),
             seconds=seconds,
-            num_cached=tuple(context.pot.num_cached),
-            capacity=context.pot.shape.capacity,
+            num_cached=context.pot.by_layer(context.pot.num_cached),
+            capacity=max(context.pot.by_layer(context.pot.capacities)),
             num_skipped=context.num_skipped - (left_out[1] - left_out[0]),
         )
 
@@ -282,7 +282,7 @@ class Reader:
             num_read=context.num_read,
             num_before=result.num_before,
             num_kept=result.num_kept,
-            num_cached=tuple(context.pot.num_cached),
+            num_cached=context.pot.by_layer(context.pot.num_cached),
             seconds=time.perf_counter() - began,
             novelty_seconds=novelty_seconds,
             num_heads_total=context.num_heads_total,

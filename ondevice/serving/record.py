@@ -42,7 +42,8 @@ def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> N
     start, stop = session.context.left_out  # by policy `truncate`, which the telemetry does not count
     telemetry.num_skipped = session.context.num_skipped - (stop - start)
     telemetry.num_cycles, telemetry.num_heads_total = session.context.num_cycles, session.context.num_heads_total
-    telemetry.num_cached, telemetry.capacity = tuple(session.context.pot.num_cached), session.context.pot.shape.capacity
+    pot = session.context.pot
+    telemetry.num_cached, telemetry.capacity = pot.by_layer(pot.num_cached), max(pot.by_layer(pot.capacities))
     telemetry.ledger, telemetry.retention = session.context.ledger, session.context.retention
     novelty = [token for token in _list(record, "novelty_tokens") if isinstance(token, int)]
     telemetry.novelty_tokens = np.array([t for t in novelty if 0 <= t < tokens.num_tokens], np.int32)

@@ -137,7 +137,7 @@ class Workspace:
         pots = [context.pot] if context.has_pot else []
         if context.speculator is not None and context.speculator.pot is not None:
             pots.append(context.speculator.pot)
-        return sum(int((1 - max(pot.num_cached) / pot.shape.capacity) * pot.nbytes) for pot in pots)
+        return sum(int((1 - sum(pot.num_cached) / sum(pot.capacities)) * pot.nbytes) for pot in pots)
 
     @property
     def is_unused(self) -> bool:
@@ -236,7 +236,8 @@ class Workspace:
         if self.session is None or not self.session.context.has_pot:
             return
         if self.fill:
-            self._add_fill(self.session.context.num_read, max(self.session.context.pot.num_cached))
+            pot = self.session.context.pot
+            self._add_fill(self.session.context.num_read, max(pot.by_layer(pot.num_cached)))
         if self.view is not None and self.session.context.is_open:
             self.view.settle(self.session)
 

@@ -196,19 +196,20 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
     telemetry, session = workspace.telemetry, workspace.session
     if session is None or not session.context.has_pot or not telemetry.num_cached:
         return None
-    cached, capacity = list(session.context.pot.num_cached), session.context.pot.shape.capacity
+    pot = session.context.pot
+    cached, capacities, ranked = map(pot.by_layer, (pot.num_cached, pot.capacities, pot.num_ranked))
+    capacity = max(capacities)
     low, high = min(cached), max(cached)
     used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
     return {
-        "cached": cached,
-        "capacities": [keys.shape[2] for keys in session.context.pot.keys],
+        "cached": list(cached),
+        "capacities": list(capacities),
         "capacity": capacity,
-        "ranked": [min(ranked, used) for ranked, used in zip(session.context.pot.num_ranked, cached, strict=True)],
+        "ranked": list(map(min, ranked, cached)),
         "fixed": session.context.num_protected,
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
-        "memory": words.size(session.context.pot.nbytes)
-        + f", allocated once{_tier_size(session)}{_small_size(session)}",
+        "memory": words.size(pot.nbytes) + f", allocated once{_tier_size(session)}{_small_size(session)}",
         "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}",
     }
 
