@@ -5,13 +5,13 @@ All but the default settings and the full cache hold the same number of tokens, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SlotSharing, SpecConfig, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
@@ -63,20 +63,27 @@ def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     """Plain attention over what is read, with nothing evicted, pruned or skipped."""
     config = _with_size(config, budget)
     kept = max(min(config.pot.num_kept, budget - config.pot.reserve - 1), config.pot.num_sink_tokens + 1)
-    pot = replace(config.pot, policy=policy, capacity=budget, num_kept=kept, adaptive_keep=None)
+    pot = replace(config.pot, policy=policy, slot_shares="auto", capacity=budget, num_kept=kept, adaptive_keep=None)
     tier = TierConfig(budget_bytes=0)
     return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
 
 
-def _of_policy(name: str) -> Contender:
-    """A pot of the budget alone, which another policy distils."""
-    return Contender(
-        POLICIES[name].label,
-        lambda config, budget: _pot(replace(config, pot=replace(config.pot, policy=name)), budget, 0),
-    )
+def _of_policy(name: str, shares: SlotSharing | None = None) -> Contender:
+    """A pot of the budget alone, which another policy distils; with `shares`, its slots are shared out like that."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        pot = replace(given.pot, policy=name, slot_shares=shares or _going_with(name, given.pot.slot_shares))
+        return _pot(replace(given, pot=pot), budget, 0)
+
+    label = POLICIES[name].label
+    return Contender(label if shares is None else f"{label}, slots {shares}", config)
 
 
-CONTENDERS: Mapping[str, Contender] = {
+def _going_with(policy: str, shares: SlotSharing) -> SlotSharing:
+    return shares if shares in POLICIES[policy].may_share else "auto"
+
+
+CONTENDERS: dict[str, Contender] = {
     "default": Contender("settings as given", lambda config, _: config),
     "pot": Contender("pot alone", lambda config, budget: _pot(config, budget, 0)),
     "pot+tier": Contender(
@@ -88,6 +95,7 @@ CONTENDERS: Mapping[str, Contender] = {
     "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
+CONTENDERS |= {f"{name}-even": _of_policy(name, "even") for name, policy in POLICIES.items() if policy.shares != "even"}
 USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
 
 

@@ -71,14 +71,14 @@ def run_exams(
     setup: Setup,
     exams: Iterable[Exam],
     names: Sequence[str],
-    budget: int,
+    budgets: Sequence[int],
     summary: Callable[[Sequence[Row]], dict[str, float]],
 ) -> Iterator[Event | Note | Trial]:
     """The trials of all exams that have no rows yet, with events and notes between them.
 
     Args:
         names: of the contenders; those with equal settings answer once for all of them.
-        budget: slots of each.
+        budgets: slots of each; every exam is sat with each of them.
         summary: the figures of all rows so far.
     """
     rows = list(setup.earlier)
@@ -86,7 +86,7 @@ def run_exams(
         yield Note(f"Going on with {setup.out_file}: {len(rows)} figures are there.")
     elif setup.out_file is not None:
         setup.out_file.with_suffix(".csv").unlink(missing_ok=True)
-    for exam in exams:
+    for exam, budget in ((exam, budget) for exam in exams for budget in budgets):
         for config, reads, group in _groups(setup, exam, names, budget):
             for item in _sit(setup, exam, config, reads, group, budget, rows):
                 if isinstance(item, Trial):

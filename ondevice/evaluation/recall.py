@@ -82,7 +82,12 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
             fix="Name a longer file, or lower --spans.",
         )
     yield from session.resume()
-    num_read = session.context.num_read
+    yield from recall_spans(session, num_spans)
+
+
+def recall_spans(session: Session, num_spans: int) -> Iterator[Recall]:
+    """What a session that has read its document recalls of it, beside a full cache and no document."""
+    num_read, tokens = session.context.num_read, session.context.tokens
     decoder = session.context.decoder
     nothing = decoder.new_pot(len(session.context.chat.prefix) + SPAN_TOKENS)
     _fill(decoder, nothing, session.context.chat.prefix)

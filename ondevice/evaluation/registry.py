@@ -114,6 +114,25 @@ EVALUATIONS = (
         (_TEXT, _TOKENS, _SPANS),
     ),
     Entry(
+        "retention",
+        "ondevice.evaluation.run_retention",
+        "Policies by compression: what pots of several sizes still know of a text, and how fast it is read into them.",
+        (
+            replace(_TEXT, help="The text to read and recall, and that needles are hidden in."),
+            Option("length", int, "Tokens of a text.", 4096, min=512),
+            Option("ratios", INTS, "How many times as many tokens a text has as the pot has slots.", "4,8"),
+            Option(
+                "policies",
+                str,
+                "Contenders as for `eval ruler`; the first is that of the figures without a name.",
+                "infinipot,infinipot-even,repeat,streaming-llm,random",
+            ),
+            Option("rows", int, "Rows of each of RULER's nine tasks without questions; 0: recall alone.", 1, min=0),
+            _SPANS,
+        ),
+        resumes=True,
+    ),
+    Entry(
         "perplexity",
         "ondevice.evaluation.perplexity",
         "How well the next tokens of a text are foretold while it is read: pot, StreamingLLM, a full cache.",

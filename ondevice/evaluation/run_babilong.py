@@ -85,7 +85,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
         exam(task, number, length) for length in options.lengths for number in range(options.rows) for task in stories
     )
     names, budget = chosen(options.contenders), budget_of(engine.config, options.budget)
-    yield from run_exams(setup, exams, names, budget, babilong_summary)
+    yield from run_exams(setup, exams, names, (budget,), babilong_summary)
 
 
 def _right(answer: str, references: tuple[str, ...], *, question: str, answers: list[str]) -> float:

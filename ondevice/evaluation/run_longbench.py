@@ -33,7 +33,7 @@ def run_longbench(
 ) -> Iterator[Event | Note | Trial]:
     """Events and trials of all rows, given with the lengths of their contexts in tokens."""
     exams = (exam_of(setup.engine, text, num_tokens) for text, num_tokens in texts)
-    yield from run_exams(setup, exams, names, budget, longbench_summary)
+    yield from run_exams(setup, exams, names, (budget,), longbench_summary)
 
 
 def exam_of(engine: Engine, text: Text, num_tokens: int) -> Exam:

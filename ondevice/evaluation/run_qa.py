@@ -52,7 +52,7 @@ def run_qa(
         )
         for text, num_tokens in texts
     )
-    yield from run_exams(setup, exams, names, budget, qa_summary)
+    yield from run_exams(setup, exams, names, (budget,), qa_summary)
 
 
 def qa_config(config: EngineConfig, new_tokens: int) -> EngineConfig:

@@ -19,12 +19,20 @@ from ondevice.evaluation.ruler_tasks import TASKS, Sources, make_sample, read_so
 from ondevice.evaluation.samples import exam_of
 from ondevice.evaluation.trials import Trial, rows_of
 from ondevice.events import Event
+from ondevice.results.results import Row
 
 SCORE = "RULER score"
 
 
 def run_ruler(
-    setup: Setup, tasks: Sequence[str], sources: Sources, length: int, num_rows: int, names: Sequence[str], budget: int
+    setup: Setup,
+    tasks: Sequence[str],
+    sources: Sources,
+    length: int,
+    num_rows: int,
+    names: Sequence[str],
+    budgets: Sequence[int],
+    summary: Callable[[Sequence[Row]], dict[str, float]] = task_summary,
 ) -> Iterator[Event | Note | Trial]:
     """Events and trials of all rows; those of a task are made from the seed, the task and their number."""
     engine = setup.engine
@@ -42,7 +50,7 @@ def run_ruler(
                     engine, name, str(number), sample, task.max_new_tokens, SCORE, task.score, ends_early=True
                 )
 
-    yield from run_exams(setup, exams(), names, budget, task_summary)
+    yield from run_exams(setup, exams(), names, budgets, summary)
 
 
 def _names(tasks: str) -> tuple[str, ...]:
@@ -71,7 +79,7 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     if not tasks:
         raise ConfigError("No task is left", fix="Name what they are made from: --text, --squad, --hotpot.")
     names, budget = chosen(options.contenders), budget_of(setup.engine.config, options.budget)
-    yield from run_ruler(setup, tasks, sources, options.length, options.rows, names, budget)
+    yield from run_ruler(setup, tasks, sources, options.length, options.rows, names, (budget,))
 
 
 MEASUREMENT = Measurement[Trial](

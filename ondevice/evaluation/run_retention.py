@@ -1,0 +1,184 @@
+"""Policies by compression: what pots of several sizes still know of a text, and how fast it is read into them.
+
+Two measures stand side by side. RULER's needles and chains of variables ask for a few exact tokens; recall continues
+the text anywhere. Both are given as shares of what a full cache of the same tokens gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ondevice.config import EngineConfig
+from ondevice.errors import ConfigError
+from ondevice.evaluation.contenders import CONTENDERS, budget_of, chosen
+from ondevice.evaluation.measurement import Measurement, Note, Setup
+from ondevice.evaluation.recall import Recall, recall_config, recall_spans
+from ondevice.evaluation.ruler_tasks import TASKS, Sources, read_sources
+from ondevice.evaluation.run_ruler import SCORE, run_ruler
+from ondevice.evaluation.trials import Trial, is_done, key_of, question_scores
+from ondevice.evaluation.trials import rows_of as rows_of_trials
+from ondevice.events import Event
+from ondevice.results.results import Row, row
+
+RECALL, SECONDS = "recall of a full cache's", "seconds of reading"
+_EVEN = "infinipot-even"  # as published: speeds are compared with it
+_TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text") and name.startswith(("niah", "vt")))
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What one contender with `budget` slots recalls: shares of a full cache's by span, and the seconds of reading."""
+
+    contender: str
+    budget: int
+    num_tokens: int
+    share: float
+    seconds: float
+    summary: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def case(self) -> dict[str, Any]:
+        return {"task": "recall", "budget": self.budget, "trial": f"{self.num_tokens} tokens"}
+
+    @property
+    def line(self) -> str:
+        return (
+            f"recall of {self.num_tokens:,} tokens, {self.contender} with {self.budget:,} slots: "
+            f"{self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
+        )
+
+
+Item = Trial | Recalled
+
+
+def retention_summary(rows: Sequence[Row], length: int, first: str) -> dict[str, float]:
+    """By compression, the shares of every contender: of a full cache's RULER scores and of its recall.
+
+    Keys without a contender's name are those of the `first` one; `recall_pot_alone` is that of the largest pot.
+    """
+    scores = question_scores([one for one in rows if one.metric == SCORE])
+    summary: dict[str, float] = {}
+    for name, own in scores.items():
+        for ratio, pairs in _by_ratio(own, scores.get("full", {}), length).items():
+            ours, full = np.mean(pairs, axis=0)
+            if name != "full" and full:
+                summary |= _keys("ruler_share", ratio, name, first, float(ours / full))
+    recalls = [one for one in rows if one.metric == RECALL]
+    for one in recalls:
+        summary |= _keys("recall", _ratio(length, one.case["budget"]), one.contender, first, one.p50)
+    mine = {one.case["budget"]: one.p50 for one in recalls if one.contender == first}
+    if mine:
+        summary["recall_pot_alone"] = mine[max(mine)]
+    seconds = {(one.contender, one.case["budget"]): one.p50 for one in rows if one.metric == SECONDS}
+    speeds = [
+        even / seconds[first, budget]
+        for (name, budget), even in seconds.items()
+        if name == _EVEN and (first, budget) in seconds
+    ]
+    if speeds:
+        summary["reading_speed_vs_infinipot"] = float(np.mean(speeds))
+    return summary
+
+
+def _by_ratio(
+    own: dict[tuple[Any, ...], float], full: dict[tuple[Any, ...], float], length: int
+) -> dict[int, list[tuple[float, float]]]:
+    pairs: dict[int, list[tuple[float, float]]] = {}
+    for question, score in own.items():
+        if question in full:
+            pairs.setdefault(_ratio(length, question[1]), []).append((score, full[question]))
+    return pairs
+
+
+def _ratio(length: int, budget: int) -> int:
+    return round(length / budget)
+
+
+def _keys(key: str, ratio: int, contender: str, first: str, value: float) -> dict[str, float]:
+    named = {f"{key}_{ratio}to1_{key_of(contender)}": value}
+    return {f"{key}_{ratio}to1": value} | named if contender == first else named
+
+
+def _recalls(
+    setup: Setup, options: Any, names: Sequence[str], budgets: Sequence[int], rows: Sequence[Row]
+) -> Iterator[Event | Recalled]:
+    document = setup.beginning(options.text, options.length)
+    for budget in budgets:
+        for name in names:
+            done = Recalled(name, budget, options.length, 0.0, 0.0)
+            if is_done(rows, name, done.case):
+                continue
+            config = recall_config(CONTENDERS[name].config(setup.engine.config, budget))
+            session, began = setup.engine.session(config), time.perf_counter()
+            yield from session.read(document)
+            seconds, spans = time.perf_counter() - began, list[Recall]()
+            for span in recall_spans(session, options.spans):
+                setup.report("Recalling", (len(spans) + 1) / options.spans)
+                spans.append(span)
+            none, full, method = (
+                float(np.mean([getattr(s, key) for s in spans])) for key in ("none", "full", "method")
+            )
+            share = (none - method) / (none - full) if none != full else 0.0
+            yield replace(done, share=share, seconds=seconds)
+
+
+def run_retention(
+    setup: Setup, options: Any, sources: Sources, names: Sequence[str], budgets: Sequence[int]
+) -> Iterator[Event | Note | Item]:
+    """Recall first, then RULER, both from the same file where they are resumed."""
+    rows = list(setup.earlier)
+
+    def summary(all_rows: Sequence[Row]) -> dict[str, float]:
+        return retention_summary(all_rows, options.length, names[0])
+
+    for item in _recalls(setup, options, names, budgets, rows):
+        if isinstance(item, Recalled):
+            rows += rows_of([item])
+            item = replace(item, summary=summary(rows))
+        yield item
+    going_on = replace(setup, earlier=tuple(rows))
+    if options.rows:
+        contenders = (*names, "full")
+        yield from run_ruler(going_on, _TASKS, sources, options.length, options.rows, contenders, budgets, summary)
+
+
+def rows_of(items: Sequence[Item], _: EngineConfig | None = None) -> list[Row]:
+    """Two rows for what a contender recalls, and those of its trials."""
+    rows = rows_of_trials([item for item in items if isinstance(item, Trial)])
+    for item in items:
+        if isinstance(item, Recalled):
+            rows.append(row(item.contender, item.case, RECALL, "share", [item.share]))
+            rows.append(row(item.contender, item.case, SECONDS, "s", [item.seconds]))
+    return rows
+
+
+def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
+    config = given()
+    for name in chosen(options.policies):
+        if name == "full":
+            raise ConfigError("--policies full is measured anyway", fix="Leave it out.")
+    if not options.ratios or min(options.ratios) < 1:
+        raise ConfigError(f"--ratios is {options.ratios}", fix="Give whole numbers, such as 4,8.")
+    for ratio in options.ratios:
+        budget_of(config, options.length // ratio)
+    return config
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Item]:
+    text = "\n".join(page.text for page in setup.open(options.text).pages)
+    budgets = [options.length // ratio for ratio in options.ratios]
+    yield from run_retention(setup, options, read_sources(text, None, None), chosen(options.policies), budgets)
+
+
+MEASUREMENT = Measurement[Item](
+    _measure,
+    rows_of,
+    lambda items: items[-1].summary,
+    config=_config,
+    line=lambda item: item.line,
+)
