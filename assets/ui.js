@@ -23,6 +23,7 @@ window.ondevice = (() => {
     document.documentElement.style.setProperty("--od-top", `${top}px`);
   };
   const sizes = new ResizeObserver(fitWorkbench);
+  addEventListener("resize", fitWorkbench);
   new MutationObserver((_, found) => {
     const elements = ["od-header", "od-workbench"].map((id) => document.getElementById(id));
     if (elements.some((element) => !element)) return;

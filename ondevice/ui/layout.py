@@ -47,16 +47,17 @@ def build_screen(engine: Engine) -> Screen:
             with gr.Column(elem_id="od-left"):
                 parts |= _document_parts()
                 parts |= _reading_parts()
-                with gr.Column(elem_id="od-options"):
-                    form, preset = form_parts(engine)
-                with gr.Column(elem_id="od-inside"):
+                form, preset = form_parts(engine)
+                with gr.Accordion("Inside: memory and time", open=False, elem_id="od-inside"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
             with gr.Column(elem_id="od-middle"):
                 chat, form["conversation.remembers"] = _chat_parts()
                 parts |= chat
             with gr.Column(elem_id="od-right"):
-                parts["map"] = panel("map")
+                parts["sources"] = panel("sources")
                 panel("text")  # it learns all it needs from the map
+            parts["map"] = panel("map")
+            panel("panes")
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
@@ -118,6 +119,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
     parts: dict[str, Any] = {}
     parts["chat"] = gr.Chatbot(
         label="Questions and answers",
+        show_label=False,
         elem_id="od-chat",
         sanitize_html=True,
         allow_tags=False,
@@ -151,6 +153,5 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         parts["export_json"] = gr.Button(
             "Save as JSON", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-json"
         )
-    parts["sources"] = panel("sources")
     parts["download"] = panel("download")
     return parts, remembers

@@ -41,7 +41,7 @@ TEMPLATES = {
         '<div class="od-header"><div><h1>ondevice</h1><p>Reads documents of any length in a fixed amount of memory, '
         'and shows what it keeps.</p></div><div class="od-badges">'
         '<span class="od-badge od-badge-local" title="The page may only talk to this machine; the browser enforces it, '
-        'and a test proves it.">100 % local: nothing leaves this machine</span>'
+        'and a test proves it.">100 % local<span>: nothing leaves this machine</span></span>'
         '<span class="od-badge" data-field="model"></span></div></div>'
         '<p class="od-notice" role="note" hidden></p>'
     ),
@@ -54,6 +54,12 @@ TEMPLATES = {
     "progress": _BAR * 2,
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',
     "map": MAP,
+    "panes": (
+        '<nav class="od-panes" aria-label="Panes">'
+        '<button type="button" data-pane-button="chat" aria-current="true">Chat</button>'
+        '<button type="button" data-pane-button="document">Document</button>'
+        '<button type="button" data-pane-button="map">Map</button></nav>'
+    ),
     "text": TEXT,
     "fill": (
         '<section class="od-panel"><h2>The pot: fixed memory</h2>'
@@ -139,6 +145,7 @@ def scripts() -> str:
         "charts.js",
         "times.js",
         "answers.js",
+        "panes.js",
         "shortcuts.js",
         "compare.js",
         "library.js",
@@ -149,7 +156,7 @@ def scripts() -> str:
 
 def stylesheet() -> str:
     """The app's own rules on top of the theme's."""
-    return _asset("ui.css")
+    return "\n".join(_asset(name) for name in ("ui.css", "panes.css"))
 
 
 def _asset(name: str) -> str:

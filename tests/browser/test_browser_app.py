@@ -247,8 +247,8 @@ def contrast(visit: Visit, selector: str) -> float:
 
 def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) -> None:
     page = visit.page
-    page.get_by_role("radio", name="Large").check(force=True)
     page.click("#od-settings button")
+    page.get_by_role("radio", name="Large").check(force=True)
     slots = page.get_by_label("Slots in the pot")
     visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
     slots.fill("3000")
