@@ -62,6 +62,7 @@ def build_screen(engine: Engine) -> Screen:
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
+    panel("keys")
     parts["follow"] = gr.Timer(1.0, active=False)
     return Screen(parts, form, preset)
 
@@ -145,6 +146,9 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
             elem_id="od-question",
         )
         parts["ask"] = gr.Button("Ask", variant="primary", interactive=False, scale=0, elem_id="od-ask")
+        parts["stop_answer"] = gr.Button(
+            "Stop answer", variant="stop", visible=False, scale=0, min_width=88, elem_id="od-stop-answer"
+        )
     with gr.Row(elem_id="od-answer-tools"):
         remembers = control(CONTROLS["conversation.remembers"], True, scale=1, elem_id="od-remember")
         parts["export_markdown"] = gr.Button(

@@ -46,12 +46,22 @@ TEMPLATES = {
         '<p class="od-notice" role="note" hidden></p>'
     ),
     "card": (
-        '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length.</p>'
+        '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length. Text can be pasted, too.</p>'
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
     "memory": '<p class="od-memory" hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
+    "keys": (
+        '<dialog class="od-keys" aria-labelledby="od-keys-head"><h2 id="od-keys-head">Keys</h2><dl>'
+        "<dt>/</dt><dd>go to the question</dd><dt>Enter</dt><dd>ask; with Shift, a new line</dd>"
+        "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt><dd>stop the answer</dd>"
+        "<dt>Ctrl V</dt><dd>outside of a field: read what was copied, text or files</dd>"
+        "<dt>M</dt><dd>let the memory map grow, and back</dd><dt>?</dt><dd>this list</dd></dl>"
+        '<p class="od-explain">On the map: arrows go from cell to cell, + and − zoom, 0 shows all, '  # noqa: RUF001
+        'Enter shows the cell in the document.</p><form method="dialog"><button class="od-button">Close</button></form>'
+        "</dialog>"
+    ),
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',
     "map": MAP,
     "panes": (
@@ -144,6 +154,7 @@ def scripts() -> str:
         "readout.js",
         "charts.js",
         "times.js",
+        "unfounded.js",
         "answers.js",
         "panes.js",
         "shortcuts.js",

@@ -32,12 +32,11 @@ MAP = (
     + _BUTTON.format('data-map="grow" aria-expanded="false"', "Memory map")
     + '</h2><p class="od-map-place"></p>'
     f"{_LOOK}{_ZOOM}</div>"
-    '<p class="od-explain">Every cell is a piece of the document, in order; the numbers count its pages. The stronger '
-    "the colour, the more attention heads of the model still hold it. Zoom with the buttons, a double click, a pinch, "
-    "or Ctrl and the wheel; drag to move.</p>"
     '<div class="od-map-box"><canvas class="od-map" tabindex="0" role="application" aria-label="No document yet">'
     "</canvas></div>"
-    f'<div class="od-past">{_REPLAY}</div>'
+    f'<div class="od-past">{_REPLAY}<p class="od-explain">Every cell is a piece of the document, in order; the numbers '
+    "count its pages. The stronger the colour, the more attention heads of the model still hold it. Zoom with the "
+    "buttons, a double click, a pinch, or Ctrl and the wheel; drag to move.</p></div>"
     '<div class="od-detail"><div><output class="od-readout" aria-live="off"></output><p class="od-quote"></p>'
     + _BUTTON.format('data-detail="show" hidden', "Show in the document")
     + "</div>"

@@ -154,6 +154,50 @@ def test_a_phone_shows_one_pane_at_a_time(program: Any, url: str, width: int, he
     context.close()
 
 
+_PASTE = """(text) => {
+    const data = new DataTransfer();
+    data.setData("text/plain", text);
+    const event = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
+    document.body.dispatchEvent(event); }"""
+
+
+def test_what_is_pasted_is_read(visit: Visit) -> None:
+    visit.page.evaluate(_PASTE, "The lamp was lit at dusk. " * 40)
+    visit.state("read")
+    assert "pasted text.txt" in visit.text("#od-card")
+
+
+def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    visit.ask("How many steps?")
+    answered(visit, 1)
+    link = page.locator("#od-chat a[href^='#passage-']").first
+    assert link.inner_text().startswith("[1] section ")
+    link.click()
+    page.wait_for_selector(".od-flash")
+    assert page.evaluate("location.hash") == "", "only the document has moved"
+    slow_down(monkeypatch, ENGINE, 0.2)
+    visit.ask("And who?")
+    page.wait_for_selector("#od-stop-answer")
+    visit.until(lambda: page.locator("#od-chat [data-testid=bot]").count() > 3, "a word is there")
+    page.keyboard.press("Escape")
+    answered(visit, 2)
+    assert "The answer was stopped." in visit.text("#od-chat")
+    assert not page.is_visible("#od-stop-answer")
+
+
+def test_a_question_mark_shows_the_keys(visit: Visit) -> None:
+    page = visit.page
+    page.locator("body").press("?")
+    assert page.is_visible(".od-keys")
+    page.keyboard.press("Escape")
+    visit.until(lambda: not page.is_visible(".od-keys"), "and goes")
+
+
 def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     blank = """() => [...document.querySelectorAll("#od-workbench button")].filter((button) =>
