@@ -15,6 +15,7 @@
       section.hidden = !answers.length;
       said.textContent = "";
       list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, said)));
+      od.markUnfounded(answers);
     });
   };
 
@@ -23,16 +24,16 @@
     details.open = isLatest;
     details.append(od.textElement("summary", answer.question, "od-asked"));
     if (answer.note) details.append(od.textElement("p", `Sources ${answer.note}.`, "od-explain"));
-    if (answer.unfounded) {
+    if (answer.unfounded.length) {
       const line = od.textElement("p", "Not found in the document: ", "od-unfounded");
-      line.append(od.textElement("b", answer.unfounded));
+      line.append(od.textElement("b", answer.unfounded.join(", ")));
       line.title = "Numbers, names and quotations of the answer that stand nowhere in the text. They may still be right.";
       details.append(line);
     }
     const passages = document.createElement("ol");
-    passages.append(...answer.sources.map(passage));
+    passages.append(...answer.sources.map((source, i) => passage(source, i + 1)));
     details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
-    const copy = button("Copy answer with its account", "od-copy");
+    const copy = button("Copy with sources", "od-copy");
     copy.addEventListener("click", async () => {
       said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
     });
@@ -40,14 +41,14 @@
     return details;
   };
 
-  const passage = (source) => {
+  const passage = (source, number) => {
     const item = document.createElement("li");
     const jump = button("", "od-source");
     const share = document.createElement("i");
     share.className = "od-share";
     share.style.width = `${Math.min(100, 100 * source.bar)}%`;
     jump.append(
-      od.textElement("b", source.where),
+      od.textElement("b", `[${number}] ${source.where}`),
       od.textElement("span", `${source.share} of its extra attention`, "od-share-text"),
       od.textElement("q", source.text),
       share,

@@ -182,11 +182,11 @@
     od.showSpan = (start, stop) => {
       if (!tokens.summary || !tokens.pages || !(start >= 0) || start >= tokens.summary.num_tokens) return;
       folder.open = true;
+      od.openPane("document");
       if (!pages.length) layOut();
       flash = { start, stop: Math.min(Math.max(stop, start + 1), tokens.summary.num_tokens) };
       goal = start;
       box.scrollTop = tops[pieceOf(start)];
-      element.querySelector(".od-panel").scrollIntoView({ block: "nearest" });
       const mine = flash;
       clearTimeout(flashTimer);
       flashTimer = setTimeout(() => {

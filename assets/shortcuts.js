@@ -1,4 +1,4 @@
-// Keys of the page: "/" goes to the question, arrow up in an empty question brings the last one back.
+// Keys of the page, as the sheet lists them that "?" opens.
 (() => {
   "use strict";
 
@@ -20,7 +20,20 @@
     field.dispatchEvent(new Event("input", { bubbles: true }));
   };
 
-  const keys = { "/": focusQuestion, ArrowUp: bringBack };
+  const press = (selector) => (event) => {
+    const button = document.querySelector(selector);
+    if (document.querySelector(".od-keys")?.open || !button?.checkVisibility()) return;
+    event.preventDefault();
+    button.click();
+  };
+  const unlessTyped = (action) => (event) => { if (!isTyped(event.target)) action(event); };
+  const showKeys = (event) => { event.preventDefault(); document.querySelector(".od-keys")?.showModal(); };
+  window.ondevice.keys = () => {}; // the sheet is a dialog, which needs no script of its own
+
+  const keys = {
+    "/": focusQuestion, ArrowUp: bringBack, Escape: press("#od-stop-answer"), "?": unlessTyped(showKeys),
+    m: unlessTyped(press("[data-map=grow]")),
+  };
   document.addEventListener("keydown", (event) => {
     const isOther = event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey;
     if (!isOther && event.target instanceof Element) keys[event.key]?.(event);

@@ -13,7 +13,7 @@
   od.tokenDetail = (element) => {
     const detail = element.querySelector(".od-detail"), readout = detail.querySelector(".od-readout");
     const quote = detail.querySelector(".od-quote"), grid = detail.querySelector(".od-heads");
-    const figure = detail.querySelector(".od-heads-box");
+    const figure = detail.querySelector(".od-heads-box"), lead = detail.querySelector("[data-detail=show]");
     let span = null, timer = 0, shown = null, asked = 0;
 
     const paintHeads = od.canvasOf(grid, () => (shown?.holders.length ? shown.holders[0].length * pitch() + 1 : 1),
@@ -32,6 +32,7 @@
     const show = (account) => {
       shown = account;
       figure.hidden = !account?.holders.length;
+      lead.hidden = !account;
       quote.replaceChildren();
       if (!account) {
         readout.textContent = od.tokens.summary ? "Point at a cell to see its text, and what became of it." : "";
@@ -56,6 +57,7 @@
       const account = response && await response.json();
       if (account && number === asked && od.tokens.summary) show(account);
     };
+    lead.addEventListener("click", () => span && od.showSpan(span.start, span.stop));
     const soon = (ms) => { timer ||= setTimeout(() => { timer = 0; ask(); }, ms); };
 
     tell = (next, isSpoken = false) => {

@@ -280,7 +280,8 @@
       choose(spanOf(cell));
       const { start, stop } = chosen;
       clearTimeout(clicked);
-      clicked = setTimeout(() => od.showSpan(start, stop), DOUBLE_MS); // the text may scroll the map away
+      // Where the text would take the map's place, a button beside what is said of the cell leads there.
+      clicked = od.isNarrow() ? 0 : setTimeout(() => od.showSpan(start, stop), DOUBLE_MS);
     };
     canvas.addEventListener("pointerup", lift);
     canvas.addEventListener("pointercancel", lift);
@@ -313,21 +314,21 @@
     // -- what changes -----------------------------------------------------------------------------
 
     const layOut = (isNew) => {
-      if (!isNew && !canvas.clientWidth) return; // hidden by another tab: it comes back as it was
+      if (!isNew && !canvas.clientWidth) return; // hidden by another tab or pane: it comes back as it was
       const token = isNew || !isReady() ? 0 : Math.floor(scroll / zoom().pitch) * columns() * zoom().size;
       const wanted = isNew ? 0 : level;
-      width = Math.floor(canvas.clientWidth);
-      height = Math.min(width < 560 ? 300 : 264, Math.max(Math.round(window.innerHeight * 0.2), 160));
-      canvas.style.height = `${height}px`;
-      if (!width) return;
+      [width, height] = [Math.floor(canvas.clientWidth), Math.floor(canvas.clientHeight)];
+      if (!width || height < PITCHES.at(-1)) return; // no room for one line of cells
       ladder = tokens.summary ? zoomsFor(tokens.summary.num_tokens, width, height) : [];
       if (ladder.length) zoomTo(wanted, token, zoomTopOf(wanted));
       soon();
     };
     const zoomTopOf = (wanted) => ladder[Math.min(Math.max(wanted, 0), ladder.length - 1)].pitch / 2;
 
-    new ResizeObserver(() => { if (Math.floor(canvas.clientWidth) !== width) layOut(false); else soon(); }).observe(canvas);
+    const isSameSize = () => Math.floor(canvas.clientWidth) === width && Math.floor(canvas.clientHeight) === height;
+    new ResizeObserver(() => { if (isSameSize()) soon(); else layOut(false); }).observe(canvas);
     od.onTheme(forget);
+    od.growMap(find("[data-map=grow]"));
     od.cellLegend(find(".od-key"));
     od.mapControls(element);
     od.tokenDetail(element);

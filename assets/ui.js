@@ -12,6 +12,8 @@ window.ondevice = (() => {
     document.addEventListener(kind, (event) => {
       const link = event.target instanceof Element && event.target.closest("#od-chat a[href]");
       if (link) event.preventDefault();
+      const span = event.type === "click" && /^#passage-(\d+)-(\d+)$/.exec(link?.getAttribute("href") ?? "");
+      if (span) window.ondevice.showSpan(Number(span[1]), Number(span[2])); // the way into the document, not out of it
     }, true);
   }
 
@@ -23,6 +25,7 @@ window.ondevice = (() => {
     document.documentElement.style.setProperty("--od-top", `${top}px`);
   };
   const sizes = new ResizeObserver(fitWorkbench);
+  addEventListener("resize", fitWorkbench);
   new MutationObserver((_, found) => {
     const elements = ["od-header", "od-workbench"].map((id) => document.getElementById(id));
     if (elements.some((element) => !element)) return;
@@ -34,12 +37,27 @@ window.ondevice = (() => {
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
   document.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
   document.addEventListener("drop", (event) => {
-    const input = document.querySelector("#od-file input[type=file]");
     if (!hasFiles(event) || event.target instanceof Element && event.target.closest("#od-file")) return;
     event.preventDefault();
+    upload(event.dataTransfer.files);
+  });
+  const upload = (files) => {
+    const input = document.querySelector("#od-file input[type=file]");
     if (!input) return;
-    input.files = event.dataTransfer.files;
+    input.files = files;
     input.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+
+  // What is pasted outside of a field is a document: files as they are, text as a file.
+  document.addEventListener("paste", (event) => {
+    if (event.target instanceof Element && event.target.matches("input, textarea, [contenteditable=true]")) return;
+    const { files, items } = event.clipboardData, text = event.clipboardData.getData("text/plain");
+    if (!files.length && !text.trim() || !items.length) return;
+    event.preventDefault();
+    if (files.length) return upload(files);
+    const data = new DataTransfer();
+    data.items.add(new File([text], "pasted text.txt", { type: "text/plain" }));
+    upload(data.files);
   });
 
   /** A colour of the stylesheet, by the name of its variable. */

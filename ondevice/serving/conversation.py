@@ -74,11 +74,21 @@ class Answer:
         held = holdings(session, workspace.telemetry)
         line = words.account(answer, held, tokens_per_second)
         record = answer_record(answer, held, session, tokens_per_second)
+        if answer.sources.passages:
+            workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})
         workspace.messages.append(_account_message(line, record))
         exchange = Exchange(
             self._question.strip(), answer.text, line, record, answer.sources.passages, words.looked_at(answer)
         )
         workspace.exchanges.append(exchange)
+
+
+def evidence_links(answer: AnswerFinished, unit: str) -> str:
+    """The passages of an answer by number and page, as links that the page takes for the way into the document."""
+    return " ".join(
+        f"[\\[{i}\\] {unit} {source.page}](#passage-{source.start_token}-{source.stop_token})"
+        for i, source in enumerate(answer.sources.passages, 1)
+    )
 
 
 def without_images(text: str) -> str:

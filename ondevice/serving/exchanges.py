@@ -88,10 +88,10 @@ def markdown_of(exchange: Exchange, unit: str) -> str:
     return "\n".join(lines)
 
 
-def _unfounded(exchange: Exchange) -> str:
+def _unfounded(exchange: Exchange) -> list[str]:
     """What the answer says and the document does not; the record of a saved conversation may hold anything."""
     named = exchange.record.get("unfounded")
-    return ", ".join(one for one in named if isinstance(one, str)) if isinstance(named, list | tuple) else ""
+    return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 
 
 def _quoted(text: str, indent: str = "") -> str:

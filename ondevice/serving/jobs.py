@@ -222,15 +222,19 @@ def _answer_asked(workspace: Workspace, session: Session) -> Job:
 def _answer(workspace: Workspace, session: Session, asked: Asked) -> Job:
     history = turns(workspace.exchanges) if asked.remembers else ()
     answer = Answer(workspace, asked.question)
+    workspace.answer_stop.clear()
     try:
-        for event in _followed(workspace, session, session.ask(asked.question, asked.generation, history)):
-            answer.apply(event)
-            yield event
+        with closing(_followed(workspace, session, session.ask(asked.question, asked.generation, history))) as events:
+            for event in events:
+                answer.apply(event)
+                yield event
+                if workspace.answer_stop.is_set():  # the session itself is not asked to stop: it may be reading
+                    break
     finally:
         answer.close()
 
 
-def _followed(workspace: Workspace, session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def _followed(workspace: Workspace, session: Session, events: Iterator[Event]) -> Generator[Event, None, None]:
     """The events of a session, which the telemetry sees first."""
     with closing(events):  # type: ignore[type-var]  # the engine's iterators are generators
         for event in events:

@@ -63,6 +63,7 @@ class Workspace:
         activity: what is running; None at rest.
         is_waiting: an action is in line after another one.
         stop: set to end the activity at the next event.
+        answer_stop: set to end the answer alone; reading that waits for it goes on.
         idle: set while no activity runs, and none is in line.
     """
 
@@ -85,6 +86,7 @@ class Workspace:
     activity: Phase | None = None
     is_waiting: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+    answer_stop: threading.Event = field(default_factory=threading.Event)
     idle: threading.Event = field(default_factory=threading.Event)
     _claiming: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False

@@ -163,6 +163,15 @@ class Actions:
         workspace.halt()
         yield self._runner.page(visitor)
 
+    def stop_answer(self, visitor_id: object, shown: object = None) -> Patch:
+        """End the answer that is being written, at its next word; reading that waits for it goes on."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            return self._runner.not_shown(visitor)
+        workspace.answer_stop.set()
+        return {}
+
     def read(self, visitor_id: object, form: Form, shown: object = None) -> Iterator[Patch]:
         """Read the document from its beginning, with the settings of the form."""
         visitor = self._runner.visitor(visitor_id)

@@ -101,15 +101,15 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
         else (f"{p.name}\nas the\ntext needs", p.name)
         for p in PRESETS
     ]
-    preset = gr.Radio(
-        choices,
-        value=matching_preset(config.pot.capacity, config.pot.num_kept),
-        label="Memory: slots in the pot",
-        info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
-        elem_id="od-preset",
-    )
     start, slot_size = Form.of(config).values, words.size(bytes_per_slot)
-    with gr.Accordion("All settings", open=False, elem_id="od-settings"):
+    with gr.Accordion("Settings", open=False, elem_id="od-settings"):
+        preset = gr.Radio(
+            choices,
+            value=matching_preset(config.pot.capacity, config.pot.num_kept),
+            label="Memory: slots in the pot",
+            info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
+            elem_id="od-preset",
+        )
         form = {
             path: control(one, start[path], slot_size=slot_size, visible=shows(path, start["pot.catalyst"]))
             for path, one in CONTROLS.items()

@@ -47,20 +47,22 @@ def build_screen(engine: Engine) -> Screen:
             with gr.Column(elem_id="od-left"):
                 parts |= _document_parts()
                 parts |= _reading_parts()
-                with gr.Column(elem_id="od-options"):
-                    form, preset = form_parts(engine)
-                with gr.Column(elem_id="od-inside"):
+                form, preset = form_parts(engine)
+                with gr.Accordion("Inside: memory and time", open=False, elem_id="od-inside"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
             with gr.Column(elem_id="od-middle"):
                 chat, form["conversation.remembers"] = _chat_parts()
                 parts |= chat
             with gr.Column(elem_id="od-right"):
-                parts["map"] = panel("map")
+                parts["sources"] = panel("sources")
                 panel("text")  # it learns all it needs from the map
+            parts["map"] = panel("map")
+            panel("panes")
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
+    panel("keys")
     parts["follow"] = gr.Timer(1.0, active=False)
     return Screen(parts, form, preset)
 
@@ -118,6 +120,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
     parts: dict[str, Any] = {}
     parts["chat"] = gr.Chatbot(
         label="Questions and answers",
+        show_label=False,
         elem_id="od-chat",
         sanitize_html=True,
         allow_tags=False,
@@ -143,6 +146,9 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
             elem_id="od-question",
         )
         parts["ask"] = gr.Button("Ask", variant="primary", interactive=False, scale=0, elem_id="od-ask")
+        parts["stop_answer"] = gr.Button(
+            "Stop answer", variant="stop", visible=False, scale=0, min_width=88, elem_id="od-stop-answer"
+        )
     with gr.Row(elem_id="od-answer-tools"):
         remembers = control(CONTROLS["conversation.remembers"], True, scale=1, elem_id="od-remember")
         parts["export_markdown"] = gr.Button(
@@ -151,6 +157,5 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         parts["export_json"] = gr.Button(
             "Save as JSON", size="sm", min_width=60, scale=0, interactive=False, elem_id="od-export-json"
         )
-    parts["sources"] = panel("sources")
     parts["download"] = panel("download")
     return parts, remembers

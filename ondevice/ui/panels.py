@@ -41,19 +41,35 @@ TEMPLATES = {
         '<div class="od-header"><div><h1>ondevice</h1><p>Reads documents of any length in a fixed amount of memory, '
         'and shows what it keeps.</p></div><div class="od-badges">'
         '<span class="od-badge od-badge-local" title="The page may only talk to this machine; the browser enforces it, '
-        'and a test proves it.">100 % local: nothing leaves this machine</span>'
+        'and a test proves it.">100 % local<span>: nothing leaves this machine</span></span>'
         '<span class="od-badge" data-field="model"></span></div></div>'
         '<p class="od-notice" role="note" hidden></p>'
     ),
     "card": (
-        '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length.</p>'
+        '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length. Text can be pasted, too.</p>'
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
     "memory": '<p class="od-memory" hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
+    "keys": (
+        '<dialog class="od-keys" aria-labelledby="od-keys-head"><h2 id="od-keys-head">Keys</h2><dl>'
+        "<dt>/</dt><dd>go to the question</dd><dt>Enter</dt><dd>ask; with Shift, a new line</dd>"
+        "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt><dd>stop the answer</dd>"
+        "<dt>Ctrl V</dt><dd>outside of a field: read what was copied, text or files</dd>"
+        "<dt>M</dt><dd>let the memory map grow, and back</dd><dt>?</dt><dd>this list</dd></dl>"
+        '<p class="od-explain">On the map: arrows go from cell to cell, + and − zoom, 0 shows all, '  # noqa: RUF001
+        'Enter shows the cell in the document.</p><form method="dialog"><button class="od-button">Close</button></form>'
+        "</dialog>"
+    ),
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',
     "map": MAP,
+    "panes": (
+        '<nav class="od-panes" aria-label="Panes">'
+        '<button type="button" data-pane-button="chat" aria-current="true">Chat</button>'
+        '<button type="button" data-pane-button="document">Document</button>'
+        '<button type="button" data-pane-button="map">Map</button></nav>'
+    ),
     "text": TEXT,
     "fill": (
         '<section class="od-panel"><h2>The pot: fixed memory</h2>'
@@ -138,7 +154,9 @@ def scripts() -> str:
         "readout.js",
         "charts.js",
         "times.js",
+        "unfounded.js",
         "answers.js",
+        "panes.js",
         "shortcuts.js",
         "compare.js",
         "library.js",
@@ -149,7 +167,7 @@ def scripts() -> str:
 
 def stylesheet() -> str:
     """The app's own rules on top of the theme's."""
-    return _asset("ui.css")
+    return "\n".join(_asset(name) for name in ("ui.css", "panes.css"))
 
 
 def _asset(name: str) -> str:

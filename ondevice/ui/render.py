@@ -118,7 +118,8 @@ def controls(workspace: Workspace) -> Patch:
             if can_ask
             else f"{_WHY_NOT.get(phase, 'In line')}.",
         ),
-        "ask": gr.update(interactive=can_ask),
+        "ask": gr.update(interactive=can_ask, visible=phase is not Phase.ANSWERING),
+        "stop_answer": gr.update(visible=phase is Phase.ANSWERING),
     }
 
 

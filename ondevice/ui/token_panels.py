@@ -28,15 +28,18 @@ _REPLAY = (
     + '</div><p class="od-replay-note"></p>'
 )
 MAP = (
-    '<section class="od-panel"><div class="od-map-head"><h2>Memory map</h2>'
+    '<section class="od-panel"><div class="od-map-head"><h2>'
+    + _BUTTON.format('data-map="grow" aria-expanded="false"', "Memory map")
+    + '</h2><p class="od-map-place"></p>'
     f"{_LOOK}{_ZOOM}</div>"
-    '<p class="od-explain">Every cell is a piece of the document, in order; the numbers count its pages. The stronger '
-    "the colour, the more attention heads of the model still hold it. Zoom with the buttons, a double click, a pinch, "
-    "or Ctrl and the wheel; drag to move.</p>"
-    '<canvas class="od-map" tabindex="0" role="application" aria-label="No document yet"></canvas>'
-    '<p class="od-map-place"></p>'
-    f"{_REPLAY}"
-    '<div class="od-detail"><div><output class="od-readout" aria-live="off"></output><p class="od-quote"></p></div>'
+    '<div class="od-map-box"><canvas class="od-map" tabindex="0" role="application" aria-label="No document yet">'
+    "</canvas></div>"
+    f'<div class="od-past">{_REPLAY}<p class="od-explain">Every cell is a piece of the document, in order; the numbers '
+    "count its pages. The stronger the colour, the more attention heads of the model still hold it. Zoom with the "
+    "buttons, a double click, a pinch, or Ctrl and the wheel; drag to move.</p></div>"
+    '<div class="od-detail"><div><output class="od-readout" aria-live="off"></output><p class="od-quote"></p>'
+    + _BUTTON.format('data-detail="show" hidden', "Show in the document")
+    + "</div>"
     '<figure class="od-heads-box" hidden><canvas class="od-heads" role="img"></canvas>'
     "<figcaption>Layers from left to right, heads from top to bottom: filled where it is held, in the other colour "
     "where it was chosen for being new.</figcaption></figure></div>"

@@ -65,6 +65,10 @@ class Visit:
         self.page.fill("#od-question textarea", question)
         self.page.click("#od-ask")
 
+    def grow_map(self) -> None:
+        """Let the strip of the map grow to half of the screen, where all of its controls are."""
+        self.page.click("[data-map=grow]")
+
     def open_sample(self) -> None:
         self.page.click("#od-sample")
         self.state("ready")

@@ -179,6 +179,25 @@ def test_hostile_text_is_only_text(visit: Visit, tmp_path: Path, monkeypatch: py
     )
 
 
+def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = visit.page
+
+    def ask(self: Session, question: str, generation: Any = None, history: Any = ()) -> Iterator[Any]:
+        text = "It has 224 prisms, says **Brekke** of Oslo."
+        yield QuestionRead(question, 3, 0.01)
+        yield AnswerToken(1, text, 0, 0.01)
+        yield AnswerFinished(question, text, 1, "end", 0.01, 0.1, 0, self.context.ledger, unfounded=("224", "Oslo"))
+
+    monkeypatch.setattr(Session, "ask", ask)
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("read")
+    visit.ask("How many?")
+    marked = "[...(CSS.highlights.get('od-unfounded') ?? [])].map(String)"
+    visit.until(lambda: page.evaluate(marked) == ["224", "Oslo"], "both are marked")
+    assert "Not found in the document: 224, Oslo" in visit.text(".od-unfounded")
+
+
 def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,8 +266,8 @@ def contrast(visit: Visit, selector: str) -> float:
 
 def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) -> None:
     page = visit.page
-    page.get_by_role("radio", name="Large").check(force=True)
     page.click("#od-settings button")
+    page.get_by_role("radio", name="Large").check(force=True)
     slots = page.get_by_label("Slots in the pot")
     visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
     slots.fill("3000")

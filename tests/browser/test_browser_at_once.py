@@ -85,26 +85,117 @@ def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypat
     answered(visit, 2)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768)])
-def test_answer_evidence_and_map_are_in_view_together(program: Any, url: str, width: int, height: int) -> None:
+WIDE, NARROW = [(1440, 900), (1024, 768)], [(390, 844)]
+
+
+@pytest.mark.parametrize(("width", "height"), WIDE)
+def test_answer_evidence_document_and_map_are_in_view_together(program: Any, url: str, width: int, height: int) -> None:
     context = new_context(program, width=width, height=height)
     with visiting(context, url) as visit:
         page = visit.page
-        assert page.evaluate(_OVERFLOW) == [0, 0]
+        assert page.evaluate(_OVERFLOW) == [0, 0], "empty"
         page.click("#od-sample")
         visit.state("read")
+        assert page.evaluate(_OVERFLOW) == [0, 0], "read"
         visit.ask("How many steps?")
         answered(visit, 1)
         page.wait_for_selector(".od-source")
         assert page.evaluate(_OVERFLOW) == [0, 0], "the page itself never scrolls"
-        for selector in ("#od-chat", ".od-source", ".od-map", "#od-ask", *([".od-text"] if height > 800 else [])):
+        for selector in ("#od-chat", ".od-source", ".od-text", ".od-map", "#od-ask"):
             assert page.evaluate(_IN_VIEW, selector), selector
+        assert not page.is_visible("#od-preset"), "settings are folded"
+        assert not page.is_visible("#od-fill"), "and so are charts"
         page.locator(".od-source").first.click()
         page.wait_for_selector(".od-flash")
         assert page.evaluate("scrollY") == 0
         assert page.evaluate(_IN_VIEW, "#od-chat")
+        strip = page.locator(".od-map").bounding_box()
+        visit.grow_map()
+        visit.until(lambda: page.locator("#od-map").bounding_box()["height"] > 0.35 * height, "the map grows")
+        assert page.is_visible("[data-replay=play]")
+        for selector in ("#od-chat", ".od-text", ".od-map", "#od-ask"):
+            assert page.evaluate(_IN_VIEW, selector), f"{selector} beside the grown map"
+        assert page.evaluate(_OVERFLOW) == [0, 0]
+        visit.grow_map()
+        visit.until(lambda: page.locator(".od-map").bounding_box() == strip, "and goes back")
         assert visit.errors == []
     context.close()
+
+
+@pytest.mark.parametrize(("width", "height"), NARROW)
+def test_a_phone_shows_one_pane_at_a_time(program: Any, url: str, width: int, height: int) -> None:
+    context = new_context(program, width=width, height=height)
+    with visiting(context, url) as visit:
+        page = visit.page
+        assert page.evaluate(_OVERFLOW) == [0, 0], "empty"
+        page.click("#od-sample")
+        visit.state("read")
+        assert page.evaluate(_OVERFLOW) == [0, 0], "read"
+        visit.ask("How many steps?")
+        answered(visit, 1)
+        page.wait_for_selector(".od-source")
+        for selector in ("#od-chat", ".od-source", "#od-ask"):
+            assert page.evaluate(_IN_VIEW, selector), selector
+        assert not page.is_visible(".od-text")
+        assert not page.is_visible(".od-map")
+        page.click("[data-pane-button=map]")
+        visit.until(lambda: page.evaluate(_IN_VIEW, ".od-map"), "the map is there")
+        assert not page.is_visible("#od-chat")
+        page.click("[data-pane-button=chat]")
+        page.locator(".od-source").first.click()
+        page.wait_for_selector(".od-flash")
+        assert page.evaluate(_IN_VIEW, ".od-text"), "a source leads to the document"
+        assert page.get_attribute("[data-pane-button=document]", "aria-current") == "true"
+        for selector in ("#od-file", "#od-settings", "#od-inside"):
+            page.locator(selector).scroll_into_view_if_needed()
+            assert page.is_visible(selector), f"{selector} is still to be had"
+        assert page.evaluate(_OVERFLOW) == [0, 0]
+        assert visit.errors == []
+    context.close()
+
+
+_PASTE = """(text) => {
+    const data = new DataTransfer();
+    data.setData("text/plain", text);
+    const event = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
+    document.body.dispatchEvent(event); }"""
+
+
+def test_what_is_pasted_is_read(visit: Visit) -> None:
+    visit.page.evaluate(_PASTE, "The lamp was lit at dusk. " * 40)
+    visit.state("read")
+    assert "pasted text.txt" in visit.text("#od-card")
+
+
+def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    visit.ask("How many steps?")
+    answered(visit, 1)
+    link = page.locator("#od-chat a[href^='#passage-']").first
+    assert link.inner_text().startswith("[1] section ")
+    link.click()
+    page.wait_for_selector(".od-flash")
+    assert page.evaluate("location.hash") == "", "only the document has moved"
+    slow_down(monkeypatch, ENGINE, 0.2)
+    visit.ask("And who?")
+    page.wait_for_selector("#od-stop-answer")
+    visit.until(lambda: page.locator("#od-chat [data-testid=bot]").count() > 3, "a word is there")
+    page.keyboard.press("Escape")
+    answered(visit, 2)
+    assert "The answer was stopped." in visit.text("#od-chat")
+    assert not page.is_visible("#od-stop-answer")
+
+
+def test_a_question_mark_shows_the_keys(visit: Visit) -> None:
+    page = visit.page
+    page.locator("body").press("?")
+    assert page.is_visible(".od-keys")
+    page.keyboard.press("Escape")
+    visit.until(lambda: not page.is_visible(".od-keys"), "and goes")
 
 
 def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ def readout(visit: Visit, what: str) -> str:
 def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
+    visit.grow_map()
     settle(visit)
     before = page.locator(".od-map").evaluate(FINGERPRINT)
     assert page.is_disabled("[data-zoom=out]")
@@ -114,6 +115,7 @@ def test_from_the_whole_document_to_one_token(visit: Visit) -> None:
 def test_the_map_by_keyboard_alone(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
+    visit.grow_map()
     page.click("#od-read")
     visit.state("read")
     settle(visit)
@@ -165,6 +167,7 @@ def test_what_could_not_be_fetched_is_asked_for_again(visit: Visit) -> None:
 def test_one_head_alone(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
+    visit.grow_map()
     assert page.is_disabled("[data-look=layer]")
     page.click("#od-read")
     visit.state("read")
@@ -184,6 +187,7 @@ def test_one_head_alone(visit: Visit) -> None:
 def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
+    visit.grow_map()
     gate = Gate(monkeypatch, ENGINE, 24)
     assert page.is_disabled("[data-replay=play]")
     assert "has not been full" in visit.text(".od-replay-note")
@@ -222,6 +226,7 @@ def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, monkeypatch
 def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
+    visit.grow_map()
     page.wait_for_selector(".od-text .od-t-0")
     assert "Station log" in visit.text(".od-text")
     assert page.locator(".od-text :is(.od-t-5, .od-t-6)").count() == 0, "nothing is kept before it is read"
@@ -253,6 +258,7 @@ def test_fingers_zoom_and_move_the_map(program: Any, url: str) -> None:
     context = program.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     with visiting(context, url) as visit:
         visit.open_sample()
+        visit.page.click("[data-pane-button=map]")
         settle(visit)
         canvas = visit.page.locator(".od-map")
         canvas.scroll_into_view_if_needed()
@@ -327,6 +333,7 @@ def test_a_million_tokens_stay_smooth(visit: Visit, tmp_path: Path) -> None:
     file.write_text(("A line of a long book, as long as lines are. " * 22 + "\n") * 1010)
     visit.upload(str(file))
     visit.state("ready")
+    visit.grow_map()
     settle(visit)
     assert int(page.evaluate("window.ondevice.tokens.summary.num_tokens")) >= 1_000_000
     frames = page.evaluate(

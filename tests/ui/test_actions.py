@@ -371,10 +371,13 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     read_desk.workspace.messages.clear()
     patches = list(read_desk.actions.ask(read_desk.id, "When was it lit?", read_desk.form))
     assert any(patch.get("question") == "" for patch in patches), "the field is free for the next question"
-    question, answer, account = patches[-1]["chat"]
+    question, answer, evidence, account = patches[-1]["chat"]
     assert (question["role"], question["content"]) == ("user", "When was it lit?")
     assert answer["role"] == "assistant"
     assert answer["content"]
+    first = read_desk.workspace.exchanges[-1].sources[0]
+    link = f"[\\[1\\] part {first.page}](#passage-{first.start_token}-{first.stop_token})"
+    assert evidence["content"].startswith(link), "passages are numbered, and lead to the document"
     record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
     assert record["ledger"] == json.loads(json.dumps(session.context.ledger.to_dict()))
     assert record["pot_bytes"] == session.context.pot.nbytes

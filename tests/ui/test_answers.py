@@ -208,6 +208,22 @@ def test_stop_ends_the_answer_and_the_reading(desk: Desk, monkeypatch: pytest.Mo
     assert desk.workspace.telemetry.num_read == len(TEXT)
 
 
+def test_the_answer_alone_can_be_stopped_and_reading_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+    steps = desk.actions.read(desk.id, desk.form)
+    long = replace(CONFIG.generation, max_new_tokens=200, temperature=1.0)
+    for patch in steps:
+        if desk.workspace.telemetry.num_read and not desk.workspace.messages:
+            desk.workspace.asked.put(Asked("What so far?", long, True))
+        if len(desk.workspace.messages) == 2 and "chat" in patch:
+            assert desk.actions.stop_answer(desk.id, desk.workspace.id) == {}
+            break
+    assert screen_after(steps)["status"]["phase"] == "read"
+    assert "The answer was stopped." in desk.workspace.exchanges[0].account
+    assert desk.workspace.exchanges[0].record["num_tokens"] < 200
+    assert desk.workspace.telemetry.num_read == len(TEXT)
+
+
 def clears_the_field(patch: dict[str, Any]) -> bool:
     return patch.get("question") == ""
 
