@@ -36,7 +36,7 @@ from ondevice.config.policies import (
     PolicyName,
     SlotShares,
 )
-from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, KeyRotation, PotConfig, SlotSharing
+from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, ContextReset, KeyRotation, PotConfig, SlotSharing
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "SETTINGS",
     "ArtConfig",
     "CatalystKind",
+    "ContextReset",
     "ConversationConfig",
     "DecodePolicy",
     "DecodePolicyName",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SlotSharing, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
@@ -68,19 +68,23 @@ def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
 
 
-def _of_policy(name: str, shares: SlotSharing | None = None) -> Contender:
-    """A pot of the budget alone, which another policy distils; with `shares`, its slots are shared out like that."""
+def _of_policy(name: str) -> Contender:
+    """A pot of the budget alone, which another policy distils."""
 
     def config(given: EngineConfig, budget: int) -> EngineConfig:
-        pot = replace(given.pot, policy=name, slot_shares=shares or _going_with(name, given.pot.slot_shares))
-        return _pot(replace(given, pot=pot), budget, 0)
+        shares = given.pot.slot_shares if given.pot.slot_shares in POLICIES[name].may_share else "auto"
+        return _pot(replace(given, pot=replace(given.pot, policy=name, slot_shares=shares)), budget, 0)
 
-    label = POLICIES[name].label
-    return Contender(label if shares is None else f"{label}, slots {shares}", config)
+    return Contender(POLICIES[name].label, config)
 
 
-def _going_with(policy: str, shares: SlotSharing) -> SlotSharing:
-    return shares if shares in POLICIES[policy].may_share else "auto"
+def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
+    """InfiniPot with as many slots in every head, and positions numbered again at every distillation."""
+    usual = PotConfig()
+    pot = replace(
+        given.pot, policy=usual.policy, slot_shares="even", context_reset="always", novelty=0.5, catalyst="general"
+    )
+    return _pot(replace(given, pot=pot), budget, 0)
 
 
 CONTENDERS: dict[str, Contender] = {
@@ -93,9 +97,9 @@ CONTENDERS: dict[str, Contender] = {
     "truncation": Contender("truncation", lambda config, budget: _plain(config, budget, "truncate")),
     "bm25": Contender("BM25 passages", lambda config, budget: _plain(config, budget, "full"), reads="bm25"),
     "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
+    "infinipot-published": Contender("InfiniPot as published", _as_published),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
-CONTENDERS |= {f"{name}-even": _of_policy(name, "even") for name, policy in POLICIES.items() if policy.shares != "even"}
 USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
 
 

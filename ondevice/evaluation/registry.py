@@ -125,7 +125,7 @@ EVALUATIONS = (
                 "policies",
                 str,
                 "Contenders as for `eval ruler`; the first is that of the figures without a name.",
-                "infinipot,infinipot-even,repeat,streaming-llm,random",
+                "infinipot,infinipot-published,repeat,streaming-llm,random",
             ),
             Option("rows", int, "Rows of each of RULER's nine tasks without questions; 0: recall alone.", 1, min=0),
             _SPANS,

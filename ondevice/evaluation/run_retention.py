@@ -26,7 +26,7 @@ from ondevice.events import Event
 from ondevice.results.results import Row, row
 
 RECALL, SECONDS = "recall of a full cache's", "seconds of reading"
-_EVEN = "infinipot-even"  # as published: speeds are compared with it
+_PUBLISHED = "infinipot-published"  # speeds are compared with it
 _TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text") and name.startswith(("niah", "vt")))
 
 
@@ -78,7 +78,7 @@ def retention_summary(rows: Sequence[Row], length: int, first: str) -> dict[str,
     speeds = [
         even / seconds[first, budget]
         for (name, budget), even in seconds.items()
-        if name == _EVEN and (first, budget) in seconds
+        if name == _PUBLISHED and (first, budget) in seconds
     ]
     if speeds:
         summary["reading_speed_vs_infinipot"] = float(np.mean(speeds))

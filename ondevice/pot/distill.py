@@ -71,7 +71,7 @@ def distill(
         importance = view.mass if view.mass is not None and config.method.keeps_per_head else scores
         pot.importance[used] = importance.masked_fill(is_protected, torch.inf)
         pot.compact_(layers, _most_important_first(pot.importance[used], survivors))
-    if config.context_reset:
+    if config.context_reset == "always":
         pot.number_in_order_(rotate_keys)
     # Sorted where the pot is and counted on the host: a device is waited for once.
     novelty = torch.cat(novel_tokens).sort().values.cpu() if novel_tokens else torch.empty(0, dtype=torch.int32)

@@ -257,7 +257,7 @@ class Reader:
         )
 
     def _distill(self, mass: list[Tensor]) -> list[Event]:
-        context, began = self._context, time.perf_counter()
+        context, config, began = self._context, self._context.config.pot, time.perf_counter()
         assert self._policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
         novelty_seconds = time.perf_counter() - began
@@ -269,10 +269,12 @@ class Reader:
             context.pot,
             self._policy,
             self._repeated() if self._repeats else mass,
-            context.config.pot,
+            config,
             num_protected=context.num_protected,
             rotate_keys=context.decoder.rotate_keys,
         )
+        if config.context_reset == "late":
+            keep_positions_low(context, config.room)
         context.num_cycles += 1
         if context.host is not None:
             context.host.distilled()

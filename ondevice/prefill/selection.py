@@ -115,11 +115,11 @@ class Selection:
 
 
 def keep_positions_low(context: Context, span: int) -> None:
-    """Number the pot's positions again where `span` more of them would lead out of the trained window.
+    """Number the pot's positions again where `span` more of them would lead out of the trained window (CR-RoPE).
 
     Skipped tokens take positions and no slots, so that positions may run out before slots do.
     """
     pot, config = context.pot, context.config.pot
-    is_distilled = config.context_reset and config.method.distills
+    is_distilled = config.context_reset != "never" and config.method.distills
     if is_distilled and max(pot.next_position) + span > context.loaded.max_positions:
         pot.number_in_order_(context.decoder.rotate_keys)

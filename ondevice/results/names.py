@@ -27,7 +27,7 @@ def contender_name(config: EngineConfig) -> str:
     if not pot.method.distills:
         return f"{pot.method.label} {pot.capacity}{slim}{more}"
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
-    reset = "" if pot.context_reset else " without context reset"
+    reset = {"never": " without context reset", "always": " with every reset"}.get(pot.context_reset, "")
     return f"{_method(pot)}{reset} {pot.capacity}/{kept}{slim}{more}"
 
 

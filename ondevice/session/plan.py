@@ -163,12 +163,13 @@ class Plan:
     def num_positions(self, num_tokens: int | None) -> int:
         """Positions that a document takes where they run on beyond the slots of its pot; 0: they do not.
 
-        They do without context reset, and where skipped tokens count, too, which a reset then keeps in the window.
+        They do without context reset and with a late one, and where skipped tokens count, too; a reset then keeps them
+        in the window.
         """
         pot, window = self.config.pot, self.decoder.parts.max_positions
-        is_reset = pot.method.distills and pot.context_reset
-        runs_on = self.config.spec.skips if is_reset or pot.method.keeps_all else pot.method.distills
-        if not runs_on:
+        is_reset = pot.method.distills and pot.context_reset != "never"
+        runs_on = pot.method.distills and pot.context_reset != "always"
+        if not runs_on and not (self.config.spec.skips and (is_reset or pot.method.keeps_all)):
             return 0
         whole = window if num_tokens is None else len(self.chat.prefix) + num_tokens + pot.reserve
         return min(whole, window) if is_reset else whole
@@ -298,7 +299,7 @@ class Plan:
         tokenizer = self.loaded.tokenizer
         return Speculator(
             self.speculator,
-            self.config.pot,
+            replace(self.config.pot, context_reset="never" if self.config.pot.context_reset == "never" else "always"),
             self.config.spec,
             prompt=self.decoder.ids(tokenizer.encode(catalyst_prompt(self.config.pot))[0]),
             prefix=self.chat.prefix,

@@ -125,6 +125,8 @@ def _completed(header: dict[str, Any]) -> dict[str, Any]:
         if isinstance(settings, dict):
             for name, value in _BY_NATURE.items():
                 settings.setdefault(name, value)
+            if isinstance(reset := settings.get("context_reset"), bool):
+                settings["context_reset"] = "always" if reset else "never"
     return header
 
 

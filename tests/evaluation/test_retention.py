@@ -22,7 +22,7 @@ from tests.builders.models import plain_config, tiny_loaded
 TEXT = " ".join(f"Sentence {i} says nothing of note. Nor does its neighbour {i}?" for i in range(300))
 POT = PotConfig(capacity=1000, num_kept=400, reserve=300, step_size=100)
 OPTIONS: dict[str, Any] = {
-    "text": Path("a.txt"), "length": 2000, "ratios": (2, 3), "policies": "infinipot,infinipot-even", "rows": 1,
+    "text": Path("a.txt"), "length": 2000, "ratios": (2, 3), "policies": "infinipot,infinipot-published", "rows": 1,
     "spans": 3,
 }  # fmt: skip
 
@@ -38,12 +38,14 @@ def measured(earlier: tuple[Row, ...] = (), **options: Any) -> list[Trial | Reca
 def test_every_contender_has_every_size_and_goes_on_where_it_was_stopped() -> None:
     items = measured()
     recalls = [(item.contender, item.budget) for item in items if isinstance(item, Recalled)]
-    assert recalls == [(name, budget) for budget in (1000, 666) for name in ("infinipot", "infinipot-even")]
+    assert recalls == [(name, budget) for budget in (1000, 666) for name in ("infinipot", "infinipot-published")]
     answered = {(item.contender, item.budget) for item in items if isinstance(item, Trial)}
-    assert answered == {(name, budget) for budget in (1000, 666) for name in ("infinipot", "infinipot-even", "full")}
+    assert answered == {
+        (name, budget) for budget in (1000, 666) for name in ("infinipot", "infinipot-published", "full")
+    }
     assert sum(isinstance(item, Trial) for item in items) == 9 * 6
     summary = MEASUREMENT.summary(items)
-    assert {"recall_pot_alone", "recall_2to1_infinipot-even", "reading_speed_vs_infinipot"} <= set(summary)
+    assert {"recall_pot_alone", "recall_2to1_infinipot-published", "reading_speed_vs_infinipot"} <= set(summary)
     rows = MEASUREMENT.rows(items[:10], EngineConfig())
     again = measured(tuple(rows))
     assert len(again) == len(items) - 10
@@ -62,13 +64,13 @@ def test_shares_are_of_what_the_full_cache_gets() -> None:
         scored("repeat", 500, 0.5), scored("repeat", 500, 0.25, "1/0"), scored("repeat", 250, 0.1),
         scored("repeat", 250, 1.0, "7/0"),  # which the full cache has not answered
         *recalled("repeat", 500, 0.8, 20.0), *recalled("repeat", 250, 0.6, 20.0),
-        *recalled("infinipot-even", 500, 0.4, 10.0), *recalled("infinipot-even", 250, 0.3, 5.0),
+        *recalled("infinipot-published", 500, 0.4, 10.0), *recalled("infinipot-published", 250, 0.3, 5.0),
     ]  # fmt: skip
     assert retention_summary(rows, 2000, "repeat") == pytest.approx(
         {
             "ruler_share_4to1": 0.5, "ruler_share_4to1_repeat": 0.5, "ruler_share_8to1": 0.1,
             "ruler_share_8to1_repeat": 0.1, "recall_4to1": 0.8, "recall_4to1_repeat": 0.8, "recall_8to1": 0.6,
-            "recall_8to1_repeat": 0.6, "recall_4to1_infinipot-even": 0.4, "recall_8to1_infinipot-even": 0.3,
+            "recall_8to1_repeat": 0.6, "recall_4to1_infinipot-published": 0.4, "recall_8to1_infinipot-published": 0.3,
             "recall_pot_alone": 0.8, "reading_speed_vs_infinipot": (0.5 + 0.25) / 2,
         }
     )  # fmt: skip

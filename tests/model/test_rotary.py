@@ -115,7 +115,8 @@ def test_tables_grow_and_never_shrink():
 
 def _session(text, spec=None, **pot):
     """A session of a tiny model that has read `text`."""
-    settings = {"capacity": 60, "num_kept": 24, "reserve": 20, "step_size": 25, "catalyst": "text"}
+    settings = {"capacity": 60, "num_kept": 24, "reserve": 20, "step_size": 25, "catalyst": "text",
+                "context_reset": "always"}  # fmt: skip
     config = plain_config(
         pot=PotConfig(**{**settings, "catalyst_text": "lamp", **pot}),
         spec=spec or SpecConfig(),
@@ -146,8 +147,9 @@ def test_a_whole_document_beyond_the_switch_is_answered_as_transformers_does():
     [
         ({}, None, 60),
         ({"capacity": 90}, None, 90),
-        ({"context_reset": False}, None, 320),
-        ({"policy": "truncate", "context_reset": False}, None, 60),
+        ({"context_reset": "late"}, None, 320),
+        ({"context_reset": "never"}, None, 320),
+        ({"policy": "truncate", "context_reset": "never"}, None, 60),
         ({"policy": "full"}, None, 320),
         ({}, SpecConfig(keep=0.5, layers=1, chunk_size=4), 320),
         ({"policy": "full"}, SpecConfig(keep=0.5, layers=1, chunk_size=4), 320),

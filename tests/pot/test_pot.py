@@ -51,7 +51,16 @@ def random_mass(pot, seed=0):
 
 
 def config(**fields):
-    return PotConfig(**{"capacity": CAPACITY, "num_kept": 16, "reserve": 8, "num_sink_tokens": 2, **fields})
+    return PotConfig(
+        **{
+            "capacity": CAPACITY,
+            "num_kept": 16,
+            "reserve": 8,
+            "num_sink_tokens": 2,
+            "context_reset": "always",
+            **fields,
+        }
+    )
 
 
 def run_distill(pot, mass, settings_, **options):
@@ -82,7 +91,7 @@ def assert_same(pot, before):
     policy=st.sampled_from([row.name for row in POLICIES.values() if row.distills]),
     novelty=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     num_kept=st.integers(3, 20),
-    context_reset=st.booleans(),
+    context_reset=st.sampled_from(["always", "never"]),
     answer_tokens=st.integers(0, 70),
     rule=st.sampled_from(["question", "streaming-llm", "h2o"]),
     key_rotation=st.sampled_from(["stored", "half-cache", "on-read"]),
@@ -245,7 +254,7 @@ def test_without_context_reset_positions_run_on():
     pot = new_pot()
     feed(pot, 40, 0)
     rotated = pot.rotated[0].clone()
-    run_distill(pot, random_mass(pot), config(context_reset=False))
+    run_distill(pot, random_mass(pot), config(context_reset="never"))
     kept = pot.origin[0, 0, 0, :16]
     assert torch.equal(pot.positions[0, 0, 0, :16], kept)
     assert torch.equal(pot.rotated[0][0, 0, :16], rotated[0, 0, kept.long()])

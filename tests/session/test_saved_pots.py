@@ -31,13 +31,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LOADED = tiny_loaded()
 ASKED = plain_config(generation=plain_generation(max_new_tokens=3, num_sources=1))
 ENGINE = Engine(LOADED, ASKED)
-POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset=True)
+POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset="always")
 SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2)
 SPEC = SpecConfig(keep=0.5, layers=1, num_restored=24, num_draft=2, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
-    "positions": plain_config(pot=replace(POT, context_reset=False, policy="snapkv")),
+    "positions": plain_config(pot=replace(POT, context_reset="never", policy="snapkv")),
     "tier": plain_config(pot=POT, slim=SLIM, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
     "stored": plain_config(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
     "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),

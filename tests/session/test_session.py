@@ -60,7 +60,9 @@ def check_ledger(ledger):
     assert parts + ledger.tokens_skipped + ledger.tokens_unread == ledger.tokens_total
 
 
-@pytest.mark.parametrize(("chat", "reset"), [(True, True), slow(True, False), slow(False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("chat", "reset"), [(True, "always"), slow(True, "never"), slow(False, "late"), (False, "never"), (True, "late")]
+)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, policy, reset, chat):
     session = engine(loaded, policy=policy, context_reset=reset, chat=chat).session()
@@ -88,6 +90,20 @@ def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, poli
         assert all(e.num_kept == POT.num_kept or POLICIES[policy].keeps_per_layer for e in distilled)
         num_sinks = max(4 - len(session.context.chat.prefix), 0)
         assert (session.context.retention[:num_sinks] == session.context.num_heads_total).all(), "sinks stay"
+
+
+def test_positions_are_numbered_again_late_and_never_leave_the_window(loaded):
+    session = engine(loaded, context_reset="late").session()
+    window, highest, numbered = loaded.max_positions, [0], 0
+    for event in session.read(document(12 * TEXT)):
+        if isinstance(event, PotDistilled):
+            highest.append(max(session.context.pot.next_position))
+            numbered += highest[-1] < highest[-2]
+    assert max(highest) <= window - session.context.config.pot.room
+    assert max(highest) > POT.capacity, "not at every distillation"
+    assert numbered > 1
+    read_on = session.context.pot.positions[..., : session.context.pot.num_cached[0]]
+    assert int(read_on.max()) < window
 
 
 def test_full_pot_answers_like_transformers(loaded):
