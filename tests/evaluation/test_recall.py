@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import PotConfig, TierConfig
+from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.evaluation.recall import (
@@ -126,3 +127,18 @@ def test_the_command_reports_the_summary(tmp_path: Path) -> None:
     assert json.loads(out.read_text())["rows"] == report["rows"]
     refused = CliRunner().invoke(app, [*command, "--policy", "full"])
     assert refused.exit_code != 0
+
+
+def test_heads_that_hold_what_they_need_recall_most_of_a_text() -> None:
+    """The real model, and our sample: of 2,900 tokens 512 are kept."""
+    text = (resources.files("ondevice.assets") / "lighthouse.md").read_text(encoding="utf-8")
+    pot = PotConfig(capacity=1024, num_kept=512)
+    config = recall_config(EngineConfig(model="smollm2-135m", pot=pot, tier=TierConfig(budget_bytes=0)))
+    engine = Engine.load(config)
+    apart = {}
+    for shares in ("auto", "even"):
+        engine.config = replace(config, pot=replace(pot, slot_shares=shares))
+        spans = [item for item in run_recall(engine, document(text), 8) if isinstance(item, Recall)]
+        apart[shares] = summary_of(spans)["recovered_share"]
+    assert apart["auto"] > 0.8
+    assert apart["auto"] > apart["even"] + 0.2
