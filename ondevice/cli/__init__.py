@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, models, library, eval, bench, results, doctor`.
+"""The command line: `ondevice app, ask, mcp, models, library, eval, bench, results, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -14,6 +14,7 @@ from ondevice.cli.ask import ask
 from ondevice.cli.doctor import doctor
 from ondevice.cli.library import delete as delete_entry
 from ondevice.cli.library import list_entries
+from ondevice.cli.mcp import mcp
 from ondevice.cli.measure import command
 from ondevice.cli.models import fetch, list_models
 from ondevice.cli.models import remove as remove_model
@@ -33,6 +34,7 @@ benchmarks = typer.Typer(help="Measure speed and memory beside others.", no_args
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
+app.command("mcp")(takes_options(mcp))
 app.add_typer(evaluations, name="eval")
 app.add_typer(benchmarks, name="bench")
 for group, entries in ((evaluations, EVALUATIONS), (benchmarks, BENCHMARKS), (app, (CALIBRATE,))):

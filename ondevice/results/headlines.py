@@ -9,7 +9,8 @@ from typing import Literal
 from ondevice.results.results import Result
 from ondevice.results.tables import SHARE, value_text
 
-_POT = "Qwen2.5-Coder-0.5B, one row of each of nine RULER tasks, 4,096 tokens in 1,024 slots"
+_NINE = "Qwen2.5-Coder-0.5B, one row of each of nine RULER tasks, 4,096 tokens"
+_POT = f"{_NINE} in 1,024 slots"
 _MEMORY = "SmolLM2-135M continues a novel from inside, 6,000 tokens read in 2,048 slots"
 
 
@@ -58,7 +59,7 @@ class Headline:
 
 
 def _ruler(name: str, label: str) -> Headline:
-    what = f"score, InfiniPot's selection alone; {_POT}"
+    what = f"score, InfiniPot as published, alone; {_POT}"
     return Headline(what, label, "ruler_0_5b_4k", "average_infinipot", f"average_{name}", "difference")
 
 
@@ -121,7 +122,7 @@ HEADLINES = (
     ),
     Headline(f"score with host tier; {_POT}", "a full cache", "ruler_0_5b_4k", "share_of_full_kv_pot_tier"),
     Headline(
-        f"score, InfiniPot's selection alone; {_POT}", "a full cache", "ruler_0_5b_4k", "share_of_full_kv_infinipot"
+        f"score, InfiniPot as published, alone; {_POT}", "a full cache", "ruler_0_5b_4k", "share_of_full_kv_infinipot"
     ),
     _ruler("sirllm", "SirLLM"),
     _ruler("streaming-llm", "StreamingLLM"),
@@ -144,12 +145,35 @@ HEADLINES = (
     *(
         Headline(f"{_MEMORY}, without host tier, {how}", "a full cache", f"recall_{run}_6k", "recovered_share")
         for how, run in (
-            ("InfiniPot", "infinipot"),
-            ("InfiniPot with `--layer-slots by-need`", "by_need"),
-            ("`--policy repeat --layer-slots by-need`", "repeat_by_need"),
+            ("as many slots for each head as it needs", "infinipot"),
+            ("InfiniPot as published", "published"),
+            ("SirLLM", "sirllm"),
+            ("SnapKV", "snapkv"),
+            ("H2O", "h2o"),
+            ("TOVA", "tova"),
+            ("StreamingLLM", "streaming"),
+            ("tokens by chance", "random"),
+            ("tokens by chance, slots by head", "random_by_head"),
         )
     ),
     Headline(f"{_MEMORY}, with host tier", "a full cache", "recall_host_tier_6k", "recovered_share"),
+    *(
+        Headline(
+            f"score at {ratio}:1; {_NINE}, {how}", "a full cache", "retention_0_5b", f"ruler_share_{ratio}to1{key}"
+        )
+        for ratio in (4, 8)
+        for how, key in (
+            ("as many slots for each head as it needs", ""),
+            ("InfiniPot as published", "_infinipot-published"),
+            ("tokens by chance", "_random"),
+        )
+    ),
+    Headline(
+        "reading into a pot whose heads hold as many tokens as each needs, Qwen2.5-Coder-0.5B, 4,096 tokens",
+        "InfiniPot as published",
+        "retention_0_5b",
+        "reading_speed_vs_infinipot",
+    ),
     Headline(
         "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
         "a full cache",

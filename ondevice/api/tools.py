@@ -1,0 +1,218 @@
+"""What an assistant can do with documents: open, status, ask, passages, library; each call returns soon.
+
+Reading and answering are jobs that go on by themselves. A call that would take longer says how far its job is, and the
+same call again waits for the rest. `ondevice mcp` offers these tools; nothing here knows the protocol.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ondevice.api.documents import Documents
+from ondevice.errors import DocumentError, OndeviceError, PotError
+from ondevice.serving.exchanges import Exchange
+from ondevice.serving.job_events import Failed, JobEvent
+from ondevice.serving.jobs import Job, Jobs
+from ondevice.serving.question_box import Asked
+from ondevice.serving.uploads import Upload, Uploads
+from ondevice.serving.workspace import Workspace
+from ondevice.session.library import Entry
+
+PATIENCE_SECONDS = 15.0  # of one call; clients give up on longer ones
+
+Begin = Callable[[], Job | None]  # None: there is nothing to do
+
+
+class Running:
+    """A chain of jobs in a thread of its own.
+
+    Attributes:
+        question: that it answers; "" where it opens and reads.
+        error: what ended it early, if anything did.
+    """
+
+    def __init__(self, steps: Sequence[Begin], question: str = "") -> None:
+        self.question = question
+        self.error: Exception | None = None
+        self._steps = steps
+        self._thread = threading.Thread(target=self._go, name="tools", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is at its end, now or within so many seconds."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _go(self) -> None:
+        for begin in self._steps:
+            job = begin()
+            if job is None:
+                return
+            with closing(job):
+                ends: deque[JobEvent] = deque(job, maxlen=1)
+            if ends and isinstance(ends[0], Failed):
+                self.error = ends[0].error
+                return
+
+
+class Tools:
+    """The tools of one assistant.
+
+    Args:
+        jobs: what can be done with a document.
+        uploads: where files go on their way in.
+        patience_seconds: after which a call returns although its job goes on.
+    """
+
+    def __init__(self, jobs: Jobs, uploads: Uploads, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._jobs, self._uploads, self._patience = jobs, uploads, patience_seconds
+        self._documents = Documents(jobs)
+        self._running: dict[str, Running] = {}
+
+    def open(self, path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
+        """Open a file, a text, or a saved document by its id; the first two are read then, in the background.
+
+        Raises:
+            DocumentError: it cannot be opened, or not exactly one of the three is given.
+            LibraryError: there is no such entry.
+        """
+        if sum(map(bool, (path, text, entry))) != 1:
+            raise DocumentError("Either a path, a text or a saved document is opened", fix="Give one of the three.")
+        began = time.monotonic()
+        if entry:
+            saved = self._jobs.library.find(entry)
+            workspace = self._documents.new(saved.title)
+            steps: list[Begin] = [lambda: self._jobs.reopen(workspace, saved)]
+        else:
+            upload = self._taken(path, text)
+            try:
+                workspace = self._documents.new(upload.path.name)
+            except OndeviceError:
+                upload.discard()
+                raise
+            steps = [lambda: self._jobs.open(workspace, upload, password), lambda: self._reading(workspace)]
+        running = self._running[workspace.id] = Running(steps)
+        # An answer that says how many tokens there are is worth a moment, and so is a file that cannot be read.
+        while workspace.document is None and not running.wait(0.05) and time.monotonic() - began < self._patience:
+            pass
+        if running.error is not None and workspace.document is None:
+            self._documents.close(workspace)
+            raise running.error
+        return self._card(workspace)
+
+    def status(self, document: str = "") -> dict[str, Any]:
+        """How far one document is, or all that are open."""
+        if document:
+            return self._card(self._find(document))
+        return {"documents": [self._card(workspace) for workspace in self._documents.all()]}
+
+    def ask(self, document: str, question: str) -> dict[str, Any]:
+        """The answer to a question, or what there is of it so far; the same call again waits for the rest.
+
+        Raises:
+            PotError: there is no question, it cannot be answered, or another one is being answered.
+        """
+        workspace, question = self._find(document), question.strip()
+        if not question:
+            raise PotError("There is no question", fix="Give one.")
+        running = self._running.get(workspace.id)
+        if running is not None and not running.wait(0) and running.question != question:
+            if running.question:
+                raise PotError("Another question is being answered", fix="Wait for it, then ask again.")
+            if not running.wait(self._patience):
+                return self._card(workspace) | {"hint": "It is still being read. Ask again later; nothing is lost."}
+            if running.error is not None:
+                raise running.error
+        if running is None or running.question != question or running.error is not None:
+            if not workspace.claim():
+                raise PotError("The document is busy", fix="Ask again in a moment.")
+            asked = Asked(question, self._jobs.engine.config.generation, remembers=True)
+            running = self._running[workspace.id] = Running([lambda: self._jobs.ask(workspace, asked)], question)
+        if not running.wait(self._patience):
+            so_far = workspace.telemetry.answer
+            return {"state": "answering", "so_far": so_far, "hint": "Ask the same question again for the rest."}
+        del self._running[workspace.id]
+        if running.error is not None:
+            raise running.error
+        return {"state": "answered"} | _answer(workspace.exchanges[-1])
+
+    def passages(self, document: str) -> dict[str, Any]:
+        """The passages that the last answer rests on."""
+        workspace = self._find(document)
+        if not workspace.exchanges:
+            raise PotError("Nothing has been asked about this document yet", fix="Ask something first.")
+        last = workspace.exchanges[-1]
+        return {"question": last.question} | {name: _answer(last)[name] for name in ("passages", "note")}
+
+    def library(self) -> dict[str, Any]:
+        """What is saved, the newest first."""
+        loaded = self._jobs.engine.loaded
+        return {
+            "entries": [_entry(entry) | {"problem": entry.misfit(loaded)} for entry in self._jobs.library.entries()]
+        }
+
+    def _taken(self, path: str, text: str) -> Upload:
+        """A private copy of a file, or of a text as a file."""
+        if text:
+            return self._uploads.receive(io.BytesIO(text.encode("utf-8", "replace")), "text.txt")
+        file = Path(path).expanduser()
+        try:
+            with file.open("rb") as content:
+                if file.stat().st_size > self._uploads.max_bytes:
+                    raise DocumentError("The file is too large", where=str(file), fix="Split it.")
+                return self._uploads.receive(content, file.name)
+        except OSError as error:
+            raise DocumentError(
+                f"The file cannot be opened: {error.strerror}", where=str(file), fix="Check the path."
+            ) from error
+
+    def _reading(self, workspace: Workspace) -> Job | None:
+        """The reading of what was opened; None where that was stopped."""
+        if workspace.document is None or not workspace.claim():
+            return None
+        return self._jobs.read(workspace, self._jobs.engine.config)
+
+    def _find(self, document: str) -> Workspace:
+        workspace = self._documents.find(document)
+        if workspace is None:
+            raise PotError("There is no such document", where=document, fix="`status` lists those that are open.")
+        return workspace
+
+    def _card(self, workspace: Workspace) -> dict[str, Any]:
+        running, telemetry = self._running.get(workspace.id), workspace.telemetry
+        card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "state": workspace.phase.value}
+        if workspace.page_table is not None and workspace.document is not None:
+            card |= {
+                "num_pages": workspace.document.num_pages,
+                "num_tokens": workspace.page_table.num_tokens,
+                "num_read": telemetry.num_passed,
+            }
+        if telemetry.eta_seconds and running is not None and not running.wait(0):
+            card["seconds_left"] = round(telemetry.eta_seconds)
+        if workspace.problem is not None:
+            card["problem"] = workspace.problem.text
+        return card
+
+
+def _answer(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "answer": exchange.text,
+        "not_in_document": list(exchange.record.get("unfounded") or ()),
+        "passages": [
+            {"page": source.page, "text": source.text, "share_of_extra_attention": round(source.share, 3)}
+            for source in exchange.sources
+        ],
+        "note": exchange.note or "Attention is no proof: check what matters in the document.",
+        "account": exchange.account,
+    }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in ("id", "title", "saved", "kind", "num_pages", "num_tokens", "model")}

@@ -1,0 +1,92 @@
+"""`ondevice mcp`: the documents of this machine as tools for an assistant, over standard input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ondevice.cli.options import AnswerOptions, PotOptions
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
+from ondevice.cli.terminal import err, errors_shown
+from ondevice.errors import ConfigError, OndeviceError
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from ondevice.api.tools import Tools
+
+_INSTRUCTIONS = (
+    "Reads documents of any length on this machine, in a fixed amount of memory, and answers questions about them. "
+    "Open one, follow its reading with `status`, then `ask`. Every call returns within 20 seconds; one that says it is "
+    "not done goes on by itself, and the same call again gives the rest."
+)
+
+
+def mcp(options: PotOptions, answers: AnswerOptions) -> None:
+    """Offer documents as tools to an assistant that speaks MCP, over standard input and output."""
+    with errors_shown(as_json=False):
+        try:
+            from mcp.server.mcpserver import MCPServer
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "The package `mcp` is not installed", fix="Run `python -m pip install 'ondevice[mcp]'`."
+            ) from None
+        from ondevice.api.tools import Tools
+        from ondevice.serving.jobs import Jobs
+        from ondevice.serving.registry import Registry
+        from ondevice.serving.uploads import Uploads
+        from ondevice.session.library import Library
+        from ondevice.ui.environment import private_folder
+
+        config = options.config(answers.config())
+        with ProgressDisplay(err()) as display:
+            engine = load_engine(config, display)
+        registry = Registry()
+        with private_folder() as folder:
+            try:
+                tools = Tools(Jobs(engine, registry, Library()), Uploads(folder))
+                server_of(tools, MCPServer("ondevice", instructions=_INSTRUCTIONS)).run("stdio")
+            finally:
+                registry.close()
+
+
+def server_of(tools: Tools, server: MCPServer) -> MCPServer:
+    """A server with the five tools; what they refuse is told in a sentence that says what to do."""
+
+    async def open(path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
+        """Open a document and begin to read it: a `path` on this machine (PDF, Word, EPUB, web page, Markdown, text),
+        a `text`, or the `entry` id of one saved earlier, which needs no reading. Returns its id at once."""
+        return await _told(lambda: tools.open(path, text, entry, password))
+
+    async def status(document: str = "") -> dict[str, Any]:
+        """How far a document is read, by its id; without one, all that are open."""
+        return await _told(lambda: tools.status(document))
+
+    async def ask(document: str, question: str) -> dict[str, Any]:
+        """Ask a question about a document that is open. The answer comes with the passages it looked at, and with the
+        numbers, names and quotations of it that stand nowhere in the document."""
+        return await _told(lambda: tools.ask(document, question))
+
+    async def passages(document: str) -> dict[str, Any]:
+        """The passages of a document, with their pages, that the last answer looked at more than any text would."""
+        return await _told(lambda: tools.passages(document))
+
+    async def library() -> dict[str, Any]:
+        """The documents that were read and saved on this machine."""
+        return await _told(tools.library)
+
+    for tool in (open, status, ask, passages, library):
+        server.add_tool(tool)
+    return server
+
+
+async def _told(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a tool gives, from a thread: the protocol is spoken meanwhile."""
+    from mcp.server.mcpserver.exceptions import ToolError
+    from starlette.concurrency import run_in_threadpool
+
+    try:
+        return await run_in_threadpool(call)
+    except OndeviceError as error:
+        raise ToolError(str(error)) from error

@@ -1,0 +1,140 @@
+"""The tools for assistants: what they give and refuse, and that no call keeps a client waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondevice.api.tools import Tools
+from ondevice.errors import DocumentError, NotInLibrary, OndeviceError, PotError
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.registry import Registry
+from ondevice.serving.uploads import Uploads
+from ondevice.session.library import Library
+from tests.builders.screens import TEXT, slow_down, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    registry = Registry()
+    yield Jobs(ENGINE, registry, Library(tmp_path / "library"))
+    registry.close()
+
+
+def tools_of(jobs: Jobs, tmp_path: Path, patience: float = 20.0) -> Tools:
+    (tmp_path / "uploads").mkdir(exist_ok=True)
+    return Tools(jobs, Uploads(tmp_path / "uploads"), patience)
+
+
+@pytest.fixture
+def tools(jobs: Jobs, tmp_path: Path) -> Tools:
+    return tools_of(jobs, tmp_path)
+
+
+def until_read(tools: Tools, document: str) -> dict[str, Any]:
+    end = time.monotonic() + 20
+    while (card := tools.status(document))["state"] != "read":
+        assert time.monotonic() < end, card
+        time.sleep(0.02)
+    return card
+
+
+def test_a_text_is_read_by_itself_and_answered(tools: Tools) -> None:
+    card = tools.open(text=TEXT)
+    assert card["num_tokens"] == len(TEXT)
+    assert until_read(tools, card["id"])["num_read"] == len(TEXT)
+    assert [one["id"] for one in tools.status()["documents"]] == [card["id"]]
+    answered = tools.ask(card["id"], " When was the lamp lit? ")
+    assert answered["state"] == "answered"
+    assert {"answer", "passages", "not_in_document", "account"} <= set(answered)
+    assert tools.passages(card["id"])["question"] == "When was the lamp lit?"
+    assert tools.passages(card["id"])["passages"] == answered["passages"]
+    assert tools.ask(card["id"], "And when was it out?")["state"] == "answered"
+
+
+def test_a_question_that_comes_early_waits_for_the_reading(tools: Tools) -> None:
+    card = tools.open(text=TEXT)
+    assert tools.ask(card["id"], "When?")["state"] == "answered"
+
+
+def test_no_call_waits_longer_than_it_may(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, ENGINE, 0.1)
+    tools = tools_of(jobs, tmp_path, patience=0.3)
+    card = tools.open(text=TEXT)
+    began = time.monotonic()
+    early = tools.ask(card["id"], "When?")
+    assert time.monotonic() - began < 1.5
+    assert early["state"] == "reading"
+    assert "hint" in early
+    until_read(tools, card["id"])
+    states, answer = [], {}
+    while not states or states[-1] != "answered":
+        answer = tools.ask(card["id"], "When?")
+        states.append(answer["state"])
+    assert states[0] == "answering"
+    assert answer["answer"] is not None
+    with pytest.raises(PotError, match="Nothing has been asked"):
+        tools.passages(tools.open(text=TEXT)["id"])
+
+
+def test_another_question_waits_for_the_first(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tools_of(jobs, tmp_path, patience=0.3)
+    card = tools.open(text=TEXT)
+    until_read(tools, card["id"])
+    slow_down(monkeypatch, ENGINE, 0.1)
+    assert tools.ask(card["id"], "When?")["state"] == "answering"
+    with pytest.raises(PotError, match="Another question"):
+        tools.ask(card["id"], "Why?")
+    while tools.ask(card["id"], "When?")["state"] != "answered":
+        pass
+
+
+def test_what_was_saved_needs_no_reading(jobs: Jobs, tools: Tools) -> None:
+    card = tools.open(text=TEXT)
+    until_read(tools, card["id"])
+    workspace = next(one for visitor in jobs.registry._by_id.values() for one in visitor.documents)
+    assert workspace.claim()
+    list(jobs.save(workspace))
+    [entry] = tools.library()["entries"]
+    assert entry["num_tokens"] == len(TEXT)
+    again = tools.open(entry=entry["id"])
+    assert again["state"] == "read"
+    assert tools.ask(again["id"], "When?")["state"] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({}, DocumentError, "Give one of the three"),
+        ({"path": "a.txt", "text": "b"}, DocumentError, "Give one of the three"),
+        ({"path": "/nowhere/a.txt"}, DocumentError, "cannot be opened"),
+        ({"text": " \n "}, DocumentError, "no text"),
+        ({"entry": "0" * 32}, NotInLibrary, "library"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused_and_leaves_nothing(
+    given: dict[str, str], error: type[OndeviceError], says: str, tools: Tools
+) -> None:
+    with pytest.raises(error, match=says):
+        tools.open(**given)
+    assert tools.status() == {"documents": []}
+
+
+def test_a_file_that_is_none_is_refused(tools: Tools, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pdf"
+    broken.write_bytes(b"%PDF-1.7 nothing")
+    with pytest.raises(DocumentError):
+        tools.open(path=str(broken))
+    for unknown in ("", "x"):
+        with pytest.raises(PotError, match="no such document"):
+            tools.ask(unknown, "When?")
+    with pytest.raises(PotError, match="no question"):
+        tools.ask(tools.open(text=TEXT)["id"], " ")

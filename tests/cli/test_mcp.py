@@ -1,0 +1,71 @@
+"""`ondevice mcp`, as an assistant sees it: the protocol's own client over standard input and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import ClientSession, StdioServerParameters, stdio_client
+from typer.testing import CliRunner
+
+from ondevice.cli import app
+from tests.builders.models import save_checkpoint, tiny_model
+
+TEXT = "The lamp was lit at dusk and burned until the morning. " * 12
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    save_checkpoint(tiny_model("llama"), folder)
+    return folder
+
+
+def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lamp.txt"
+    file.write_text(TEXT)
+    arguments = ["-c", "from ondevice.cli import app; app()", "mcp", "--model", str(checkpoint), "--device", "cpu"]
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "ONDEVICE_CACHE")}
+    server = StdioServerParameters(
+        command=sys.executable, args=[*arguments, "--capacity", "512"], env={**kept, "OMP_NUM_THREADS": "1"}
+    )
+
+    async def walk() -> dict[str, Any]:
+        async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+            await session.initialize()
+            listed = await session.list_tools()
+            assert {tool.name for tool in listed.tools} == {"open", "status", "ask", "passages", "library"}
+            assert all(tool.description for tool in listed.tools)
+
+            async def call(name: str, **given: Any) -> dict[str, Any]:
+                result = await session.call_tool(name, given)
+                assert not result.is_error, result.content
+                return json.loads(result.content[0].text)
+
+            card = await call("open", path=str(file))
+            while (await call("status", document=card["id"]))["state"] != "read":
+                await anyio.sleep(0.1)
+            answered = await call("ask", document=card["id"], question="When was the lamp lit?")
+            assert (await call("passages", document=card["id"]))["passages"] == answered["passages"]
+            refused = await session.call_tool("open", {"path": "/nowhere/a.txt"})
+            assert refused.is_error
+            assert "Check the path" in refused.content[0].text
+            return answered
+
+    async def in_time() -> dict[str, Any]:
+        with anyio.fail_after(60):
+            return await walk()
+
+    assert anyio.run(in_time)["state"] == "answered"
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    result = CliRunner().invoke(app, ["mcp"])
+    assert result.exit_code == 2
+    assert "ondevice[mcp]" in result.output
