@@ -48,10 +48,14 @@ def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
     config = _with_size(config, budget)
     pot = config.pot if config.pot.method.distills else replace(config.pot, policy=PotConfig().policy)
     if budget != pot.capacity:
-        num_kept = round(pot.num_kept * budget / pot.capacity)
-        num_kept = max(min(num_kept, budget - pot.reserve - 1), pot.num_sink_tokens + 1)
+        num_kept = _kept(round(pot.num_kept * budget / pot.capacity), budget, pot)
         pot = replace(pot, capacity=budget, num_kept=num_kept, adaptive_keep=None)
     return replace(config, pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
+
+
+def _kept(wanted: int, budget: int, pot: PotConfig) -> int:
+    """As many as wanted, where that leaves a third of what is not reserved to read into."""
+    return max(min(wanted, (budget - pot.reserve) * 2 // 3), pot.num_sink_tokens + 1)
 
 
 def _with_size(config: EngineConfig, budget: int) -> EngineConfig:
@@ -62,7 +66,7 @@ def _with_size(config: EngineConfig, budget: int) -> EngineConfig:
 def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     """Plain attention over what is read, with nothing evicted, pruned or skipped."""
     config = _with_size(config, budget)
-    kept = max(min(config.pot.num_kept, budget - config.pot.reserve - 1), config.pot.num_sink_tokens + 1)
+    kept = _kept(config.pot.num_kept, budget, config.pot)
     pot = replace(config.pot, policy=policy, slot_shares="auto", capacity=budget, num_kept=kept, adaptive_keep=None)
     tier = TierConfig(budget_bytes=0)
     return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
