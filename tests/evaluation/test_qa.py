@@ -89,7 +89,7 @@ def test_the_settings_of_contenders_are_those_given_with_one_number_of_slots() -
     assert made["truncation"].pot.method.skips_middle
     assert made["bm25"].pot.method.keeps_all
     smaller = CONTENDERS["pot"].config(CONFIG, 320).pot
-    assert (smaller.capacity, smaller.num_kept) == (320, 79), "half of 200, but room to read"
+    assert (smaller.capacity, smaller.num_kept) == (320, 53), "half of 200, but a third of what is left to read into"
     assert CONTENDERS["default"].config(CONFIG, 320) == CONFIG
 
 
