@@ -9,6 +9,7 @@ from collections import deque
 
 from ondevice.api.failures import ApiError
 from ondevice.errors import OndeviceError, PotError
+from ondevice.events import AnswerFinished
 from ondevice.serving.job_events import Failed, JobEvent, Saved
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.uploads import Upload
@@ -95,6 +96,18 @@ class Documents:
 
     def _visitor(self) -> Visitor | None:
         return self._jobs.registry.find(self._visitor_id)
+
+
+def answer_of(job: Job) -> AnswerFinished:
+    """Go through a job that answers a question.
+
+    Raises:
+        PotError: it was not answered to its end.
+    """
+    end = _end_of(job)
+    if not isinstance(end, AnswerFinished):
+        raise PotError("The question was not answered to the end", fix="Ask again.")
+    return end
 
 
 def _end_of(job: Job) -> JobEvent:

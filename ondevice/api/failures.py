@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from ondevice.config import key_name
 from ondevice.errors import ConfigError, LibraryError, NotInLibrary, OndeviceError, PotError
 from ondevice.serving.failure import problem_text
+
+ErrorAs = Callable[[Exception, str], Mapping[str, Any]]  # of an error, and what one of our own is called
 
 
 class ApiError(OndeviceError):
@@ -18,14 +23,14 @@ class ApiError(OndeviceError):
         self.status, self.code = status, code
 
 
-def failed_response(error: Exception) -> Response:
-    """The answer to a request that has failed."""
+def failed_response(error: Exception, error_as: ErrorAs | None = None) -> Response:
+    """The answer to a request that has failed; `error_as` says in which form."""
     if isinstance(error, HTTPException):  # of the form parser
         error = ApiError(400, "request", str(error.detail))
     status = _status(error)
     headers = {"WWW-Authenticate": 'Basic realm="ondevice"'} if status == 401 else {}
     text = "" if isinstance(error, OndeviceError) else problem_text(error, "api")
-    return JSONResponse({"error": error_json(error, text)}, status, headers=headers)
+    return JSONResponse({"error": (error_as or error_json)(error, text)}, status, headers=headers)
 
 
 def error_json(error: Exception, text: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The programming interface: the screen's jobs over HTTP, on this machine; see docs/api.md.
 
-Other pages cannot use it: every request must carry the header `X-Ondevice`, which a browser sends to another origin
-only after asking this server, and it never agrees. Where the app has a password, so has the interface.
+Other pages cannot use it: every request must carry the header `X-Ondevice`, or `Authorization: Bearer`, which a browser
+sends to another origin only after asking this server, and it never agrees. Where the app has a password, so has the
+interface.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ondevice.api.bodies import json_body, limited
-from ondevice.api.documents import Documents
-from ondevice.api.failures import ApiError, failed_response
+from ondevice.api.chat import Completion, asked_of, model_of, openai_error
+from ondevice.api.documents import Documents, answer_of
+from ondevice.api.failures import ApiError, ErrorAs, error_json, failed_response
 from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
-from ondevice.errors import ConfigError, OndeviceError, PotError
+from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
 from ondevice.events import MAX_NOTES
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.question_box import Asked
@@ -51,6 +53,7 @@ class Api:
     def __init__(self, jobs: Jobs, uploads: Uploads, auth: tuple[str, str] | None) -> None:
         self._jobs, self._uploads, self._auth = jobs, uploads, auth
         self._opened = Documents(jobs)
+        self._from_library: dict[str, str] = {}  # the open document of a saved one that was asked for as a model
 
     def routes(self) -> list[Route]:
         """All routes; each needs the header and the password."""
@@ -72,17 +75,29 @@ class Api:
             ("POST", f"{entry}/rename", self._rename),
             ("DELETE", entry, self._delete),
         ]
-        return [Route(PREFIX + path, self._guarded(call), methods=[method]) for method, path, call in table]
+        openai: list[tuple[str, str, Endpoint]] = [
+            ("GET", "/models", self._models),
+            ("POST", "/chat/completions", self._complete),
+        ]
+        return [
+            *(Route(PREFIX + path, self._guarded(call), methods=[method]) for method, path, call in table),
+            *(
+                Route(PREFIX + path, self._guarded(call, error_as=openai_error), methods=[method])
+                for method, path, call in openai
+            ),
+        ]
 
-    def _guarded(self, call: Endpoint) -> Endpoint:
+    def _guarded(self, call: Endpoint, error_as: ErrorAs = error_json) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
-                if HEADER not in request.headers:
+                # A browser adds `Basic` by itself where it knows a password, but never `Bearer`.
+                has_key = request.headers.get("authorization", "").lower().startswith("bearer ")
+                if HEADER not in request.headers and not has_key:
                     raise ApiError(403, "header-missing", "The header X-Ondevice is missing", "Send X-Ondevice: 1.")
                 await self._require_password(request)
                 return await call(request)
             except Exception as error:
-                return failed_response(error)
+                return failed_response(error, error_as)
 
         return endpoint
 
@@ -94,6 +109,8 @@ class Api:
             pair = base64.b64decode(given, validate=True) if kind.lower() == "basic" else b""
         except ValueError:  # not base64, or not even ASCII
             pair = b""
+        if kind.lower() == "bearer":  # what OpenAI's clients call a key
+            pair = given.encode()
         if not secrets.compare_digest(pair, ":".join(self._auth).encode()):
             await asyncio.sleep(_WRONG_PASSWORD_SECONDS)
             raise ApiError(401, "password", "The user name or the password is wrong", "Send those of --auth as Basic.")
@@ -180,6 +197,50 @@ class Api:
         workspace = self._find(request)
         await run_in_threadpool(workspace.halt)
         return JSONResponse(_card(workspace))
+
+    # -- in the shape of OpenAI's ----------------------------------------------------------------
+
+    async def _models(self, request: Request) -> Response:
+        entries = await run_in_threadpool(self._jobs.library.entries)
+        found: list[Workspace | Entry] = [one for one in self._opened.all() if one.session is not None]
+        found += (entry for entry in entries if not entry.misfit(self._jobs.engine.loaded))
+        return JSONResponse({"object": "list", "data": [model_of(one) for one in found]})
+
+    async def _complete(self, request: Request) -> Response:
+        body = await json_body(request)
+        asked = asked_of(body, self._jobs.engine.config.generation)
+        workspace = await self._model(request, body.get("model"))
+        if workspace.session is None or not workspace.session.context.is_open:
+            raise PotError("There is no document in the pot yet", fix="Read the document first.")
+        if not workspace.claim():
+            raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+        options = body.get("stream_options")
+        completion = Completion(
+            str(body["model"]),
+            len(self._jobs.engine.loaded.tokenizer.encode(asked.question)[0]),
+            includes_usage=isinstance(options, dict) and bool(options.get("include_usage")),
+        )
+        job = self._jobs.ask(workspace, asked)
+        if body.get("stream"):
+            return stream(job, workspace.request_stop, completion.events, "text/event-stream")
+        finished = await unless_gone(request, lambda: answer_of(job), workspace.request_stop)
+        return JSONResponse(completion.whole(finished))
+
+    async def _model(self, request: Request, model: Any) -> Workspace:
+        """The document with this id; one of the library is opened, once."""
+        workspace = self._opened.find(self._from_library.get(str(model), str(model)))
+        if workspace is not None:
+            return workspace
+        try:
+            entry = await run_in_threadpool(self._jobs.library.find, model)
+        except NotInLibrary as error:
+            raise ApiError(
+                404, "model_not_found", "There is no such document", "`GET /v1/models` lists them."
+            ) from error
+        workspace = self._new_workspace(entry.title)
+        await unless_gone(request, lambda: self._opened.reopen(workspace, entry), workspace.request_stop)
+        self._from_library[entry.id] = workspace.id
+        return workspace
 
     # -- the library -----------------------------------------------------------------------------
 

@@ -57,8 +57,18 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def stream(job: Iterator[JobEvent], stop: Callable[[], None]) -> StreamingResponse:
-    """A response of one line for each event but `Working`. The job runs in a thread of its own from now on.
+def _line(event: JobEvent) -> bytes:
+    return b"" if isinstance(event, Working) else as_line(event_json(event))
+
+
+def stream(
+    job: Iterator[JobEvent],
+    stop: Callable[[], None],
+    encode: Callable[[JobEvent], bytes] = _line,
+    media_type: str = "application/x-ndjson",
+) -> StreamingResponse:
+    """A response of one line for each event but `Working`, or of what `encode` makes of them. The job runs in a thread
+    of its own from now on.
 
     Args:
         job: it ends soon after `stop` was called.
@@ -76,8 +86,8 @@ def stream(job: Iterator[JobEvent], stop: Callable[[], None]) -> StreamingRespon
         try:
             with closing(job):  # type: ignore[type-var]
                 for event in job:
-                    if not isinstance(event, Working):
-                        tell(as_line(event_json(event)))
+                    if part := encode(event):
+                        tell(part)
         finally:
             has_ended.set()
             tell(None)
@@ -91,7 +101,7 @@ def stream(job: Iterator[JobEvent], stop: Callable[[], None]) -> StreamingRespon
                 stop()
 
     threading.Thread(target=work, name="api", daemon=True).start()
-    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+    return StreamingResponse(lines(), media_type=media_type, headers={"Cache-Control": "no-store"})
 
 
 async def unless_gone(request: Request, work: Callable[[], _T], stop: Callable[[], None]) -> _T:

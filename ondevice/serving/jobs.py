@@ -220,7 +220,7 @@ def _answer_asked(workspace: Workspace, session: Session) -> Job:
 
 
 def _answer(workspace: Workspace, session: Session, asked: Asked) -> Job:
-    history = turns(workspace.exchanges) if asked.remembers else ()
+    history = turns(workspace.exchanges) if asked.remembers else asked.history
     answer = Answer(workspace, asked.question)
     workspace.answer_stop.clear()
     try:

@@ -6,15 +6,18 @@ import threading
 from dataclasses import dataclass, field
 
 from ondevice.config import GenerationConfig
+from ondevice.decode.prompt import Turn
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, how it is to be answered, and whether it may refer to those before it."""
+    """A question, how it is to be answered, and whether it may refer to those before it; `history` is what it may
+    refer to instead, where that is known elsewhere."""
 
     question: str
     generation: GenerationConfig
     remembers: bool
+    history: tuple[Turn, ...] = ()
 
 
 @dataclass(slots=True)
