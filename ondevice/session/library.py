@@ -27,6 +27,7 @@ from ondevice.files import replacing, sync_folder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
+from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
 
 FORMAT = 1
@@ -307,7 +308,7 @@ def _read_entry(path: Path) -> Entry:
     if not has_pot:
         return replace(entry, problem="Its pot is missing")
     try:
-        return replace(entry, config=parse(EngineConfig, config))
+        return replace(entry, config=parse(EngineConfig, renewed(config)))
     except (OndeviceError, SchemaError):
         return replace(entry, problem=_OTHER_VERSION)
 

@@ -86,7 +86,9 @@ class PotHeader:
             PotError: there is no such file, it is not a saved pot, or it is damaged.
             PotMismatch: another version has written it.
         """
-        header = _completed(read_header(path))
+        header = read_header(path)
+        renewed(header.get("config"))
+        _renew(header.get("method"))
         try:
             return parse(cls, header, "the header")
         except DamagedPot as error:
@@ -118,16 +120,20 @@ class PotHeader:
             )
 
 
-def _completed(header: dict[str, Any]) -> dict[str, Any]:
-    """A header with the settings that there were none of when the file was written, as they were by nature."""
-    config = header.get("config")
-    for settings in (header.get("method"), config.get("pot") if isinstance(config, dict) else None):
-        if isinstance(settings, dict):
-            for name, value in _BY_NATURE.items():
-                settings.setdefault(name, value)
-            if isinstance(reset := settings.get("context_reset"), bool):
-                settings["context_reset"] = "always" if reset else "never"
-    return header
+def renewed(config: Any) -> Any:
+    """Settings from a file of any version as this one has them, changed in place."""
+    if isinstance(config, dict):
+        _renew(config.get("pot"))
+    return config
+
+
+def _renew(pot: Any) -> None:
+    """What could not be set when a file was written was as it was by nature."""
+    if isinstance(pot, dict):
+        for name, value in _BY_NATURE.items():
+            pot.setdefault(name, value)
+        if isinstance(reset := pot.get("context_reset"), bool):
+            pot["context_reset"] = "always" if reset else "never"
 
 
 def _show(value: Any) -> str:
