@@ -19,7 +19,7 @@ from ondevice.config import DecodePolicy
 from ondevice.pot.memory_pot import MemoryPot, RotateKeys, Victims
 from ondevice.pot.ring import Rings, Save, check_open
 
-# Positions may run to this many times the capacity before they are numbered again. Each count rotates all keys once,
+# Positions may run to so many times the capacity before they are numbered again. Each count rotates all keys once,
 # so the rarer the cheaper; but the angles of large positions lose digits.
 _FRAME = 4
 
@@ -100,6 +100,8 @@ class SinkRecent:
     def __init__(self, pot: MemoryPot, num_sinks: int, rotate_keys: RotateKeys, *, save: Save = _save_nothing) -> None:
         self._pot, self._num_sinks, self._rotate_keys, self._save = pot, num_sinks, rotate_keys, save
         self._rings, self._is_saved = Rings(pot, self._oldest_first, save), num_sinks == 0
+        # What was read may stand far out already: numbering again brings positions back to where they are now.
+        self._most = max(_FRAME * pot.shape.capacity, max(pot.next_position) + pot.shape.capacity)
 
     @classmethod
     def for_answer(cls, answer: LongAnswer) -> SinkRecent:
@@ -111,7 +113,7 @@ class SinkRecent:
         if not self._is_saved:
             self._save(slice(0, self._num_sinks))
             self._is_saved = True
-        if max(pot.next_position) + num_tokens > _FRAME * pot.shape.capacity:
+        if max(pot.next_position) + num_tokens > self._most:
             self._renumber()
         # The sinks follow the query.
         sinks = slice(0, self._num_sinks)

@@ -12,6 +12,7 @@ from ondevice.errors import ConfigError, EmptyDocument, PotError, PotMismatch
 from ondevice.evaluation.completion import complete
 from ondevice.evaluation.shared_prefix import continue_from
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensRead
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import UNKNOWN
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
@@ -104,6 +105,21 @@ def test_positions_are_numbered_again_late_and_never_leave_the_window(loaded):
     assert numbered > 1
     read_on = session.context.pot.positions[..., : session.context.pot.num_cached[0]]
     assert int(read_on.max()) < window
+
+
+@pytest.mark.parametrize("reset", ["late", "never"])
+def test_a_long_answer_rotates_all_keys_seldom_wherever_positions_stand(loaded, reset, monkeypatch):
+    fields = {"context_reset": reset, "decode_policy": "streaming-llm"}
+    session = engine(loaded, max_new_tokens=150, **fields).session()
+    for _ in session.read(document(8 * TEXT)):
+        pass
+    calls, real = [], MemoryPot.refresh_keys_
+    monkeypatch.setattr(MemoryPot, "refresh_keys_", lambda pot, *given: calls.append(1) or real(pot, *given))
+    session.context.loaded.tokenizer.eos_ids, kept = frozenset(), session.context.loaded.tokenizer.eos_ids
+    finished = list(session.ask("why?"))[-1]
+    session.context.loaded.tokenizer.eos_ids = kept
+    assert finished.num_overwritten > 40
+    assert len(calls) <= 2
 
 
 def test_full_pot_answers_like_transformers(loaded):
