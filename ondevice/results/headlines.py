@@ -9,6 +9,7 @@ from typing import Literal
 from ondevice.results.results import Result
 from ondevice.results.tables import SHARE, value_text
 
+_ALONE = "a pot alone that gives each head the slots it needs"
 _NINE = "Qwen2.5-Coder-0.5B, one row of each of nine RULER tasks, 4,096 tokens"
 _POT = f"{_NINE} in 1,024 slots"
 _MEMORY = "SmolLM2-135M continues a novel from inside, 6,000 tokens read in 2,048 slots"
@@ -22,7 +23,8 @@ class Headline:
         what: was measured.
         against: whom; "" where it stands alone.
         run: name of the file.
-        key: in its summary; the figure is its value, less that of `minus` where there is one.
+        key: in its summary; the figure is its value, less that of `minus` where there is one, or less the same of
+            another file, `minus_run`.
         kind: a ratio is held against 1 and a difference against 0; a share stands alone.
         less_is_better: for instance of memory.
     """
@@ -34,13 +36,17 @@ class Headline:
     minus: str = ""
     kind: Literal["ratio", "difference", "share"] = "ratio"
     less_is_better: bool = False
+    minus_run: str = ""
 
     def value(self, results: Mapping[str, Result]) -> float | None:
         """None where it was not measured."""
-        result = results.get(self.run)
-        if result is None or not result.complete or any(key not in result.summary for key in self._keys):
-            return None
-        value, *less = (result.summary[key] for key in self._keys)
+        figures = []
+        for run, key in self._places:
+            result = results.get(run)
+            if result is None or not result.complete or key not in result.summary:
+                return None
+            figures.append(result.summary[key])
+        value, *less = figures
         return value - sum(less)
 
     def lead(self, value: float) -> float:
@@ -54,8 +60,10 @@ class Headline:
         return f"{value:+.2f}" if self.kind == "difference" else value_text(value, SHARE)
 
     @property
-    def _keys(self) -> tuple[str, ...]:
-        return (self.key, self.minus) if self.minus else (self.key,)
+    def _places(self) -> list[tuple[str, str]]:
+        """File and key of what is subtracted from the first."""
+        less = [(self.minus_run or self.run, self.minus or self.key)] if self.minus or self.minus_run else []
+        return [(self.run, self.key), *less]
 
 
 def _ruler(name: str, label: str) -> Headline:
@@ -142,10 +150,17 @@ HEADLINES = (
         _babilong("4k", name, label)
         for name, label in (("bm25", "BM25 passages"), ("minilm", "MiniLM passages"), ("full", "a full cache"))
     ),
+    Headline(f"{_MEMORY}, {_ALONE}", "a full cache", "recall_infinipot_6k", "recovered_share"),
     *(
-        Headline(f"{_MEMORY}, without host tier, {how}", "a full cache", f"recall_{run}_6k", "recovered_share")
-        for how, run in (
-            ("as many slots for each head as it needs", "infinipot"),
+        Headline(
+            f"share of a full cache's; {_MEMORY}, {_ALONE}",
+            label,
+            "recall_infinipot_6k",
+            "recovered_share",
+            minus_run=f"recall_{run}_6k",
+            kind="difference",
+        )
+        for label, run in (
             ("InfiniPot as published", "published"),
             ("SirLLM", "sirllm"),
             ("SnapKV", "snapkv"),
@@ -153,7 +168,6 @@ HEADLINES = (
             ("TOVA", "tova"),
             ("StreamingLLM", "streaming"),
             ("tokens by chance", "random"),
-            ("tokens by chance, slots by head", "random_by_head"),
         )
     ),
     Headline(f"{_MEMORY}, with host tier", "a full cache", "recall_host_tier_6k", "recovered_share"),

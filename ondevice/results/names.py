@@ -28,7 +28,9 @@ def contender_name(config: EngineConfig) -> str:
         return f"{pot.method.label} {pot.capacity}{slim}{more}"
     kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = {"never": " without context reset", "always": " with every reset"}.get(pot.context_reset, "")
-    return f"{_method(pot)}{reset} {pot.capacity}/{kept}{slim}{more}"
+    shared = pot.slot_shares if pot.slot_shares != "auto" else "even" if config.tier.budget_bytes else pot.method.shares
+    slots = "" if shared == "even" else f" slots {shared}"
+    return f"{_method(pot)}{reset}{slots} {pot.capacity}/{kept}{slim}{more}"
 
 
 def _spec(spec: SpecConfig) -> str:
