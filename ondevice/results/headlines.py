@@ -172,21 +172,8 @@ HEADLINES = (
     ),
     Headline(f"{_MEMORY}, with host tier", "a full cache", "recall_host_tier_6k", "recovered_share"),
     *(
-        Headline(
-            f"score at {ratio}:1; {_NINE}, {how}", "a full cache", "retention_0_5b", f"ruler_share_{ratio}to1{key}"
-        )
-        for ratio in (4, 8)
-        for how, key in (
-            ("as many slots for each head as it needs", ""),
-            ("InfiniPot as published", "_infinipot-published"),
-            ("tokens by chance", "_random"),
-        )
-    ),
-    Headline(
-        "reading into a pot whose heads hold as many tokens as each needs, Qwen2.5-Coder-0.5B, 4,096 tokens",
-        "InfiniPot as published",
-        "retention_0_5b",
-        "reading_speed_vs_infinipot",
+        Headline(f"score at 4:1; {_NINE}, {how}", "a full cache", "retention_0_5b", f"ruler_share_4to1{key}")
+        for how, key in ((_ALONE, ""), ("InfiniPot as published, alone", "_infinipot-published"))
     ),
     Headline(
         "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
