@@ -17,7 +17,7 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
-ContextReset = Literal["late", "always", "never"]
+ContextReset = Literal["always", "late", "never"]
 SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
@@ -76,9 +76,9 @@ class PotConfig:
         "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
         "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
         option="--slot-shares", api="slot_shares")
-    context_reset: ContextReset = setting(  # CR-RoPE; never shows what breaks when positions run past the window
-        "late", "When positions are numbered from 0 again after a distillation: always, as published; late, where they "
-        "would run past the window that the model was trained on; never.", option="--context-reset")
+    context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys, never breaks in the end
+        "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
+        "past the window that the model was trained on; never.", option="--context-reset")
     num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
     adaptive_keep: tuple[int, int] | None = setting(
         None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
