@@ -76,7 +76,7 @@ class PotConfig:
         "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
         "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
         option="--slot-shares", api="slot_shares")
-    context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys, never breaks in the end
+    context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys
         "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
         "past the window that the model was trained on; never.", option="--context-reset")
     num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")

@@ -198,4 +198,4 @@ def test_an_unfinished_run_with_other_settings_is_not_mixed_in(
     done = CliRunner().invoke(app, [*command, "--depths", "0.5", "--novelty", "0"])
     assert done.exit_code == 0
     assert "starting over" in done.stderr
-    assert {row.contender for row in read_result(out).rows} == {"InfiniPot CaP-G without NuC 256/96"}
+    assert {row.contender for row in read_result(out).rows} == {"InfiniPot CaP-G without NuC slots by-head 256/96"}
