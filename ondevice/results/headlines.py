@@ -176,6 +176,9 @@ HEADLINES = (
         for how, key in ((_ALONE, ""), ("InfiniPot as published, alone", "_infinipot-published"))
     ),
     Headline(
+        f"score at 4:1; {_NINE}, {_ALONE}, with a late reset", "a full cache", "retention_0_5b_late", "ruler_share_4to1"
+    ),
+    Headline(
         "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
         "a full cache",
         "perplexity_0_5b",
