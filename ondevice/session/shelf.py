@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ondevice.config import EngineConfig
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
@@ -50,12 +51,13 @@ class Shelf:
         return f"{document.name}, {document.unit} {number}"
 
 
-def shelve(engine: Engine, sessions: Sequence[Session]) -> Shelf:
+def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | None = None) -> Shelf:
     """Lay documents side by side; the sessions stay as they are, and are not needed for the answers.
 
     Args:
-        engine: whose settings say how large the pot and its host tier may be.
-        sessions: of that engine's model, each with its document read to the end.
+        engine: of the model that has read them all.
+        sessions: each with its document read to the end.
+        config: how large the pot and its host tier may be, and how answers are given; None: as the engine's.
 
     Raises:
         PotError: one of them cannot stand on a shelf, or there is no room for it; says which.
@@ -66,7 +68,7 @@ def shelve(engine: Engine, sessions: Sequence[Session]) -> Shelf:
         _require_plain(session.context)
     contexts = [session.context for session in sessions]
     tokens, places = _joined(contexts)
-    plan = engine.plan().sized(tokens.num_tokens)
+    plan = engine.plan(config).sized(tokens.num_tokens)
     shelf = Session(plan)
     context = shelf.context
     if not context.has_pot:

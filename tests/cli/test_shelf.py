@@ -51,7 +51,9 @@ def test_one_question_over_files_and_saved_pots(checkpoint: Path, files: list[Pa
 
 
 def test_each_document_can_be_asked_by_itself(checkpoint: Path, files: list[Path]) -> None:
-    result = run("shelf", *files, "--ask", "When?", "--ask", "Who?", "--each", "--json", "--model", checkpoint, *ANSWERS)
+    result = run(
+        "shelf", *files, "--ask", "When?", "--ask", "Who?", "--each", "--json", "--model", checkpoint, *ANSWERS
+    )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])["documents"]
     assert [one["document"] for one in found] == [str(path) for path in files]
