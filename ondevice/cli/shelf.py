@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +18,9 @@ from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
-    from ondevice.decode.prompt import Turn
     from ondevice.events import AnswerFinished
     from ondevice.session.engine import Engine
     from ondevice.session.session import Session
-    from ondevice.session.shelf import Shelf
 
 
 def shelf(
@@ -33,11 +31,12 @@ def shelf(
     answers: AnswerOptions,
     questions: Annotated[list[str] | None, typer.Option("--ask", metavar="QUESTION", help="One or more.")] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Ask every document by itself, instead of all of them together.")
+        bool,
+        typer.Option("--each", help="Ask every document by itself."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
-    """Lay documents side by side in one pot, and ask about all of them at once."""
+    """Read several documents, lay those that a question points to side by side in one pot, and ask them together."""
     with errors_shown(as_json):
         if not questions:
             raise ConfigError("There is no question", fix='Type one: ondevice shelf DOC DOC --ask "...?".')
@@ -47,25 +46,15 @@ def shelf(
         sessions = [_open(engine, name) for name in documents]
         if each:
             found = [
-                {"document": name, "turns": _answers(session, questions, answers.remember, name)}
+                {"document": name, "turns": _each(session, questions, answers.remember, name)}
                 for name, session in zip(documents, sessions, strict=True)
             ]
             if as_json:
                 print_json({"documents": found})
             return
-        from ondevice.session.shelf import shelve
-
-        laid = shelve(engine, sessions)
-        del sessions  # their memory goes before answers take as much
-        ledger = laid.session.context.ledger
-        say(
-            f"Laid {len(documents)} documents side by side: {ledger.tokens_kept:,} of {ledger.tokens_read:,} tokens in "
-            f"a pot of {ledger.slots_capacity:,} slots."
-        )
-        turns = _answers(laid.session, questions, answers.remember, "", laid)
+        turns = _together(engine, sessions, questions, answers.remember)
         if as_json:
-            names = [document.name for document in laid.documents]
-            print_json({"documents": names, "turns": turns, "ledger": ledger.to_dict()})
+            print_json({"documents": [session.context.tokens.document.name for session in sessions], "turns": turns})
 
 
 def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOptions) -> EngineConfig:
@@ -103,30 +92,57 @@ def _open(engine: Engine, name: str) -> Session:
     return session
 
 
-def _answers(
-    session: Session, questions: Sequence[str], remembers: bool, name: str, laid: Shelf | None = None
+def _each(session: Session, questions: Sequence[str], remembers: bool, name: str) -> list[dict[str, Any]]:
+    """Ask one document by itself, show its answers, and give them as JSON."""
+    finished: list[AnswerFinished] = []
+    for question in questions:
+        say(f"{name}: {question}", "bold")
+        finished.append(_ask(session, question, finished if remembers else ()))
+    return [_turn(one) for one in finished]
+
+
+def _together(
+    engine: Engine, sessions: Sequence[Session], questions: Sequence[str], remembers: bool
 ) -> list[dict[str, Any]]:
-    """Ask one session, show its answers, and give them as JSON, with the places of their sources on a shelf."""
+    """Ask the documents that each question points to, show the answers, and give them as JSON, with their places."""
+    from ondevice.session.shelf import pointed_at, shelve
+
+    finished: list[AnswerFinished] = []
+    turns: list[dict[str, Any]] = []
+    for question in questions:
+        if len(questions) > 1:
+            say(question, "bold")
+        chosen = pointed_at(sessions, question)
+        laid = shelve(engine, [sessions[index] for index in chosen])
+        names, ledger = [document.name for document in laid.documents], laid.session.context.ledger
+        say(
+            f"Side by side: {', '.join(names)}; {ledger.tokens_kept:,} of their {ledger.tokens_read:,} tokens in a pot "
+            f"of {ledger.slots_capacity:,} slots. The question points to {len(names)} of {len(sessions)} documents."
+        )
+        finished.append(_ask(laid.session, question, finished if remembers else (), laid.place))
+        turn = _turn(finished[-1]) | {"documents": names, "ledger": ledger.to_dict()}
+        turn["sources"] = [source | {"place": laid.place(source["page"])} for source in turn["sources"]]
+        turns.append(turn)
+    return turns
+
+
+def _ask(
+    session: Session,
+    question: str,
+    earlier: Sequence[AnswerFinished],
+    place: Callable[[int], str] | None = None,
+) -> AnswerFinished:
     from ondevice.cli.conversation import answer
     from ondevice.decode.prompt import Turn
 
-    finished: list[AnswerFinished] = []
-    for question in questions:
-        history: list[Turn] = [Turn(earlier.question, earlier.text) for earlier in finished if remembers]
-        if name or len(questions) > 1:
-            say(": ".join(part for part in (name, question) if part), "bold")
-        with ProgressDisplay(err()) as display:
-            one = answer(session, question, display, history, None if laid is None else laid.place)
-        if one.stop_reason == "cancelled":
-            raise Interrupted("Stopped while answering.")
-        finished.append(one)
-    return [_turn(one, laid) for one in finished]
+    with ProgressDisplay(err()) as display:
+        one = answer(session, question, display, [Turn(other.question, other.text) for other in earlier], place)
+    if one.stop_reason == "cancelled":
+        raise Interrupted("Stopped while answering.")
+    return one
 
 
-def _turn(answer: AnswerFinished, laid: Shelf | None) -> dict[str, Any]:
+def _turn(answer: AnswerFinished) -> dict[str, Any]:
     fields = answer.to_json()
     del fields["ledger"]
-    if laid is not None:
-        for passage in fields["sources"]:
-            passage["place"] = laid.place(passage["page"])
     return fields

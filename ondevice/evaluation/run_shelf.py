@@ -24,7 +24,7 @@ from ondevice.evaluation.trials import Trial, case_of, is_done, question_scores,
 from ondevice.events import Event
 from ondevice.results.results import Row
 from ondevice.session.engine import Session
-from ondevice.session.shelf import shelve
+from ondevice.session.shelf import pointed_at, shelve
 
 ALONE, SHELF, SEARCH = "alone", "shelf", "bm25"
 _TASK = "niah_single_2"  # words ask for numbers, in a text
@@ -119,11 +119,11 @@ def _row(
             seconds.append(time.perf_counter() - began)
         for which, (exam, session) in enumerate(zip(exams, sessions, strict=True)):
             yield from _Asker(ALONE, budget, number).trial(session, exam, which, seconds[which])
-        shelf = shelve(engine, sessions, config).session
-        del sessions, session
         for which, exam in enumerate(exams):
+            chosen = [sessions[index] for index in pointed_at(sessions, exam.questions[0].query)]
+            shelf = shelve(engine, chosen, config).session
             yield from _Asker(SHELF, budget, number).trial(shelf, exam, which, sum(seconds))
-        del shelf
+        del sessions, session, chosen, shelf
     if SEARCH in names:
         config = CONTENDERS[SEARCH].config(given, budget)
         passages = Passages(GAP.join(exam.body for exam in exams), engine.loaded.tokenizer.encode)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ondevice.config import EngineConfig
 from ondevice.context import Context
+from ondevice.decode.word_search import score_blocks
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
@@ -27,6 +28,9 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 
+MOST = 3  # documents side by side for one question
+_NEARLY = 0.75  # of what the best document has of the question's words: then another one is looked at, too
+_BLOCK = 64  # tokens
 _ROWS = 3  # the dimension of the tokens in the saved numbers of a tier
 
 
@@ -90,6 +94,24 @@ def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | N
         context.host.expect(tokens.num_tokens)
         context.host.restore(_joined_tiers(context, contexts, firsts), context.extent)
     return Shelf(shelf, tuple(one.tokens.document for one in contexts), places)
+
+
+def pointed_at(sessions: Sequence[Session], question: str, most: int = MOST) -> list[int]:
+    """The documents that a question points to by its rare words, at most so many, in their order: all of them where it
+    has no word of any. Other documents would draw attention to what they say of the like.
+    """
+    tokenizer = sessions[0].context.loaded.tokenizer
+    tokens = [session.context.tokens for session in sessions]
+    words = [tokenizer.words(one.ids(0, one.num_tokens)) for one in tokens]
+    # Blocks of one document alone, all of them weighed together.
+    padded = [np.pad(one, (0, -one.size % _BLOCK), constant_values=-1) for one in words]
+    ends = np.cumsum([one.size // _BLOCK for one in padded])
+    scores = score_blocks(np.concatenate(padded), tokenizer.words(tokenizer.encode(question)[0]), _BLOCK)
+    best = np.array([part.max(initial=0.0) for part in np.split(scores, ends[:-1])])
+    if not best.any():
+        return list(range(len(sessions)))
+    ranked = np.argsort(-best, kind="stable")[:most]
+    return sorted(ranked[best[ranked] >= _NEARLY * best.max()].tolist())
 
 
 def _require_plain(context: Context) -> None:

@@ -37,17 +37,26 @@ def run(*arguments: object) -> Result:
 def test_one_question_over_files_and_saved_pots(checkpoint: Path, files: list[Path], tmp_path: Path) -> None:
     pot, model = tmp_path / "lamp.pot", ["--model", checkpoint]
     assert run("ask", files[0], "--save", pot, *model, *ANSWERS).exit_code == 0
-    result = run("shelf", pot, files[1], "--ask", "When?", "--json", *model, *ANSWERS)
+    result = run("shelf", pot, files[1], "--ask", "Zzxj?", "--json", *model, *ANSWERS)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout.splitlines()[-1])
     assert report["documents"] == ["lamp.txt", "boat.txt"]
-    assert report["ledger"]["tokens_read"] == sum(len(path.read_text()) for path in files)
+    assert report["turns"][0]["documents"] == report["documents"]
+    assert report["turns"][0]["ledger"]["tokens_read"] == sum(len(path.read_text()) for path in files)
     assert report["turns"][0]["text"].strip() in result.stdout
     places = {passage["place"].partition(",")[0] for passage in report["turns"][0]["sources"]}
     assert places
     assert places <= {"lamp.txt", "boat.txt"}
     assert "none read again" in result.stderr
-    assert "2 documents side by side" in result.stderr
+    assert "points to 2 of 2 documents" in result.stderr
+
+
+def test_only_documents_that_the_question_points_to_are_asked(checkpoint: Path, files: list[Path]) -> None:
+    result = run("shelf", *files, "--ask", "Wow?", "--json", "--model", checkpoint, *ANSWERS)
+    assert result.exit_code == 0, result.output
+    (turn,) = json.loads(result.stdout.splitlines()[-1])["turns"]
+    assert turn["documents"] == ["boat.txt"]
+    assert {passage["place"] for passage in turn["sources"]} <= {"boat.txt, part 1"}
 
 
 def test_each_document_can_be_asked_by_itself(checkpoint: Path, files: list[Path]) -> None:

@@ -12,7 +12,7 @@ from ondevice.documents.types import Document, Page
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, TokensRecalled
 from ondevice.session.engine import Engine, Session
-from ondevice.session.shelf import Shelf, shelve
+from ondevice.session.shelf import Shelf, pointed_at, shelve
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -185,3 +185,17 @@ def test_a_tier_that_is_too_small_for_all_is_refused() -> None:
     sessions = read(engine, 0, 1, 2)
     with pytest.raises(PotError, match="host tier"):
         shelve(Engine(LOADED, config), sessions)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [("M?", [0]), ("F?", [2]), ("M or F?", [0, 2]), ("Zzyx?", [0, 1, 2]), ("?", [0, 1, 2])],  # a letter is a word here
+)
+def test_a_question_points_to_documents_by_its_rare_words(question: str, expected: list[int]) -> None:
+    engine = Engine(LOADED, TIERED)
+    assert pointed_at(read(engine, 0, 1, 2), question) == expected
+
+
+def test_no_more_documents_than_wanted_are_pointed_to() -> None:
+    engine = Engine(LOADED, TIERED)
+    assert len(pointed_at(read(engine, 0, 0, 0, 1, 0), "M?")) == 3
