@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from ondevice.session.session import Session
 
 MOST = 3  # documents side by side for one question
 _NEARLY = 0.75  # of what the best document has of the question's words: then another one is looked at, too
+_ADDS = 0.3  # likewise, of words that no document looked at so far has
 _BLOCK = 64  # tokens
 _ROWS = 3  # the dimension of the tokens in the saved numbers of a tier
 
@@ -103,15 +105,28 @@ def pointed_at(sessions: Sequence[Session], question: str, most: int = MOST) -> 
     tokenizer = sessions[0].context.loaded.tokenizer
     tokens = [session.context.tokens for session in sessions]
     words = [tokenizer.words(one.ids(0, one.num_tokens)) for one in tokens]
-    # Blocks of one document alone, all of them weighed together.
+    asked = np.unique(tokenizer.words(tokenizer.encode(question)[0]))
+    scores = _scores(words, asked)
+    if not scores.any():
+        return list(range(len(sessions)))
+    ranked = np.argsort(-scores, kind="stable")[:most]
+    found = ranked[scores[ranked] >= _NEARLY * scores.max()].tolist()
+    while len(found) < min(most, len(sessions)):
+        missing = np.setdiff1d(asked, np.concatenate([words[which] for which in found]))
+        more = _scores(words, missing)
+        if more.max() < _ADDS * scores.max():
+            break
+        found.append(int(more.argmax()))
+    return sorted(found)
+
+
+def _scores(words: Sequence[npt.NDArray[np.integer]], asked: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    """What the best block of each document has of the words `asked`, (num_documents,); the blocks of all documents say
+    how rare a word is."""
     padded = [np.pad(one, (0, -one.size % _BLOCK), constant_values=-1) for one in words]
     ends = np.cumsum([one.size // _BLOCK for one in padded])
-    scores = score_blocks(np.concatenate(padded), tokenizer.words(tokenizer.encode(question)[0]), _BLOCK)
-    best = np.array([part.max(initial=0.0) for part in np.split(scores, ends[:-1])])
-    if not best.any():
-        return list(range(len(sessions)))
-    ranked = np.argsort(-best, kind="stable")[:most]
-    return sorted(ranked[best[ranked] >= _NEARLY * best.max()].tolist())
+    scores = score_blocks(np.concatenate(padded), asked, _BLOCK)
+    return np.array([part.max(initial=0.0) for part in np.split(scores, ends[:-1])])
 
 
 def _require_plain(context: Context) -> None:
