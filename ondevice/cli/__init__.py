@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, mcp, models, library, eval, bench, results, doctor`.
+"""The command line: `ondevice app, ask, shelf, mcp, models, library, eval, bench, results, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -20,6 +20,7 @@ from ondevice.cli.models import fetch, list_models
 from ondevice.cli.models import remove as remove_model
 from ondevice.cli.options import takes_options
 from ondevice.cli.results import results
+from ondevice.cli.shelf import shelf
 from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ benchmarks = typer.Typer(help="Measure speed and memory beside others.", no_args
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
+app.command("shelf")(takes_options(shelf))
 app.command("mcp")(takes_options(mcp))
 app.add_typer(evaluations, name="eval")
 app.add_typer(benchmarks, name="bench")

@@ -56,10 +56,19 @@ def reading_line(telemetry: Telemetry) -> str:
     return f"Read {words.plural(telemetry.num_read, 'token')}{skipped} in {words.duration(seconds)}{speed}, {cycles}."
 
 
-def answer(session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn] = ()) -> AnswerFinished:
+def answer(
+    session: Session,
+    question: str,
+    display: ProgressDisplay,
+    history: Sequence[Turn] = (),
+    place: Callable[[int], str] | None = None,
+) -> AnswerFinished:
     """Stream the answer to standard output, its sources and its account to standard error.
 
     Ctrl-C ends it as `cancelled`.
+
+    Args:
+        place: what a page is called; None: by its unit and number.
     """
     finished = None
     with _calling_on_interrupt(session.stop):
@@ -73,7 +82,7 @@ def answer(session: Session, question: str, display: ProgressDisplay, history: S
     assert finished is not None
     print(flush=True)
     held, speed = holdings(session, display.telemetry), display.telemetry.decode_tokens_per_second
-    for line in source_lines(finished, held.unit):
+    for line in source_lines(finished, place or (lambda page: f"{held.unit} {page}")):
         say(line)
     peak = f"peak memory {words.size(peak_rss_bytes())}"
     say(f"{words.account(finished, held, speed)} · {peak} · seed {session.context.config.seed}")
@@ -82,15 +91,15 @@ def answer(session: Session, question: str, display: ProgressDisplay, history: S
     return finished
 
 
-def source_lines(answer: AnswerFinished, unit: str) -> Iterable[str]:
-    """Lines of the passages that the answer attended to."""
+def source_lines(answer: AnswerFinished, place: Callable[[int], str]) -> Iterable[str]:
+    """Lines of the passages that the answer attended to; `place` says what a page is called."""
     if not answer.sources.passages:
         return
     part = words.looked_at(answer)
     yield f"Where the answer looked{part and f' ({part})'} more than any text would; attention is no proof:"
     for i, source in enumerate(answer.sources.passages, 1):
         text = printable(" ".join(source.text.split()))
-        yield f"  {i}. {unit} {source.page} ({words.share(source.share, 1.0)} of its extra attention): {text}"
+        yield f"  {i}. {place(source.page)} ({words.share(source.share, 1.0)} of its extra attention): {text}"
 
 
 def typed_questions(document_is_stdin: bool) -> Iterator[str]:

@@ -133,6 +133,18 @@ EVALUATIONS = (
         resumes=True,
     ),
     Entry(
+        "shelf",
+        "ondevice.evaluation.run_shelf",
+        "Ask one question over several documents, beside the one that knows alone, and beside passages found in all.",
+        (
+            replace(_TEXT, help="The text whose sentences the documents are made of."),
+            Option("length", int, "Tokens of a document.", 2048, min=128),
+            Option("documents", int, "Documents on a shelf; each is asked about.", 5, min=1),
+            Option("rows", int, "Shelves.", 2, min=1),
+        ),
+        resumes=True,
+    ),
+    Entry(
         "perplexity",
         "ondevice.evaluation.perplexity",
         "How well the next tokens of a text are foretold while it is read: pot, StreamingLLM, a full cache.",

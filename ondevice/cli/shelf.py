@@ -1,0 +1,148 @@
+"""`ondevice shelf`: one question over several documents, files or saved pots, together in one pot or to each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ondevice.cli.ask import SAVED
+from ondevice.cli.options import AnswerOptions, PotOptions
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
+from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
+from ondevice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ondevice.config import EngineConfig
+    from ondevice.events import AnswerFinished
+    from ondevice.session.engine import Engine
+    from ondevice.session.session import Session
+
+
+def shelf(
+    documents: Annotated[
+        list[str], typer.Argument(metavar="DOC...", help="Files, and saved pots (.pot) of one model.")
+    ],
+    options: PotOptions,
+    answers: AnswerOptions,
+    questions: Annotated[list[str] | None, typer.Option("--ask", metavar="QUESTION", help="One or more.")] = None,
+    each: Annotated[
+        bool,
+        typer.Option("--each", help="Ask every document by itself."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
+) -> None:
+    """Read several documents, lay those that a question points to side by side in one pot, and ask them together."""
+    with errors_shown(as_json):
+        if not questions:
+            raise ConfigError("There is no question", fix='Type one: ondevice shelf DOC DOC --ask "...?".')
+        config = _config(documents, options, answers)
+        with ProgressDisplay(err()) as display:
+            engine = load_engine(config, display)
+        sessions = [_open(engine, name) for name in documents]
+        if each:
+            found = [
+                {"document": name, "turns": _each(session, questions, answers.remember, name)}
+                for name, session in zip(documents, sessions, strict=True)
+            ]
+            if as_json:
+                print_json({"documents": found})
+            return
+        turns = _together(engine, sessions, questions, answers.remember)
+        if as_json:
+            print_json({"documents": [session.context.tokens.document.name for session in sessions], "turns": turns})
+
+
+def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOptions) -> EngineConfig:
+    """The settings as asked for; without a model among them, with that of the saved pots."""
+    from ondevice.model.loading.load import require_local
+    from ondevice.session.saving import saved_config
+
+    config = options.config(answers.config())
+    saved = [saved_config(Path(name)) for name in documents if name.endswith(SAVED)]
+    if saved and config.model == type(options)().model:
+        require_local(saved[0].model)
+        config = replace(config, model=saved[0].model, dtype=saved[0].dtype, quantization=saved[0].quantization)
+    return config
+
+
+def _open(engine: Engine, name: str) -> Session:
+    """A session that has read a document, now or earlier."""
+    from ondevice.cli.conversation import read_document
+    from ondevice.cli.opening import STREAM, open_document
+    from ondevice.session.saving import load_session, reopened, saved_config
+
+    if name == STREAM:
+        raise ConfigError("A shelf has no place for a stream", fix="Save it to a file, and name that.")
+    if name.endswith(SAVED):
+        ours = engine.config
+        config = reopened(saved_config(Path(name)), ours)
+        config = replace(config, model=ours.model, dtype=ours.dtype, quantization=ours.quantization)
+        session = load_session(engine, Path(name), config)
+        say(f"Opened {Path(name).name}: {session.context.num_read:,} tokens, none read again.")
+        return session
+    with ProgressDisplay(err()) as display:
+        say(name, "bold")
+        session = engine.session()
+        read_document(session, open_document(name, False, display), display)
+    return session
+
+
+def _each(session: Session, questions: Sequence[str], remembers: bool, name: str) -> list[dict[str, Any]]:
+    """Ask one document by itself, show its answers, and give them as JSON."""
+    finished: list[AnswerFinished] = []
+    for question in questions:
+        say(f"{name}: {question}", "bold")
+        finished.append(_ask(session, question, finished if remembers else ()))
+    return [_turn(one) for one in finished]
+
+
+def _together(
+    engine: Engine, sessions: Sequence[Session], questions: Sequence[str], remembers: bool
+) -> list[dict[str, Any]]:
+    """Ask the documents that each question points to, show the answers, and give them as JSON, with their places."""
+    from ondevice.session.shelf import pointed_at, shelve
+
+    finished: list[AnswerFinished] = []
+    turns: list[dict[str, Any]] = []
+    for question in questions:
+        if len(questions) > 1:
+            say(question, "bold")
+        chosen = pointed_at(sessions, question)
+        laid = shelve(engine, [sessions[index] for index in chosen])
+        names, ledger = [document.name for document in laid.documents], laid.session.context.ledger
+        say(
+            f"Side by side: {', '.join(names)}; {ledger.tokens_kept:,} of their {ledger.tokens_read:,} tokens in a pot "
+            f"of {ledger.slots_capacity:,} slots. The question points to {len(names)} of {len(sessions)} documents."
+        )
+        finished.append(_ask(laid.session, question, finished if remembers else (), laid.place))
+        turn = _turn(finished[-1]) | {"documents": names, "ledger": ledger.to_dict()}
+        turn["sources"] = [source | {"place": laid.place(source["page"])} for source in turn["sources"]]
+        turns.append(turn)
+    return turns
+
+
+def _ask(
+    session: Session,
+    question: str,
+    earlier: Sequence[AnswerFinished],
+    place: Callable[[int], str] | None = None,
+) -> AnswerFinished:
+    from ondevice.cli.conversation import answer
+    from ondevice.decode.prompt import Turn
+
+    with ProgressDisplay(err()) as display:
+        one = answer(session, question, display, [Turn(other.question, other.text) for other in earlier], place)
+    if one.stop_reason == "cancelled":
+        raise Interrupted("Stopped while answering.")
+    return one
+
+
+def _turn(answer: AnswerFinished) -> dict[str, Any]:
+    fields = answer.to_json()
+    del fields["ledger"]
+    return fields

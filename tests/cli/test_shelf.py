@@ -1,0 +1,78 @@
+"""`ondevice shelf` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ondevice.cli import app
+from tests.builders.models import save_checkpoint, tiny_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ANSWERS = ["--max-new-tokens", "6", "--no-chat"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    texts = {"lamp.txt": "The lamp is lit at dusk by the keeper. " * 8, "boat.txt": "A boat went out at noon. " * 7}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return [tmp_path / name for name in texts]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_one_question_over_files_and_saved_pots(checkpoint: Path, files: list[Path], tmp_path: Path) -> None:
+    pot, model = tmp_path / "lamp.pot", ["--model", checkpoint]
+    assert run("ask", files[0], "--save", pot, *model, *ANSWERS).exit_code == 0
+    result = run("shelf", pot, files[1], "--ask", "Zzxj?", "--json", *model, *ANSWERS)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["documents"] == ["lamp.txt", "boat.txt"]
+    assert report["turns"][0]["documents"] == report["documents"]
+    assert report["turns"][0]["ledger"]["tokens_read"] == sum(len(path.read_text()) for path in files)
+    assert report["turns"][0]["text"].strip() in result.stdout
+    places = {passage["place"].partition(",")[0] for passage in report["turns"][0]["sources"]}
+    assert places
+    assert places <= {"lamp.txt", "boat.txt"}
+    assert "none read again" in result.stderr
+    assert "points to 2 of 2 documents" in result.stderr
+
+
+def test_only_documents_that_the_question_points_to_are_asked(checkpoint: Path, files: list[Path]) -> None:
+    result = run("shelf", *files, "--ask", "Wow?", "--json", "--model", checkpoint, *ANSWERS)
+    assert result.exit_code == 0, result.output
+    (turn,) = json.loads(result.stdout.splitlines()[-1])["turns"]
+    assert turn["documents"] == ["boat.txt"]
+    assert {passage["place"] for passage in turn["sources"]} <= {"boat.txt, part 1"}
+
+
+def test_each_document_can_be_asked_by_itself(checkpoint: Path, files: list[Path]) -> None:
+    result = run(
+        "shelf", *files, "--ask", "When?", "--ask", "Who?", "--each", "--json", "--model", checkpoint, *ANSWERS
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout.splitlines()[-1])["documents"]
+    assert [one["document"] for one in found] == [str(path) for path in files]
+    assert all(len(one["turns"]) == 2 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(["x.txt"], "no question"), (["-", "--ask", "Who?"], "no place for a stream")]
+)
+def test_what_cannot_be_asked_is_said(checkpoint: Path, arguments: list[str], words: str) -> None:
+    result = run("shelf", *arguments, "--model", checkpoint)
+    assert result.exit_code == 2
+    assert words in result.stderr
