@@ -6,8 +6,11 @@ so that `--help` is instant.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from ondevice import __version__
 from ondevice.bench.registry import BENCHMARKS
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
@@ -25,13 +28,32 @@ from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 
 app = typer.Typer(
     name="ondevice",
-    help="Read documents of any length through a fixed amount of memory, and ask about them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+
+
+def show_version(wanted: bool) -> None:
+    """Print it and leave, where it is asked for."""
+    if wanted:
+        typer.echo(f"ondevice {__version__}")
+        raise typer.Exit
+
+
 evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
 benchmarks = typer.Typer(help="Measure speed and memory beside others.", no_args_is_help=True)
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Read documents of any length through a fixed amount of memory, and ask about them."""
+
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))

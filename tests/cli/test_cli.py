@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import os
@@ -552,3 +553,9 @@ def test_the_script_in_the_checkout_is_the_command() -> None:
         refused = subprocess.run([*script, *arguments], env=variables | more, **options)
         assert refused.returncode == 2, refused.stderr
         assert "needs a user name and a password" in refused.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"ondevice {importlib.metadata.version('ondevice')}\n"
