@@ -15,6 +15,12 @@ _POT = f"{_NINE} in 1,024 slots"
 _MEMORY = "SmolLM2-135M continues a novel from inside, 6,000 tokens read in 2,048 slots"
 
 
+_SHELVES: tuple[tuple[str, str, Literal["ratio", "difference"]], ...] = (
+    ("the right document alone", "shelf_share_of_single", "ratio"),
+    ("BM25 passages of all", "shelf_minus_bm25", "difference"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Headline:
     """A figure of the first page.
@@ -177,6 +183,17 @@ HEADLINES = (
     ),
     Headline(
         f"score at 4:1; {_NINE}, {_ALONE}, with a late reset", "a full cache", "retention_0_5b_late", "ruler_share_4to1"
+    ),
+    *(
+        Headline(
+            "score; one question over a shelf of five documents of 2,048 tokens, 1,024 slots with host tier, "
+            "Qwen2.5-Coder-0.5B",
+            against,
+            "shelf_0_5b",
+            key,
+            kind=kind,
+        )
+        for against, key, kind in _SHELVES
     ),
     Headline(
         "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
