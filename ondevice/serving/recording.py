@@ -54,7 +54,8 @@ class Recorder:
 
     def __init__(self, session: Session) -> None:
         self.frames: list[Frame] = []
-        self._session, self._view, self._telemetry = session, TokenView(session.context.tokens.page_table()), Telemetry()
+        self._session, self._telemetry = session, Telemetry()
+        self._view = TokenView(session.context.tokens.page_table())
 
     def apply(self, event: Event) -> None:
         """Take in an event of the reading, before the next one is asked for."""
