@@ -23,11 +23,12 @@
       if (!recording) return;
       const pitch = pitchOf(width), across = Math.floor(width / pitch), cells = recording.frames[at].cells;
       const now = [pitch, window.devicePixelRatio, od.colour(canvas, "kept-4")].join();
-      if (now !== look) [pictures, look] = [od.cellPictures(canvas, pitch - 1, window.devicePixelRatio || 1), now];
-      for (let cell = 0; cell < numCells(); cell++) {
-        const [state, strength] = 2 * cell < cells.length ? [cells[2 * cell] & 15, cells[2 * cell + 1]] : [0, 0];
-        const x = (cell % across) * pitch, y = Math.floor(cell / across) * pitch;
-        pen.drawImage(pictures(state, strength), x, y, pitch - 1, pitch - 1);
+      if (now !== look) [pictures, look] = [od.cellPictures(canvas, pitch, window.devicePixelRatio || 1), now];
+      for (let cell = 0; 2 * cell < cells.length; cell++) { // how strongly it is held, not why: that takes a legend
+        const state = cells[2 * cell] & 15, x = (cell % across) * pitch, y = Math.floor(cell / across) * pitch;
+        if (state !== od.STATE.UNREAD) {
+          pen.drawImage(pictures(Math.min(state, od.STATE.KEPT), cells[2 * cell + 1]), x, y, pitch, pitch);
+        }
       }
     });
 
@@ -93,7 +94,8 @@
     };
 
     const load = async () => {
-      const response = await fetch(`${location.pathname.replace(/\/?$/, "/")}ondevice/recording`);
+      const root = location.pathname.replace(/\/?$/, "/");
+      const response = await fetch(`${root}ondevice/recording`);
       if (!response.ok) throw new Error(response.statusText);
       const made = await response.json();
       made.frames.forEach((frame) => { frame.cells = bytesOf(frame.cells); });

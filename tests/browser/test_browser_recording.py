@@ -23,7 +23,7 @@ pytestmark = [
 MADE = json.loads(recording())
 LAST = len(MADE["frames"]) - 1
 INK = "c => { let n = 0; const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; " \
-    "for (let i = 0; i < d.length; i += 4) if (d[i + 3] && d[i] < 170) n++; return n; }"  # fmt: skip
+    "for (let i = 0; i < d.length; i += 4) if (d[i + 3]) n++; return n; }"  # fmt: skip
 
 
 @pytest.fixture(scope="module")
