@@ -16,6 +16,7 @@
       said.textContent = "";
       list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, said)));
       od.markUnfounded(answers);
+      od.setPins(answers[0]?.sources ?? []);
     });
   };
 

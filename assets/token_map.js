@@ -36,6 +36,7 @@
     const contentHeight = () => Math.ceil(numCells() / columns()) * zoom().pitch;
     const limit = (y) => Math.min(Math.max(y, 0), Math.max(contentHeight() - height, 0));
     const isReady = () => Boolean(tokens.summary && width && ladder.length);
+    const placePins = od.pins(find(".od-pins"), () => soon());
     const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
     const forget = () => { bands.clear(); picture = null; soon(); };
 
@@ -52,6 +53,7 @@
       context.setTransform(scale, 0, 0, scale, 0, 0);
       context.clearRect(0, 0, width, height);
       if (!isReady()) {
+        placePins(() => null);
         context.strokeStyle = od.colour(canvas, "line");
         context.setLineDash([4, 4]);
         context.strokeRect(0.5, 0.5, width - 1, height - 1);
@@ -73,6 +75,7 @@
       paintPages(context, across, pitch, total);
       paintPlace(context);
       if (chosen) paintChosen(context, across, pitch);
+      placePins(pointOf);
       const end = Math.min((last + 1) * BAND * across, total) - 1, { TILE } = tokens;
       let isSettled = Boolean(tokens.pages);
       for (let tile = Math.floor((first * BAND * across) / TILE); tile * TILE <= end; tile++) {
@@ -203,6 +206,11 @@
       zoomTo(level + steps, token, at);
     };
     const yOf = (token) => Math.floor(token / zoom().size / columns()) * zoom().pitch - scroll + zoom().pitch / 2;
+    /** The middle of a token's cell; null where that is out of view. */
+    const pointOf = (token) => {
+      const x = LEFT + ((Math.floor(token / zoom().size) % columns()) + 0.5) * zoom().pitch, y = yOf(token);
+      return token < tokens.summary.num_tokens && y >= 0 && y <= height ? { x, y } : null;
+    };
     const panBy = (dy) => { scroll = limit(scroll + dy); soon(); };
     const reveal = (token) => {
       const y = yOf(token);

@@ -123,12 +123,13 @@ def serving(
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
         from ondevice.ui.panels import scripts, stylesheet
+        from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import make_theme
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
         jobs, uploads = Jobs(engine, registry, library or Library(), free_memory), Uploads(uploads_folder, limits)
-        routes = map_routes(registry, engine.loaded.tokenizer.encode)
+        routes = [*map_routes(registry, engine.loaded.tokenizer.encode), recording_route()]
         if api:
             routes += Api(jobs, uploads, auth).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)

@@ -12,6 +12,7 @@ from ondevice.ui.compare_layout import compare_parts
 from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import panel
+from ondevice.ui.recording import caption
 
 _FILE_TYPES = [
     ".pdf", ".docx", ".epub", ".html", ".htm", ".xhtml", ".md", ".markdown", ".txt", ".text", ".log", ".csv", ".tsv",
@@ -51,6 +52,7 @@ def build_screen(engine: Engine) -> Screen:
                 with gr.Accordion("Inside: memory and time", open=False, elem_id="od-inside"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
             with gr.Column(elem_id="od-middle"):
+                panel("recording", caption())
                 chat, form["conversation.remembers"] = _chat_parts()
                 parts |= chat
             with gr.Column(elem_id="od-right"):

@@ -19,6 +19,16 @@ _BAR = (
     '</div><div class="od-track" role="progressbar" aria-valuemin="0"><div class="od-thumb"></div></div>'
     '<div class="od-bar-detail"></div></div>'
 )
+
+
+def _reading_of(label: str, name: str) -> str:
+    """A number of the recording; it is told aloud at the end only."""
+    return (
+        f'<div class="od-bar-head" data-number="{name}" aria-hidden="true"><span class="od-bar-label">{label}</span>'
+        '<span class="od-bar-text"></span></div>'
+    )
+
+
 _FILL_KEY = (
     '<ul class="od-key" aria-label="Legend">'
     '<li><i class="od-sw od-sw-4"></i>the beginning, always kept</li>'
@@ -102,6 +112,17 @@ TEMPLATES = {
         "wrote. Attention is no proof: press one to see it in the document, and check what matters.</p>"
         '<div class="od-answers"></div><p class="od-said" role="status" aria-live="polite"></p></section>'
     ),
+    "recording": (
+        '<section class="od-panel od-recording"><div class="od-recording-head"><button type="button" '
+        'class="od-primary" data-play>See it read a novel</button>'
+        '<button type="button" data-close hidden>Close</button>'
+        '<p class="od-explain od-teaser">A real reading, recorded: in 8 seconds.</p></div>'
+        '<div class="od-stage" hidden><p class="od-explain"><b>Recording</b> <span class="od-caption"></span></p>'
+        f'{_reading_of("Tokens read", "read")}<canvas class="od-recorded" role="img" aria-label="Map of what is kept">'
+        '</canvas><p class="od-explain" data-cell></p>'
+        f'{_reading_of("Memory", "memory")}<canvas class="od-needle" aria-hidden="true"></canvas>'
+        '<p class="od-facts"></p></div><p class="od-explain od-ended" role="status" aria-live="polite"></p></section>'
+    ),
     "download": "<div hidden></div>",
     "compare_head": (
         '<section class="od-compare"><h2>Compare</h2><p class="od-explain">One document and one question, read and '
@@ -157,6 +178,7 @@ def scripts() -> str:
         "unfounded.js",
         "answers.js",
         "panes.js",
+        "recording.js",
         "shortcuts.js",
         "compare.js",
         "library.js",

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 # In the order in which they need each other.
-SCRIPTS = ("token_source.js", "token_paint.js", "token_detail.js", "map_controls.js", "token_map.js", "reading_view.js")
+SCRIPTS = (
+    "token_source.js",
+    "token_paint.js",
+    "token_detail.js",
+    "map_controls.js",
+    "pins.js",
+    "token_map.js",
+    "reading_view.js",
+)
 
 _BUTTON = '<button type="button" {0}>{1}</button>'
 _ZOOM = (
@@ -33,7 +41,7 @@ MAP = (
     + '</h2><p class="od-map-place"></p>'
     f"{_LOOK}{_ZOOM}</div>"
     '<div class="od-map-box"><canvas class="od-map" tabindex="0" role="application" aria-label="No document yet">'
-    "</canvas></div>"
+    '</canvas><div class="od-pins"></div></div>'
     f'<div class="od-past">{_REPLAY}<p class="od-explain">Every cell is a piece of the document, in order; the numbers '
     "count its pages. The stronger the colour, the more attention heads of the model still hold it. Zoom with the "
     "buttons, a double click, a pinch, or Ctrl and the wheel; drag to move.</p></div>"

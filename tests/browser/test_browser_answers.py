@@ -74,6 +74,14 @@ def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit:
     page.wait_for_selector(".od-text .od-flash")
     marked = "".join(page.locator(".od-text .od-flash").all_text_contents())
     assert marked.split() == source.locator("q").inner_text().split()
+    pins, last = page.locator(".od-pin:not([hidden])"), page.locator(".od-answers details[open] .od-source").last
+    assert pins.count() == page.locator(".od-answers details[open] .od-source").count(), "a pin for every source"
+    pins.last.press("Enter")
+    wanted = last.locator("q").inner_text().split()
+    visit.until(
+        lambda: "".join(page.locator(".od-text .od-flash").all_text_contents()).split() == wanted,
+        "a pin leads there, too",
+    )
     page.locator(".od-answers details[open] .od-copy").click()
     visit.until(lambda: visit.text(".od-said") == "Copied.", "it says so")
     copied = page.evaluate("navigator.clipboard.readText()")

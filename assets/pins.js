@@ -1,0 +1,39 @@
+// Pins on the map: where the passages stand that the last answer looked at, with their numbers. A pin leads to its
+// passage in the text, as the number under the answer does.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+  const listeners = new Set();
+  let sources = [];
+
+  /** The passages of the last answer: each with start, stop and where. */
+  od.setPins = (passages) => {
+    sources = passages;
+    listeners.forEach((listener) => listener());
+  };
+
+  /** Pins in a box over a map; gives `place(pointOf)`, which puts them where `pointOf(token)` says, or hides them. */
+  od.pins = (box, changed) => {
+    let drawn = null;
+    const draw = () => {
+      drawn = sources;
+      box.replaceChildren(...sources.map((source, i) => {
+        const pin = od.textElement("button", String(i + 1), "od-pin");
+        pin.type = "button";
+        pin.title = `Source ${i + 1} of the last answer, ${source.where}: show it in the document`;
+        pin.setAttribute("aria-label", pin.title);
+        pin.addEventListener("click", () => od.showSpan(source.start, source.stop));
+        return pin;
+      }));
+    };
+    listeners.add(changed);
+    return (pointOf) => {
+      if (drawn !== sources) draw();
+      [...box.children].forEach((pin, i) => {
+        const point = pointOf(sources[i].start);
+        pin.hidden = !point;
+        if (point) Object.assign(pin.style, { left: `${point.x}px`, top: `${point.y}px` });
+      });
+    };
+  };
+})();

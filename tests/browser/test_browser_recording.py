@@ -1,0 +1,77 @@
+"""The recording on the empty page: it plays what was measured, can be stopped, and keeps still for who wants that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from ondevice.session.library import Library
+from ondevice.ui.launch import serving
+from ondevice.ui.recording import recording
+from tests.browser.driver import CHROMIUM, Visit
+from tests.builders.screens import tiny_engine
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+MADE = json.loads(recording())
+LAST = len(MADE["frames"]) - 1
+INK = "c => { let n = 0; const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; " \
+    "for (let i = 0; i < d.length; i += 4) if (d[i + 3]) n++; return n; }"  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    library = Library(tmp_path_factory.mktemp("library"))
+    with serving(tiny_engine(), port=0, reads_at_once=False, library=library) as address:
+        yield address
+
+
+def frame(visit: Visit) -> int:
+    return int(visit.page.get_attribute(".od-recorded", "data-frame") or -1)
+
+
+def test_the_map_fills_while_it_plays(visit: Visit) -> None:
+    page = visit.page
+    page.emulate_media(reduced_motion="no-preference")
+    page.get_by_role("button", name="See it read a novel").click()
+    visit.until(lambda: frame(visit) >= 1, "it plays")
+    early, ink = frame(visit), page.locator(".od-recorded").evaluate(INK)
+    shown = visit.text("#od-recording")
+    for part in ("Recording", MADE["model"], MADE["date"], f"{MADE['tokens']:,} tokens", f"{MADE['slots']:,} slots"):
+        assert part in shown
+    visit.until(lambda: frame(visit) > max(early, LAST // 2), "it goes on")
+    page.get_by_role("button", name="Stop").click()
+    held = frame(visit)
+    assert early < held < LAST
+    assert page.locator(".od-recorded").evaluate(INK) > ink, "more of the map is filled"
+    page.wait_for_timeout(200)
+    assert frame(visit) == held, "stopped is stopped"
+    page.get_by_role("button", name="Play again").click()
+    visit.until(lambda: frame(visit) == LAST, "it ends")
+    assert f"{MADE['tokens']:,} of {MADE['tokens']:,}" in visit.text("#od-recording [data-number=read]")
+    page.get_by_role("button", name="Close").click()
+    assert page.locator("#od-chat").is_visible()
+
+
+def test_who_wants_no_motion_sees_the_end(visit: Visit) -> None:
+    page = visit.page
+    assert page.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches")
+    page.click("#od-recording [data-play]")
+    page.wait_for_selector(f".od-recorded[data-frame='{LAST}']")
+    assert "has ended" in visit.text("#od-recording [role=status]")
+
+
+def test_a_document_takes_its_place(visit: Visit) -> None:
+    visit.page.emulate_media(reduced_motion="no-preference")
+    visit.page.click("#od-recording [data-play]")
+    visit.until(lambda: frame(visit) >= 0, "it plays")
+    visit.open_sample()
+    assert not visit.page.locator("#od-recording").is_visible()
+    assert visit.page.locator("#od-chat").is_visible()
