@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from ondevice import words
@@ -38,7 +38,8 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
     """
     num_before = session.context.num_read
     try:
-        with _stopping(session) as is_asked:
+        # What cannot be kept is left at once: a stream may be waiting for a pipe that nothing comes out of.
+        with _stopping(session) if keeper.is_on else nullcontext(lambda: False) as is_asked:
             for event in session.resume():
                 display.apply(event)
                 for waited in keeper.keep_if_due(session):

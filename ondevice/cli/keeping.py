@@ -39,11 +39,16 @@ class Keeper:
         self._place: Path | None = None
         if document.num_pages is not None:  # a stream is gone once it is read
             self._place = self._checkpoints.place(engine, document)
-        self._refusal = "" if self._place is not None else "Standard input cannot be kept."
+        self._refusal = ""
         if not is_on:
             self.remove()
             self._place = None
         self._next = now() + EVERY_SECONDS
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it can keep anything."""
+        return self._place is not None
 
     def open(self) -> Session | None:
         """The session that an earlier command was stopped in, and a line that says so; None: there is none."""
@@ -68,7 +73,7 @@ class Keeper:
         return self._write(session, self._place)
 
     def keep(self, session: Session) -> str:
-        """Keep the session now; returns a sentence for the user, "" where that is turned off."""
+        """Keep the session now; returns a sentence for the user, "" where nothing is to be kept."""
         if self._place is not None:
             self._write(session, self._place)
         if self._place is None:
