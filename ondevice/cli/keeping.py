@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ondevice.session.engine import Engine, Session
 
 EVERY_SECONDS = 20.0  # with a pass of the model on top, less than 30 s are lost
-_MOST_SHARE = 0.03  # of the time that writing may take: a large pot is written more seldom
+_MOST_SHARE = 0.05  # of the time that writing may take: a large pot is written more seldom
 
 
 class Keeper:

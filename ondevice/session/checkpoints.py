@@ -17,11 +17,13 @@ from ondevice.documents.types import Document
 from ondevice.errors import PotError
 from ondevice.events import Event
 from ondevice.files import sync_folder
+from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.session.engine import Engine, Session
 from ondevice.session.library import data_dir
 from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
 
 MOST_BYTES = 8_000_000_000  # of all of them
+_COPIES = 2  # of what is written, in memory while it is
 _STALE_SECONDS = 600  # after which a file that was half written belongs to a process that is gone
 _READING = ".reading"
 
@@ -54,13 +56,19 @@ class Checkpoints:
 
         Raises:
             NotResumable: its reading cannot be kept in its middle.
-            PotError: the disk has no room, or the folder cannot be written.
+            PotError: disk or memory have no room, or the folder cannot be written.
         """
         require_resumable(session)
         num_bytes = most_saved_bytes(session)
         if num_bytes > self.most_bytes:
             raise PotError(
                 f"The reading takes up to {num_bytes / 1e9:.1f} GB, and {self.most_bytes / 1e9:.1f} GB may be kept",
+                fix="Lower {pot.capacity} or {tier.budget_bytes}.",
+            )
+        free = usable_bytes(free_memory_bytes())
+        if _COPIES * num_bytes > free:
+            raise PotError(
+                f"A copy takes {_COPIES * num_bytes / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free for it",
                 fix="Lower {pot.capacity} or {tier.budget_bytes}.",
             )
         require_place(place, num_bytes)

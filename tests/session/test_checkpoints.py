@@ -89,3 +89,12 @@ def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypa
     with pytest.raises(PotError, match="are free"):
         Checkpoints(tmp_path).write(reading(), tmp_path / "a.reading")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reading_goes_on_without_a_copy_where_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ondevice.session.checkpoints.free_memory_bytes", lambda: 1000)
+    with pytest.raises(PotError, match="of memory"):
+        Checkpoints(tmp_path).write(reading(), tmp_path / "a.reading")
+    assert list(tmp_path.iterdir()) == []
