@@ -117,8 +117,8 @@ class Context:
 
     @property
     def extent(self) -> Extent:
-        """Bounds of the numbers in the pot and the tiers of this document."""
-        num_tokens, num_layers, known = self.tokens.num_tokens, self.depths.num_layers, self.depths.state
+        """Bounds of the numbers in the pot and the tiers of this document, as far as it is read."""
+        num_tokens, num_layers, known = self.num_positions, self.depths.num_layers, self.depths.state
         start, stop = self.left_out
         depths: Tensor | None = None
         if known.size or start < stop:
@@ -127,7 +127,9 @@ class Context:
             if not self.config.spec.skips:  # what was read while nothing was pruned got through
                 depths[depths == 0] = num_layers
             depths[start:stop] = 0
-        highest = highest_position(self.config.pot, num_tokens, len(self.chat.prefix), self.loaded.max_positions)
+        highest = highest_position(
+            self.config.pot, self.tokens.num_tokens, len(self.chat.prefix), self.loaded.max_positions
+        )
         return Extent(num_tokens, highest, depths)
 
     # -- accounts --------------------------------------------------------------------------------

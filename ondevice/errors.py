@@ -130,6 +130,10 @@ class DamagedPot(PotError):
         super().__init__(f"The saved pot is damaged: {why}", where=where, fix="Read the document again.")
 
 
+class NotResumable(PotError):
+    """A reading that cannot be kept in its middle: it would not end in the same pot."""
+
+
 class PotMismatch(PotError):
     """A saved pot belongs to another model, tokenizer or method."""
 

@@ -1,12 +1,15 @@
 """Fixtures of more than one test file."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
+_DATA = tempfile.TemporaryDirectory(prefix="ondevice-tests-")
+os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps documents
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,12 +15,16 @@ import typer
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import load_engine
-from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say, show_error
+from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
+from ondevice.config import option_name
 from ondevice.errors import ConfigError, OndeviceError
 
 if TYPE_CHECKING:
+    from ondevice.cli.keeping import Keeper
     from ondevice.config import EngineConfig
+    from ondevice.documents import Document
     from ondevice.events import AnswerFinished
+    from ondevice.session.engine import Engine
     from ondevice.session.session import Session
 
 SAVED = ".pot"  # file name ending of a saved pot
@@ -42,6 +46,14 @@ def ask(
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Take the document's password from the first line of stdin.")
     ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on with a reading that was broken off, and keep this one on disk while it goes on (private, "
+            "deleted at the end). With --no-resume nothing is kept, and what was kept of this document is deleted.",
+        ),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
     """Read a document of any length and answer questions about it."""
@@ -52,31 +64,39 @@ def ask(
             raise ConfigError("There is no question", fix='Type one after the document: ondevice ask DOC "...?".')
         if save is not None and save.suffix != SAVED:
             raise ConfigError(f"--save {save} does not end in {SAVED}", fix=f"Name it {save.stem}{SAVED}.")
+        if save is not None:
+            _require_place(save)
         seconds: dict[str, float] = {}
+        keeper: Keeper | None = None
         if document.endswith(SAVED):
             session = _open_saved(Path(document), options, answers, display, seconds)
         else:
             # A pot to be asked again must not be made for one question only.
             only = given[0] if len(given) == 1 and not interactive and save is None else ""
             config = options.config(answers.config(), question=only)
-            session = _read(document, config, password_stdin, display, seconds)
-        if save is not None:
-            _save(session, save)
+            found = _open(document, config, password_stdin, display, seconds)
+            keeper = _keeper(*found, is_on=resume)
+            session = _read(*found, keeper, save, display, seconds)
+        unsaved = None if save is None else _save(session, save, keeper)
         for notice in session.notices:
             say(notice)
         typed = _typed(document) if interactive else iter(())
         finished = _converse(session, given, typed, display, remembers=answers.remember)
+        if keeper is not None and unsaved is None:
+            keeper.remove()
         if as_json:
             from ondevice.cli.report import report
 
-            print_json(report(session, finished, display.telemetry, seconds))
+            failed = {} if unsaved is None else {"error": unsaved.to_dict(option_name)}
+            print_json(report(session, finished, display.telemetry, seconds) | failed)
+        if unsaved is not None:
+            raise typer.Exit(EXIT_ERROR)
 
 
-def _read(
+def _open(
     name: str, config: EngineConfig, password_stdin: bool, display: ProgressDisplay, seconds: dict[str, float]
-) -> Session:
-    """A session that has read the document; fills in the seconds of each stage."""
-    from ondevice.cli.conversation import read_document
+) -> tuple[Engine, Document]:
+    """The model and the document; fills in the seconds of each stage."""
     from ondevice.cli.opening import open_document
 
     with _timed(seconds, "extract_seconds"):
@@ -85,10 +105,40 @@ def _read(
         engine = load_engine(config, display)
     if config.pot.method.observes == "catalyst" and config.pot.catalyst == "question":
         say("Reading with the question in mind (--catalyst general reads for any question).")
-    session = engine.session()
+    return engine, document
+
+
+def _keeper(engine: Engine, document: Document, *, is_on: bool) -> Keeper:
+    from ondevice.cli.keeping import Keeper
+
+    return Keeper(engine, document, is_on=is_on)
+
+
+def _read(
+    engine: Engine,
+    document: Document,
+    keeper: Keeper,
+    save: Path | None,
+    display: ProgressDisplay,
+    seconds: dict[str, float],
+) -> Session:
+    """A session that has read the document, from where an earlier one was broken off."""
+    from ondevice.cli.conversation import open_session, read_document
+    from ondevice.session.saving import most_saved_bytes
+
+    session = keeper.open() or engine.session()
     with _timed(seconds, "ingest_seconds"):
-        read_document(session, document, display)
+        open_session(session, document, display)
+        if save is not None:
+            _require_place(save, most_saved_bytes(session))
+        read_document(session, document, display, keeper)
     return session
+
+
+def _require_place(path: Path, num_bytes: int = 0) -> None:
+    from ondevice.session.saving import require_place
+
+    require_place(path, num_bytes)
 
 
 def _open_saved(
@@ -115,12 +165,20 @@ def _open_saved(
     return session
 
 
-def _save(session: Session, path: Path) -> None:
+def _save(session: Session, path: Path, keeper: Keeper | None) -> OndeviceError | None:
+    """Save the pot; the error where that fails: it is shown, and the questions are asked still."""
     from ondevice import words
     from ondevice.session.saving import save_session
 
-    save_session(session, path)
+    try:
+        save_session(session, path)
+    except OndeviceError as error:
+        show_error(error)
+        if keeper is not None:
+            keeper.keep(session)
+        return error
     say(f"Saved {path} ({words.size(path.stat().st_size)}); ask it with: ondevice ask {path} QUESTION")
+    return None
 
 
 def _typed(document: str) -> Iterator[str]:

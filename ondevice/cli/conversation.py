@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from ondevice import words
@@ -17,6 +17,7 @@ from ondevice.results.process_memory import peak_rss_bytes
 from ondevice.serving.account import holdings
 
 if TYPE_CHECKING:
+    from ondevice.cli.keeping import Keeper
     from ondevice.decode.prompt import Turn
     from ondevice.documents import Document
     from ondevice.session.session import Session
@@ -26,34 +27,68 @@ _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
 
 
-def read_document(session: Session, document: Document, display: ProgressDisplay) -> None:
+def read_document(session: Session, document: Document, display: ProgressDisplay, keeper: Keeper) -> None:
     """Read the whole document into the pot, and say what was read and which pages hold no text.
 
+    Args:
+        session: new, or what the keeper has opened.
+
     Raises:
-        Interrupted: by Ctrl-C, with what had been read.
+        Interrupted: by Ctrl-C or SIGTERM, with what had been read, which is kept.
     """
+    num_before = session.context.num_read
     try:
-        for event in session.read(document):
-            display.apply(event)
+        # What cannot be kept is left at once: a stream may be waiting for a pipe that nothing comes out of.
+        with _stopping(session) if keeper.is_on else nullcontext(lambda: False) as is_asked:
+            for event in session.resume():
+                display.apply(event)
+                for waited in keeper.keep_if_due(session):
+                    display.apply(waited)
+                if is_asked():  # also where it was before the first pass had begun
+                    session.stop()
     except KeyboardInterrupt:
         display.clear()
-        telemetry = display.telemetry
-        total = f" of {telemetry.num_total:,}" if telemetry.num_total is not None else ""
-        where = f", up to {document.unit} {telemetry.page}" if telemetry.page else ""
-        raise Interrupted(f"Stopped: {telemetry.num_read:,}{total} tokens were read{where}.") from None
+        raise Interrupted(_stopped_line(display.telemetry, document.unit)) from None
     display.clear()
-    say(reading_line(display.telemetry))
+    if session.context.spans:
+        raise Interrupted(f"{_stopped_line(display.telemetry, document.unit)} {keeper.keep(session)}".rstrip())
+    say(reading_line(display.telemetry, num_before))
     for line in words.notes(session.context.tokens.notes, document.unit, 20):
         say(line, "yellow")
 
 
-def reading_line(telemetry: Telemetry) -> str:
-    """One line when a document has been read."""
+def open_session(session: Session, document: Document, display: ProgressDisplay) -> None:
+    """Tokenise a document for a new session, or show where an opened one stands.
+
+    Raises:
+        Interrupted: by Ctrl-C.
+    """
+    context, telemetry = session.context, display.telemetry
+    try:
+        for event in () if context.is_open else session.open(document):
+            display.apply(event)
+    except KeyboardInterrupt:
+        display.clear()
+        raise Interrupted("Stopped: nothing was read.") from None
+    if context.is_open:
+        telemetry.num_read, telemetry.num_cycles = context.num_read, context.num_cycles
+
+
+def _stopped_line(telemetry: Telemetry, unit: str) -> str:
+    total = f" of {telemetry.num_total:,}" if telemetry.num_total is not None else ""
+    where = f", up to {unit} {telemetry.page}" if telemetry.page else ""
+    return f"Stopped: {telemetry.num_read:,}{total} tokens were read{where}."
+
+
+def reading_line(telemetry: Telemetry, num_before: int = 0) -> str:
+    """One line when a document has been read, `num_before` tokens of it by an earlier command."""
     seconds = telemetry.ingest_seconds
-    speed = f", {words.rate(telemetry.num_passed / seconds)}" if seconds else ""
+    speed = f", {words.rate((telemetry.num_passed - num_before) / seconds)}" if seconds else ""
     cycles = words.plural(telemetry.num_cycles, "distillation") if telemetry.num_cycles else "the whole fits in the pot"
     skipped = f", {words.count(telemetry.num_skipped)} skipped" if telemetry.num_skipped else ""
-    return f"Read {words.plural(telemetry.num_read, 'token')}{skipped} in {words.duration(seconds)}{speed}, {cycles}."
+    before = f", {words.count(num_before)} of them before," if num_before else ""
+    read = f"Read {words.plural(telemetry.num_read, 'token')}{skipped}{before}"
+    return f"{read} in {words.duration(seconds)}{speed}, {cycles}."
 
 
 def answer(
@@ -71,7 +106,7 @@ def answer(
         place: what a page is called; None: by its unit and number.
     """
     finished = None
-    with _calling_on_interrupt(session.stop):
+    with _stopping(session):
         for event in session.ask(question, history=history):
             display.telemetry.apply(event)
             if isinstance(event, AnswerToken):
@@ -138,15 +173,24 @@ def _next_line(source: TextIO) -> str:
 
 
 @contextmanager
-def _calling_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C call `stop` instead of tearing us out of a forward pass; a second one gets through."""
+def _stopping(session: Session) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C or SIGTERM stop the session instead of tearing us out of a forward pass; a second one gets
+    through. Gives whether one has come."""
+    asked: list[int] = []
 
-    def handle(*_: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        stop()
+    def handle(number: int, *_: object) -> None:
+        restore()
+        asked.append(number)
+        session.stop()
 
-    before = signal.signal(signal.SIGINT, handle)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, handle)
     try:
-        yield
+        yield lambda: bool(asked)
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()

@@ -17,6 +17,7 @@ from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, sa
 from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ondevice.cli.keeping import Keeper
     from ondevice.config import EngineConfig
     from ondevice.events import AnswerFinished
     from ondevice.session.engine import Engine
@@ -43,18 +44,21 @@ def shelf(
         config = _config(documents, options, answers)
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
-        sessions = [_open(engine, name) for name in documents]
+        keepers: list[Keeper] = []
+        sessions = [_open(engine, name, keepers) for name in documents]
+        found: dict[str, Any] = {}
         if each:
-            found = [
+            found["documents"] = [
                 {"document": name, "turns": _each(session, questions, answers.remember, name)}
                 for name, session in zip(documents, sessions, strict=True)
             ]
-            if as_json:
-                print_json({"documents": found})
-            return
-        turns = _together(engine, sessions, questions, answers.remember)
+        else:
+            found["turns"] = _together(engine, sessions, questions, answers.remember)
+            found["documents"] = [session.context.tokens.document.name for session in sessions]
+        for keeper in keepers:
+            keeper.remove()
         if as_json:
-            print_json({"documents": [session.context.tokens.document.name for session in sessions], "turns": turns})
+            print_json(found)
 
 
 def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOptions) -> EngineConfig:
@@ -70,9 +74,10 @@ def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOption
     return config
 
 
-def _open(engine: Engine, name: str) -> Session:
-    """A session that has read a document, now or earlier."""
-    from ondevice.cli.conversation import read_document
+def _open(engine: Engine, name: str, keepers: list[Keeper]) -> Session:
+    """A session that has read a document, now or earlier; what keeps the reading joins the keepers."""
+    from ondevice.cli.conversation import open_session, read_document
+    from ondevice.cli.keeping import Keeper
     from ondevice.cli.opening import STREAM, open_document
     from ondevice.session.saving import load_session, reopened, saved_config
 
@@ -87,8 +92,11 @@ def _open(engine: Engine, name: str) -> Session:
         return session
     with ProgressDisplay(err()) as display:
         say(name, "bold")
-        session = engine.session()
-        read_document(session, open_document(name, False, display), display)
+        document = open_document(name, False, display)
+        keepers.append(Keeper(engine, document))
+        session = keepers[-1].open() or engine.session()
+        open_session(session, document, display)
+        read_document(session, document, display, keepers[-1])
     return session
 
 

@@ -6,15 +6,20 @@ The computation waits until a distillation asks for it, because the last chunk o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ondevice.errors import DamagedPot
+from ondevice.pot.saved_state import LARGEST, check_finite, check_names, check_within, take, take_counts
 from ondevice.pot.shape import UNKNOWN
 
 TokenLoss = Callable[[Tensor, Tensor], Tensor]
+IdsOf = Callable[[int, int], Tensor]
+_STARTS, _BEFORE = "starts", "before"
+_PARTS = ("states", "offsets", "early_states", "stand_in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,48 @@ class Novelty:
         self._state_before, self._waiting = state, []
         return torch.cat(tokens), result
 
+    def state(self) -> dict[str, Tensor]:
+        """What waits, by name, without ids; with `restore` another one goes on from here."""
+        starts = [(one.first, one.ids.shape[1]) for one in self._waiting]
+        state = {_STARTS: torch.tensor(starts, dtype=torch.int64).reshape(-1, 2)}
+        if self._state_before is not None:
+            state[_BEFORE] = self._state_before.clone()
+        for index, one in enumerate(self._waiting):
+            parts = {name: getattr(one, name) for name in _PARTS}
+            state |= {f"{name}.{index}": part.clone() for name, part in parts.items() if part is not None}
+        return state
+
+    def restore(self, state: Mapping[str, Tensor], ids: IdsOf, cursor: int, size: int, dtype: torch.dtype) -> None:
+        """Take over what `state` of another one gave.
+
+        Args:
+            ids: document tokens [start, stop) -> their ids (1, n).
+            cursor: document tokens below this were read.
+            size: of the model's hidden states.
+            dtype: of those.
+
+        Raises:
+            DamagedPot: no reading up to there leaves that state.
+        """
+        starts = take(state, _STARTS, torch.int64, (None, 2)).tolist()
+        names, stop, waiting = {_STARTS, _BEFORE}, 0, []
+        for index, (first, count) in enumerate(starts):
+            if first < stop or count < 1 or first + count > cursor:
+                raise DamagedPot("what waits for its novelty is not what was read")
+            stop = first + count
+            own = {name: state.get(f"{name}.{index}") for name in _PARTS}
+            names |= {f"{name}.{index}" for name in _PARTS}
+            _check_waiting(own, count, size, dtype)
+            device = ids(0, 1).device
+            parts = {name: None if part is None else part.to(device) for name, part in own.items()}
+            waiting.append(_Waiting(first=first, ids=ids(first, stop), **parts))  # type: ignore[arg-type]
+        check_names(state, names)
+        before = take(state, _BEFORE, dtype, (1, 1, size)) if _BEFORE in state else None
+        if before is not None:
+            check_finite(_BEFORE, before)
+            before = before.to(ids(0, 1).device)
+        self._state_before, self._waiting = before, waiting
+
     def copy(self) -> Novelty:
         """An independent copy; the tensors are never changed and are shared."""
         other = Novelty(self._token_loss)
@@ -122,6 +169,26 @@ class Novelty:
         return self._token_loss(states, ids).clamp(min=0.0)
 
 
+def _check_waiting(parts: Mapping[str, Tensor | None], count: int, size: int, dtype: torch.dtype) -> None:
+    """Refuse parts of one pass of `count` tokens that no pass has; raises DamagedPot."""
+    there = {name: part for name, part in parts.items() if part is not None}
+    states = take(there, "states", dtype, (1, None, size))
+    num_states = count
+    if "offsets" in there:
+        offsets = take(there, "offsets", torch.int64, (None,))
+        check_within("offsets", offsets, 0, count)
+        num_states = offsets.shape[0]
+        if not num_states or bool((offsets.diff() < 1).any()):
+            raise DamagedPot("offsets do not rise")
+    if states.shape[1] != num_states:
+        raise DamagedPot("states are not one for each token")
+    if "early_states" in there:
+        check_finite("early_states", take(there, "early_states", dtype, (1, count, size)))
+    if "stand_in" in there:
+        check_finite("stand_in", take(there, "stand_in", torch.float32, (count,)))
+    check_finite("states", states)
+
+
 class WordCounts:
     """Rarity of each token's word in the document so far: its surprise under the counts, in nats.
 
@@ -138,6 +205,20 @@ class WordCounts:
         self._counts.index_add_(0, at, torch.ones(at.shape))
         self._total += at.numel()
         return -torch.log(self._counts[at] / self._total).to(ids.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """The counts, by name; with `restore` another one goes on from here."""
+        return {"counts": self._counts.clone(), "total": torch.tensor([int(self._total)])}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` of another one gave; raises DamagedPot where it cannot be."""
+        check_names(state, {"counts", "total"})
+        counts = take(state, "counts", torch.float32, self._counts.shape)
+        [total] = take_counts(state, "total", 1, int(LARGEST))
+        check_finite("counts", counts)
+        if float(counts.min()) < 1 or total < counts.numel():
+            raise DamagedPot("a word was counted less than never")
+        self._counts, self._total = counts.clone(), float(total)
 
     def copy(self) -> WordCounts:
         other = WordCounts(0)

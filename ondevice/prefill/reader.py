@@ -54,6 +54,8 @@ class Reader:
         novelty: of the tokens read since the last distillation.
         words: counts of the words read so far.
         unrepeated: ids (1, n) of the passes since the last distillation, where the policy repeats them.
+        chunk: what is left of the chunk that reading is in; None between two of them.
+        policy: scores tokens at a distillation; None: there is none.
 
     Raises:
         ConfigError: the catalyst prompt does not fit into the reserve.
@@ -61,7 +63,7 @@ class Reader:
 
     def __init__(self, context: Context, is_stopped: Callable[[], bool]) -> None:
         self._context, self._is_stopped = context, is_stopped
-        self._policy = make_policy(context.config.pot, context.config.seed)
+        self.policy = make_policy(context.config.pot, context.config.seed)
         self._observes_all = context.config.pot.method.observes == "all"
         self._repeats = context.config.pot.method.observes == "repetition"
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
@@ -69,6 +71,7 @@ class Reader:
         self.novelty = Novelty(context.decoder.head.novelty)
         self.words = WordCounts(context.decoder.parts.vocab_size)
         self.unrepeated: list[Tensor] = []
+        self.chunk: Chunk | None = None
         skips = context.speculator is not None and context.config.spec.skips
         self.selection = Selection(context.speculator) if skips and context.speculator is not None else None
 
@@ -87,12 +90,18 @@ class Reader:
         Raises:
             PassStopped: the reading is stopped; the pot is as it was before that pass.
         """
-        context = self._context
-        chunk = self._next_chunk() if self.selection is None else (yield from self._next_chosen(self.selection))
-        for number, part in enumerate(chunk.parts, 1):
+        context, chunk = self._context, self.chunk
+        if chunk is None:
+            chunk = self._next_chunk() if self.selection is None else (yield from self._next_chosen(self.selection))
+        while chunk.parts:
+            self.chunk = chunk  # where reading stops here, it goes on with the same passes
+            part, *left = chunk.parts
             if self.selection is not None:
                 keep_positions_low(context, part.stop - part.start + context.config.pot.reserve)
-            yield from self._read_pass(part, chunk, distills=chunk.distills and number == len(chunk.parts))
+            events = self._read_pass(part, chunk, distills=chunk.distills and not left)
+            chunk = replace(chunk, parts=left)
+            self.chunk = chunk if left else None
+            yield from events
             if self._is_stopped():
                 return
         if self._is_span_done():
@@ -109,7 +118,7 @@ class Reader:
     # -- what comes next -------------------------------------------------------------------------
 
     @property
-    def _room(self) -> int:
+    def room(self) -> int:
         """Free slots that a pass may take; pruning leaves deeper layers of a pot that keeps everything fewer."""
         pot, config = self._context.pot, self._context.config.pot
         return (pot.num_free if config.method.distills else pot.num_free_in(0)) - config.reserve
@@ -127,7 +136,7 @@ class Reader:
 
     def _next_chunk(self) -> Chunk:
         """As many tokens as there is room for."""
-        context, room = self._context, self._room
+        context, room = self._context, self.room
         start, stop = context.spans[0]
         if stop == UNTIL_END:
             is_last = not context.tokens.ensure(start + room + 1)
@@ -154,15 +163,15 @@ class Reader:
         if not selection.chosen.numel():
             chosen: TokensChosen = selection.look_ahead(context, self._is_stopped)
             yield chosen
-        num_tokens = min(self._room, selection.chosen.shape[0])
+        num_tokens = min(self.room, selection.chosen.shape[0])
         more_follow = num_tokens < selection.chosen.shape[0] or not selection.is_at_end or len(context.spans) > 1
         prunes = bool(context.slim_steps) and (more_follow or not context.config.pot.method.distills)
         parts = selection.parts(num_tokens, self._num_passes(num_tokens), cursor)
-        return Chunk(parts, more_follow and num_tokens == self._room, prunes)
+        return Chunk(parts, more_follow and num_tokens == self.room, prunes)
 
     # -- one pass --------------------------------------------------------------------------------
 
-    def _read_pass(self, part: Part, chunk: Chunk, *, distills: bool) -> Iterator[Event]:
+    def _read_pass(self, part: Part, chunk: Chunk, *, distills: bool) -> list[Event]:
         prunes = chunk.prunes
         context, began = self._context, time.perf_counter()
         all_ids = context.decoder.ids(context.tokens.ids(part.start, part.stop))
@@ -189,8 +198,7 @@ class Reader:
         read = self._account(part, ids.shape[1], time.perf_counter() - began)
         # Both are done before either is reported: stopping here leaves a pot with room for the next chunk.
         mass = context.pot.add_importance_(out.mass) if self._observes_all else out.mass
-        events = [read, *self._distill(mass)] if distills else [read]
-        yield from events
+        return [read, *self._distill(mass)] if distills else [read]
 
     def _forward(
         self,
@@ -258,7 +266,7 @@ class Reader:
 
     def _distill(self, mass: list[Tensor]) -> list[Event]:
         context, config, began = self._context, self._context.config.pot, time.perf_counter()
-        assert self._policy is not None, "a pot that is never distilled does not overflow"
+        assert self.policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
         novelty_seconds = time.perf_counter() - began
         if context.host is not None:
@@ -267,7 +275,7 @@ class Reader:
         began = time.perf_counter()
         result = distill(
             context.pot,
-            self._policy,
+            self.policy,
             self._repeated() if self._repeats else mass,
             config,
             num_protected=context.num_protected,

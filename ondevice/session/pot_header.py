@@ -61,6 +61,7 @@ class PotHeader:
         counts: of the reading.
         capacity, capacities: slots of the pot, as in `PotShape`.
         saved: when, ISO 8601.
+        spans: document tokens still to be read, as in `Context`; none of a document that was read to its end.
         sha256: checksum of each tensor, by name; None in a file that is older than those.
     """
 
@@ -76,6 +77,7 @@ class PotHeader:
     capacity: int
     capacities: tuple[int, ...] | None = None
     saved: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
     sha256: dict[str, str] | None = None
 
     @classmethod

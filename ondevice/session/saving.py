@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +20,12 @@ from ondevice.config import SETTINGS, EngineConfig, SpecConfig, value_of, with_v
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
-from ondevice.errors import DamagedPot, PotError, PotMismatch
+from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
+from ondevice.events import Event
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
 from ondevice.pot.saving import read_tensors, write_pot
+from ondevice.prefill.reader_state import reader_state, restore_reader
 from ondevice.session.engine import Engine
 from ondevice.session.pot_header import Counts, PotHeader, SavedDocument
 from ondevice.session.session import Session
@@ -27,6 +34,8 @@ _PREFIX = "tokens."  # of the tensors that belong to the document
 _DEPTHS = "depths"  # the whole name of one tensor
 _TIER = "tier."
 _SPECULATOR = "speculator."
+_READER = "reader."
+_TOKEN_BYTES = 14  # id, characters and depth of a token in a file
 # Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
 _ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
 
@@ -37,10 +46,83 @@ def save_session(session: Session, path: Path) -> None:
     Raises:
         PotError: nothing has been read, reading is not finished, or the file cannot be written.
     """
-    tokens, pot = session.context.tokens, session.context.pot
     if session.context.spans:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
     session.reader.score_novelty()
+    _write(session, path, {}, [])
+
+
+def save_reading(session: Session, path: Path) -> list[Event]:
+    """Write a session between two passes, so that `load_reading` goes on as if nothing had been written.
+
+    Returns:
+        Events of copies that were waited for.
+
+    Raises:
+        NotResumable: it reads a stream, or with a small model.
+        PotError: no document is open, or the file cannot be written.
+    """
+    require_resumable(session)
+    events = session.context.settle()
+    parts = {_READER + name: tensor for name, tensor in reader_state(session.reader, session.context).items()}
+    _write(session, path, parts, session.context.spans, is_reading=True)
+    return events
+
+
+def require_resumable(session: Session) -> None:
+    """Refuse a reading that cannot be written in its middle; raises NotResumable."""
+    if not session.context.tokens.keeps_text:
+        raise NotResumable("A stream cannot be gone back to", fix="Save it to a file first.")
+    if session.context.speculator is not None:
+        raise NotResumable(
+            "A reading that a small model takes part in cannot be kept in its middle",
+            fix="Read without {spec.keep}, {spec.num_draft} and {spec.num_restored}.",
+        )
+
+
+def most_saved_bytes(session: Session) -> int:
+    """Bytes that the session takes in a file, at most, its document read to its end."""
+    context = session.context
+    pot, tokens = context.pot, context.tokens
+    buffers = sum(buffer.nbytes for buffer in (*pot.keys, *pot.values, *pot.provenance()))
+    text = sum(len(text.encode()) for text in tokens.texts) + _TOKEN_BYTES * tokens.num_tokens
+    host = 0 if context.host is None else context.host.most_bytes
+    return buffers + text + host + context.speculator_bytes
+
+
+def require_place(path: Path, num_bytes: int = 0) -> None:
+    """Refuse a place where a file of so many bytes could not be written; its folder is made where it is missing.
+
+    Raises:
+        PotError: it cannot be written, or the disk has no room.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            free = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        reason = error.strerror or error
+        raise PotError(f"The pot cannot be saved: {reason}", where=str(path), fix="Choose another place.") from error
+    if free < num_bytes:
+        raise PotError(
+            f"The pot cannot be saved: it takes up to {num_bytes / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free",
+            where=str(path),
+            fix="Make room, or choose another place.",
+        )
+
+
+def _write(
+    session: Session,
+    path: Path,
+    parts: dict[str, Tensor],
+    spans: Sequence[tuple[int, int]],
+    *,
+    is_reading: bool = False,
+) -> None:
+    """Write a session, with what there is of a reading in its middle; raises as `write_pot`."""
+    tokens, pot = session.context.tokens, session.context.pot
     document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
     # What settings left open is settled now; another tier beside the pot does not change it.
     config = with_values(session.context.config, {"pot.slot_shares": session.plan.shares})
@@ -55,11 +137,11 @@ def save_session(session: Session, path: Path) -> None:
     }
     arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
     arrays[_DEPTHS] = torch.from_numpy(session.context.depths.state.copy())
-    if session.context.host is not None:
-        arrays |= {_TIER + name: tensor for name, tensor in session.context.host.state().items()}
+    if (host := session.context.host) is not None:
+        arrays |= {_TIER + name: tensor for name, tensor in host.state(as_it_lies=is_reading).items()}
     if session.context.speculator is not None:
         arrays |= {_SPECULATOR + name: tensor for name, tensor in session.context.speculator.state().items()}
-    write_pot(path, {**pot.state(), **arrays}, header)
+    write_pot(path, {**pot.state(), **arrays, **parts}, header | ({"spans": spans} if spans else {}))
 
 
 def load_session(engine: Engine, path: Path, config: EngineConfig | None = None) -> Session:
@@ -70,12 +152,31 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
         PotMismatch: it belongs to another model, tokenizer or method; says which.
     """
     header = PotHeader.read(path)
+    if header.spans:
+        raise PotError("The document is not read to its end", where=str(path), fix="Read the document again.")
+    return _load(engine, path, header, config)
+
+
+def load_reading(engine: Engine, path: Path) -> Session:
+    """Open what `save_reading` wrote, with the engine's settings wherever they do not touch what was read; `resume`
+    goes on.
+
+    Raises:
+        PotError, PotMismatch: as `load_session`.
+    """
+    header = PotHeader.read(path)
+    return _load(engine, path, header, reopened(header.config, engine.config), is_reading=True)
+
+
+def _load(
+    engine: Engine, path: Path, header: PotHeader, config: EngineConfig | None, *, is_reading: bool = False
+) -> Session:
     session = engine.session(config)
     _require_kept(path, header, session.context.config.spec)
     header.check_match(path, _fingerprints(session))
     tensors = read_tensors(path, header.sha256)
     try:
-        _fill(session, header, tensors)
+        _fill(session, header, tensors, is_reading=is_reading)
     except PotError as error:
         error.where = error.where or str(path)
         raise
@@ -97,14 +198,16 @@ def _require_kept(path: Path, header: PotHeader, spec: SpecConfig) -> None:
     )
 
 
-def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor]) -> None:
+def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is_reading: bool) -> None:
     """Put what was saved into a new session; each part checks its own, and after an error the session is of no use.
 
     Raises:
         DamagedPot: something of it cannot be.
         PotError: there is no room for it.
     """
-    arrays, tier, speculated, depths = (_parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS))
+    arrays, tier, speculated, depths, reader = (
+        _parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS, _READER)
+    )
     document, saved, counts = Document(pages=(), **asdict(header.document)), header.config, header.counts
     context = session.context
     tokens = DocumentTokens.restore(
@@ -116,28 +219,53 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor]) -> No
     )
     tokens.document = replace(document, pages=_pages(tokens))
     context.tokens = tokens
-    context.depths = Depths.restore(context.depths.num_layers, depths, tokens.num_tokens)
+    context.spans = _spans(session, header.spans)
+    context.depths = Depths.restore(context.depths.num_layers, depths, _last_read(context))
     context.num_read, context.num_skipped, context.num_cycles = counts.num_read, counts.num_skipped, counts.num_cycles
     _check_counts(context)
-    if context.host is not None and (tier or saved.tier.budget_bytes):
-        context.host.restore(tier, context.extent)
     if context.speculator is not None:
         context.speculator.restore(speculated, tokens.num_tokens)
     if not context.has_pot:
         whole = replace(session.plan, config=replace(session.plan.config, spec=saved.spec))
         context.pot = whole.decoder.allocate(whole.pot_shape(tokens.num_tokens, header.capacities))
+        context.host = whole.new_host(context)
     shape = context.pot.shape
     if (header.capacity, header.capacities) != (shape.capacity, shape.capacities):
         raise DamagedPot("its pot has another size than its settings give it")
+    if context.host is not None and is_reading:
+        context.host.expect(tokens.num_tokens)
+    if context.host is not None and (tier or saved.tier.budget_bytes):
+        context.host.restore(tier, context.extent, as_it_lies=is_reading)
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
     context.pot.restore_(tensors, context.decoder.rotate_keys, context.extent)
+    if is_reading:
+        restore_reader(session.reader, context, reader)
+
+
+def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    """What is still to be read of the document; raises DamagedPot where that is no end of its plan."""
+    spans = session.plan.spans(session.context.tokens.num_tokens)
+    spans = spans[len(spans) - len(saved) :] if len(saved) <= len(spans) else []
+    for (start, stop), (first, last) in zip(spans, saved, strict=False):
+        if not start <= first <= last == stop or (first != start and (start, stop) != spans[0]):
+            raise DamagedPot("its cursor is not in its document")
+    if len(spans) != len(saved):
+        raise DamagedPot("its cursor is not in its document")
+    return list(saved)
+
+
+def _last_read(context: Context) -> int:
+    """Document tokens up to the last that was read; what policy `truncate` leaves out after it is not counted."""
+    start, stop = context.left_out
+    return start if context.num_positions == stop > 0 else context.num_positions
 
 
 def _check_counts(context: Context) -> None:
     """Refuse counts that are not those of the document; raises DamagedPot."""
     start, stop = context.left_out
     num_skipped = len(context.depths.skipped) if context.config.spec.skips else stop - start
-    if context.num_skipped != num_skipped or context.num_read + num_skipped != context.tokens.num_tokens:
+    num_unread = sum(last - first for first, last in context.spans)
+    if context.num_skipped != num_skipped or context.num_read + num_skipped + num_unread != context.tokens.num_tokens:
         raise DamagedPot("its counts are not those of its document")
 
 

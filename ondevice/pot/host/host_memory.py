@@ -42,6 +42,7 @@ class HostMemory:
     Attributes:
         tier: keys and values.
         hidden: hidden states of dropped tokens, or None.
+        num_copied: slots of each layer of the pot that need no copy any more.
 
     Raises:
         PotError: the budget does not hold the fewest tokens that there are.
@@ -58,7 +59,7 @@ class HostMemory:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
         self._pending: list[Future[float]] = []
         self._num_tokens = self._bytes_told = 0
-        self._num_copied = list(pot.num_cached)
+        self.num_copied = list(pot.num_cached)
         self._is_in_file = folder is not None
 
     @staticmethod
@@ -104,7 +105,7 @@ class HostMemory:
         Raises:
             PotError: there is no room for what it may bring.
         """
-        self._num_copied = list(self._pot.num_cached)
+        self.num_copied = list(self._pot.num_cached)
         if num_tokens is not None:
             self.tier.expect(num_tokens)
             if self.hidden is not None:
@@ -126,12 +127,12 @@ class HostMemory:
             dropped: document tokens that the last pass dropped on the way.
             copies: whether what passes stored may be evicted; where it stays in the pot there is no need of a copy.
         """
-        before, after = self._num_copied, list(self._pot.num_cached)
+        before, after = self.num_copied, list(self._pot.num_cached)
         if not copies or before == after:
             after = before
             if not dropped:
                 return
-        self._num_copied = after
+        self.num_copied = after
         self._num_tokens += after[0] - before[0]
         # The copies wait for what is still being computed, and that for nothing.
         computed = torch.cuda.current_stream().record_event() if self._stream is not None else None
@@ -139,7 +140,7 @@ class HostMemory:
 
     def distilled(self) -> None:
         """Say that the pot was distilled: what it holds now was copied before."""
-        self._num_copied = list(self._pot.num_cached)
+        self.num_copied = list(self._pot.num_cached)
 
     def settle(self) -> TokensOffloaded | None:
         """Wait until all is copied; None where nothing was begun since the last time."""
@@ -154,15 +155,16 @@ class HostMemory:
         self._bytes_told, self._num_tokens = moved, 0
         return TokensOffloaded(num_tokens, num_bytes, seconds, waited)
 
-    def state(self) -> dict[str, Tensor]:
-        """Contents by name; `restore` makes another one equal to this one by them."""
+    def state(self, *, as_it_lies: bool = False) -> dict[str, Tensor]:
+        """Contents by name; `restore` makes another one equal to this one by them. See `HostTier.state`."""
         hidden = {} if self.hidden is None else self.hidden.state()
-        return self.tier.state() | {_HIDDEN + name: tensor for name, tensor in hidden.items()}
+        return self.tier.state(as_it_lies=as_it_lies) | {_HIDDEN + name: tensor for name, tensor in hidden.items()}
 
-    def restore(self, state: dict[str, Tensor], extent: Extent) -> None:
+    def restore(self, state: dict[str, Tensor], extent: Extent, *, as_it_lies: bool = False) -> None:
         """Take over what `state` of another one gave; raises as `HostTier.restore`."""
         hidden = {name.removeprefix(_HIDDEN): state[name] for name in state if name.startswith(_HIDDEN)}
-        self.tier.restore({name: state[name] for name in state if not name.startswith(_HIDDEN)}, extent)
+        keys_values = {name: state[name] for name in state if not name.startswith(_HIDDEN)}
+        self.tier.restore(keys_values, extent, as_it_lies=as_it_lies)
         if self.hidden is not None and hidden:
             self.hidden.restore(hidden, extent, self._pot.shape.num_layers // self._pot.shape.num_parts)
 

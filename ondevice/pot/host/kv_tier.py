@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ondevice.config import TierDtypeName
-from ondevice.errors import PotError
+from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
@@ -145,26 +145,31 @@ class HostTier:
         units = slice(0, -(-self.num_held(layer) // UNIT_ROWS)) if at is None else at
         return self._read(layer, units, ("means", "mean_scales"), torch.float32, device).movedim(0, 1)
 
-    def state(self) -> dict[str, Tensor]:
-        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is."""
+    def state(self, *, as_it_lies: bool = False) -> dict[str, Tensor]:
+        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is.
+
+        Args:
+            as_it_lies: each row in its place instead: the same neighbours share a mean key then, also in a full ring.
+        """
         num_held = [self.num_held(layer) for layer in range(self._shape.num_layers)]
-        state = {"num_written": torch.tensor(num_held)}
+        state = {"num_written": torch.tensor(self._num_written if as_it_lies else num_held)}
         for name in self._saved_names:
             field = self._fields[name]
             saved = torch.full((self._shape.num_layers, max(num_held), *field.shape), 0, dtype=field.dtype)
             if name == "origin":
                 saved.fill_(FREE)
             for layer, held in enumerate(num_held):
-                oldest = self._num_written[layer] % self.capacity if self._num_written[layer] > self.capacity else 0
+                oldest = 0 if as_it_lies else self._num_written[layer] % max(held, 1)
                 saved[layer, :held] = self._rings[layer].read(name, slice(0, held)).roll(-oldest, dims=0)
             state[name] = saved if name == "origin" else saved.movedim(1, 3)
         return state
 
-    def restore(self, state: dict[str, Tensor], extent: Extent) -> None:
+    def restore(self, state: dict[str, Tensor], extent: Extent, *, as_it_lies: bool = False) -> None:
         """Take over what `state` of another tier gave.
 
         Args:
             extent: of the document that was read.
+            as_it_lies: as in `state`; this one is as large then.
 
         Raises:
             DamagedPot: no tier beside this pot can have that state.
@@ -190,11 +195,15 @@ class HostTier:
         else:
             check_finite("numbers", numbers)
         for layer, held in enumerate(num_held):
+            if as_it_lies and num_written[layer] > held != self.capacity:
+                raise DamagedPot("the host tier has another size than its settings give it")
             # Files of before hold rings as they lay: what was written last stands before what is oldest.
-            oldest = num_written[layer] % used if num_written[layer] > used else 0
+            oldest = num_written[layer] % used if num_written[layer] > used and not as_it_lies else 0
             new = {name: state[name][layer] for name in self._saved_names}
             rows = {name: part if name == "origin" else part.movedim(2, 0) for name, part in new.items()}
             self._put(layer, {name: part[:held].roll(-oldest, dims=0) for name, part in rows.items()}, {})
+            if as_it_lies:
+                self._num_written[layer] = num_written[layer]
 
     @property
     def _saved_names(self) -> tuple[str, ...]:

@@ -1,0 +1,112 @@
+"""Readings that are under way, kept on disk so that no more than the last moments of one are lost.
+
+One file a document, model and settings, in a folder that only this user may read; the oldest go first where they take
+too much of the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ondevice.config import SETTINGS, value_of
+from ondevice.documents.types import Document
+from ondevice.errors import PotError
+from ondevice.events import Event
+from ondevice.files import sync_folder
+from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.session.engine import Engine, Session
+from ondevice.session.library import data_dir
+from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
+
+MOST_BYTES = 8_000_000_000  # of all of them
+_COPIES = 2  # of what is written, in memory while it is
+_STALE_SECONDS = 600  # after which a file that was half written belongs to a process that is gone
+_READING = ".reading"
+
+
+class Checkpoints:
+    """The readings in a folder.
+
+    Args:
+        folder: made when the first one is written; default: `readings` in `data_dir()`.
+        most_bytes: that all of them may take.
+    """
+
+    def __init__(self, folder: Path | None = None, most_bytes: int = MOST_BYTES) -> None:
+        self.folder, self.most_bytes = folder or data_dir() / "readings", most_bytes
+
+    def place(self, engine: Engine, document: Document) -> Path:
+        """Where the reading of this text with the engine's model and settings is kept; not of a stream."""
+        return self.folder / f"{_key(engine, document)}{_READING}"
+
+    def open(self, engine: Engine, place: Path) -> Session | None:
+        """The session that was kept there; None where there is none.
+
+        Raises:
+            PotError: it is damaged, or there is no room for it.
+        """
+        return load_reading(engine, place) if place.is_file() else None
+
+    def write(self, session: Session, place: Path) -> list[Event]:
+        """Keep a session as it is between two passes, over what was kept there; returns events as `save_reading`.
+
+        Raises:
+            NotResumable: its reading cannot be kept in its middle.
+            PotError: disk or memory have no room, or the folder cannot be written.
+        """
+        require_resumable(session)
+        num_bytes = most_saved_bytes(session)
+        if num_bytes > self.most_bytes:
+            raise PotError(
+                f"The reading takes up to {num_bytes / 1e9:.1f} GB, and {self.most_bytes / 1e9:.1f} GB may be kept",
+                fix="Lower {pot.capacity} or {tier.budget_bytes}.",
+            )
+        free = usable_bytes(free_memory_bytes())
+        if _COPIES * num_bytes > free:
+            raise PotError(
+                f"A copy takes {_COPIES * num_bytes / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free for it",
+                fix="Lower {pot.capacity} or {tier.budget_bytes}.",
+            )
+        require_place(place, num_bytes)
+        with suppress(OSError):  # where it is somebody else's, the files are private still
+            self.folder.chmod(0o700)
+        events = save_reading(session, place)
+        sync_folder(self.folder)
+        self._make_room(place)
+        return events
+
+    def remove(self, place: Path) -> None:
+        """Delete what is kept there."""
+        with suppress(OSError):
+            place.unlink(missing_ok=True)
+
+    def _make_room(self, newest: Path) -> None:
+        """Delete what a killed process left half written, and the oldest readings beyond the limit."""
+        found = []
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                if path.is_file() and _READING in path.name and path != newest:
+                    about = path.stat()
+                    found.append((about.st_mtime, about.st_size, path))
+        used = newest.stat().st_size if newest.exists() else 0
+        for written, size, path in sorted(found, reverse=True):
+            used += size
+            is_stale = path.name.startswith(".") and time.time() - written > _STALE_SECONDS
+            if used > self.most_bytes or is_stale:
+                self.remove(path)
+
+
+def _key(engine: Engine, document: Document) -> str:
+    """One name for a text and all that reading it depends on."""
+    loaded, config = engine.loaded, engine.config
+    settings = {path: value_of(config, path) for path, one in SETTINGS.items() if not one.answers and path != "model"}
+    model = [loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype), engine.plan().chat.prefix]
+    digest = hashlib.sha256(json.dumps([model, settings], default=str, sort_keys=True).encode())
+    for page in document.pages:
+        text = page.text.encode("utf-8", "surrogatepass")
+        digest.update(f"\0{page.number} {page.problem_code} {len(text)} ".encode() + text)
+    return digest.hexdigest()
