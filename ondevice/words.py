@@ -62,6 +62,17 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def forecast(seconds: float) -> str:
+    """Seconds to come, no finer than anybody can know them: 4 s, 40 s, 12 min, 2 h 10 min."""
+    if seconds < 57.5:
+        return f"{max(round(seconds), 1) if seconds < 10 else 5 * round(seconds / 5)} s"
+    minutes = max(round(seconds / 60), 1)
+    hours, minutes = divmod(minutes if minutes < 60 else 10 * round(minutes / 10), 60)
+    if not hours:
+        return f"{minutes} min"
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
 def rate(tokens_per_second: float) -> str:
     """Tokens a second, with a decimal only where it says something."""
     number = f"{tokens_per_second:,.0f}" if tokens_per_second >= 100 else f"{tokens_per_second:.1f}"

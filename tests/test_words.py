@@ -24,6 +24,17 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"), (4.4, "4 s"), (41, "40 s"), (57.4, "55 s"), (57.6, "1 min"), (725, "12 min"), (3580, "1 h"),
+        (7720, "2 h 10 min"), (43_000, "12 h"),
+    ],
+)  # fmt: skip
+def test_forecasts_are_no_finer_than_they_can_be(seconds: float, text: str) -> None:
+    assert words.forecast(seconds) == text
+
+
+@pytest.mark.parametrize(
     ("num_bytes", "text"),
     [
         (0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (99_960, "100 kB"), (384_000, "384 kB"),

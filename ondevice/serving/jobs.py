@@ -18,6 +18,7 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
+from ondevice.serving.forecast import ReadingSpeeds
 from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
 from ondevice.serving.opening import open_upload
 from ondevice.serving.question_box import Asked
@@ -50,6 +51,7 @@ class Jobs:
         self, engine: Engine, registry: Registry, library: Library, free_memory: FreeMemory = free_memory_bytes
     ) -> None:
         self.engine, self.registry, self.library, self.free_memory = engine, registry, library, free_memory
+        self.speeds = ReadingSpeeds()
 
     def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_locked: bool = False) -> Job:
         """Open an uploaded file, which is deleted then.
@@ -69,6 +71,8 @@ class Jobs:
                 workspace.keep_locked(upload if is_kept else None)
                 if not is_kept:
                     upload.discard()
+            if is_open:
+                self._foretell(workspace, self.engine.config)
             yield Opened() if is_open else Stopped()
 
         return _run(workspace, Phase.OPENING, steps())
@@ -81,7 +85,11 @@ class Jobs:
             if document is None:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
-            yield from _read(workspace, session, session.read(workspace.tokens or document))
+            self._foretell(workspace, config)
+            try:
+                yield from _read(workspace, session, session.read(workspace.tokens or document))
+            finally:
+                self.speeds.note(config, workspace.telemetry)
 
         return self._in_turn(workspace, Phase.READING, steps())
 
@@ -147,6 +155,11 @@ class Jobs:
         workspace.session = session = self.engine.session(plan)
         return session
 
+    def _foretell(self, workspace: Workspace, config: EngineConfig) -> None:
+        """Say how long reading the workspace's document will take, where that is known."""
+        num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
+        workspace.forecast = self.speeds.seconds(config, num_tokens)
+
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
         return _run(workspace, activity, steps, self.engine)
 
@@ -197,6 +210,8 @@ def _read(workspace: Workspace, session: Session, events: Iterator[Event]) -> Jo
             yield event
             if session.context.num_read:
                 yield from _answer_asked(workspace, session)
+            if workspace.pause.is_set():
+                workspace.request_stop()
         while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
             yield from _answer_asked(workspace, session)
     finally:

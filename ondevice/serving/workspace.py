@@ -59,10 +59,12 @@ class Workspace:
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
         asked: questions that were asked while the document is read, with how to answer them.
         entry_id: where in the library this pot has been saved; "" where it has not.
+        forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
         problem: the last failure, until something succeeds.
         activity: what is running; None at rest.
         is_waiting: an action is in line after another one.
         stop: set to end the activity at the next event.
+        pause: set to end reading, once an answer that is being written meanwhile is complete.
         answer_stop: set to end the answer alone; reading that waits for it goes on.
         idle: set while no activity runs, and none is in line.
     """
@@ -80,12 +82,14 @@ class Workspace:
     fill: list[tuple[int, int]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     entry_id: str = ""
+    forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
     asked: QuestionBox = field(default_factory=QuestionBox)
     problem: Problem | None = None
     activity: Phase | None = None
     is_waiting: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+    pause: threading.Event = field(default_factory=threading.Event)
     answer_stop: threading.Event = field(default_factory=threading.Event)
     idle: threading.Event = field(default_factory=threading.Event)
     _claiming: threading.Lock = field(default_factory=threading.Lock)
@@ -104,6 +108,11 @@ class Workspace:
         if self.session is None or not self.session.context.is_open:
             return Phase.READY
         return Phase.STOPPED if self.session.context.spans else Phase.READ
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a reading goes on, or waits for an answer that is written in between."""
+        return self.activity is Phase.READING or (self.activity is Phase.ANSWERING and self.asked.is_open)
 
     @property
     def name(self) -> str:
@@ -155,6 +164,7 @@ class Workspace:
             if self._is_closed or not self.idle.is_set():
                 return False
             self.stop.clear()
+            self.pause.clear()
             self.is_waiting = True
             self.idle.clear()
         return True
@@ -184,6 +194,12 @@ class Workspace:
         if self.session is not None:
             self.session.stop()
 
+    def request_pause(self) -> None:
+        """Ask reading to end between two layers of the model; an answer that is being written is completed first."""
+        self.pause.set()
+        if self.activity is Phase.READING:
+            self.request_stop()
+
     def halt(self, timeout: float = 15.0) -> bool:
         """Ask the running activity to end and wait until it has."""
         self.request_stop()
@@ -200,7 +216,7 @@ class Workspace:
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
-        self.session, self.telemetry, self.entry_id = None, Telemetry(), ""
+        self.session, self.telemetry, self.entry_id, self.forecast = None, Telemetry(), "", None
         self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()
@@ -227,6 +243,11 @@ class Workspace:
         """Remember how full the pot was after a step of reading, and what it held."""
         if self.view is not None and self.session is not None:
             self.view.apply(event, self.session)
+        telemetry = self.telemetry
+        if self.forecast is None and telemetry.has_steady_speed and telemetry.eta_seconds is not None:
+            self.forecast = (
+                telemetry.ingest_seconds + telemetry.eta_seconds
+            )  # the first of its kind: by its first passes
         match event:
             case TokensRead():
                 self._add_fill(event.num_read, max(event.num_cached))

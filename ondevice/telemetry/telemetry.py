@@ -148,6 +148,11 @@ class Telemetry:
         return sum(n for n, _ in self._recent) / seconds if seconds else 0.0
 
     @property
+    def has_steady_speed(self) -> bool:
+        """Whether more than the first pass was measured, which also warms up."""
+        return sum(num > 0 for num, _ in self._recent) > 1
+
+    @property
     def eta_seconds(self) -> float | None:
         """Seconds until the document is read at the current speed; None while that cannot be known."""
         if self.num_total is None or not self.tokens_per_second:

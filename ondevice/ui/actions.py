@@ -151,7 +151,7 @@ class Actions:
     # -- reading and asking ----------------------------------------------------------------------
 
     def stop(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
-        """End what is running on the document that is shown, within one layer of the forward pass under way."""
+        """End what is running, or waits in line, on the document that is shown."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:
@@ -159,17 +159,29 @@ class Actions:
             return
         workspace.request_stop()
         if not workspace.idle.is_set():
-            yield {"stop": gr.update(value="Stopping…", interactive=False)}
+            yield {"stop": gr.update(value="Cancelling…", interactive=False)}
         workspace.halt()
         yield self._runner.page(visitor)
 
+    def pause(self, visitor_id: object, shown: object = None) -> Patch:
+        """End reading where it is, within one layer of the forward pass under way; an answer is completed first."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            return self._runner.not_shown(visitor)
+        if workspace.is_reading:
+            workspace.request_pause()
+        return self._runner.page(visitor)
+
     def stop_answer(self, visitor_id: object, shown: object = None) -> Patch:
-        """End the answer that is being written, at its next word; reading that waits for it goes on."""
+        """End the answer that is being written; reading that waits for it goes on."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:
             return self._runner.not_shown(visitor)
         workspace.answer_stop.set()
+        if workspace.phase is Phase.ANSWERING and not workspace.is_reading:
+            workspace.request_stop()  # not only at its next word: the question may still be read
         return {}
 
     def read(self, visitor_id: object, form: Form, shown: object = None) -> Iterator[Patch]:
@@ -201,7 +213,7 @@ class Actions:
                 yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
     def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
-        """Read on from where reading was stopped."""
+        """Read on from where reading was paused."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
         if workspace.document is None or not self._runner.is_shown(visitor, shown):

@@ -111,8 +111,11 @@ def _reading_parts() -> dict[str, Any]:
     parts: dict[str, Any] = {}
     with gr.Row(elem_id="od-actions"):
         parts["read"] = gr.Button("Read", variant="primary", interactive=False, min_width=80, elem_id="od-read")
-        parts["resume"] = gr.Button("Resume", variant="primary", visible=False, min_width=80, elem_id="od-resume")
-        parts["stop"] = gr.Button("Stop", variant="stop", visible=False, elem_id="od-stop")
+        parts["resume"] = gr.Button(
+            "Resume reading", variant="primary", visible=False, min_width=80, elem_id="od-resume"
+        )
+        parts["pause"] = gr.Button("Pause reading", visible=False, min_width=80, elem_id="od-pause")
+        parts["stop"] = gr.Button("Cancel", variant="stop", visible=False, elem_id="od-stop")
     parts["progress"] = panel("progress")
     parts["status"] = panel("status")
     return parts

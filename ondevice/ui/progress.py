@@ -37,7 +37,7 @@ def _tokens_bar(workspace: Workspace) -> dict[str, Any]:
     if is_active and telemetry.tokens_per_second:
         detail = words.rate(telemetry.tokens_per_second)
         if telemetry.eta_seconds:
-            detail += f", about {words.duration(telemetry.eta_seconds)} left"
+            detail += f", about {words.forecast(telemetry.eta_seconds)} left"
     elif telemetry.num_passed and telemetry.ingest_seconds:
         speed = words.rate(telemetry.num_passed / telemetry.ingest_seconds)
         detail = f"{words.duration(telemetry.ingest_seconds)}, {speed}"

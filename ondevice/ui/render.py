@@ -105,7 +105,17 @@ def controls(workspace: Workspace) -> Patch:
             variant="secondary" if has_read else "primary",
         ),
         "resume": gr.update(visible=phase is Phase.STOPPED and not is_busy),
-        "stop": gr.update(visible=is_busy, value="Stop", interactive=True),
+        "pause": gr.update(
+            visible=workspace.is_reading,
+            interactive=not workspace.pause.is_set(),
+            value="Pausing…" if workspace.pause.is_set() else "Pause reading",
+        ),
+        # An answer has its own button, beside the question.
+        "stop": gr.update(
+            visible=is_busy and not workspace.is_reading and phase is not Phase.ANSWERING,
+            value="Cancel",
+            interactive=True,
+        ),
         "save": gr.update(
             visible=phase is Phase.READ and not is_busy, value="Save again" if workspace.entry_id else "Save to library"
         ),
@@ -149,6 +159,8 @@ def status(workspace: Workspace) -> dict[str, str]:
     match phase:
         case _ if workspace.is_waiting and workspace.activity is None:
             text = "In line: the model is still busy with another document."
+            if phase is Phase.READY and workspace.forecast is not None:
+                text += f" Reading then takes {_forecast(workspace)}."
         case Phase.EMPTY:
             text = "Unlock the document." if workspace.locked else "Choose a document to begin."
         case Phase.OPENING:
@@ -158,17 +170,17 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.SAVING:
             text = "Saving to the library."
         case Phase.READY:
-            text = f"Ready: {total} tokens. Press Read."
+            text = f"Ready: {total} tokens{_forecast(workspace, before=', ')}. Press Read."
         case Phase.READING:
             tenths = 10 * telemetry.num_passed // max(workspace.page_table.num_tokens, 1) if workspace.page_table else 0
-            text = f"Reading, {10 * tenths} % done." if tenths else "Reading."
+            text = f"Reading, {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
             if telemetry.is_measuring:
                 text = "Measuring what each head of this model needs. That is done once."
             if workspace.asked.is_waiting:
                 text = "Your question is answered after this step of reading."
         case Phase.STOPPED:
             done = words.count(telemetry.num_passed)
-            text = f"Stopped after {done} of {total} tokens. You can ask about what was read, or resume."
+            text = f"Paused after {done} of {total} tokens. You can ask about what was read, or resume."
         case Phase.READ:
             text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}."
             if workspace.session is not None and workspace.session.context.num_skipped:
@@ -182,6 +194,13 @@ def status(workspace: Workspace) -> dict[str, str]:
     if phase in (Phase.STOPPED, Phase.READ) and workspace.session is not None:
         text = " ".join((text, *workspace.session.notices))
     return {"text": text, "phase": phase.value}
+
+
+def _forecast(workspace: Workspace, before: str = "") -> str:
+    """How long reading the document takes, with what stands before it; nothing where that is not known."""
+    if workspace.forecast is None:
+        return ""
+    return f"{before}about {words.forecast(workspace.forecast)} on this machine"
 
 
 def token_map(workspace: Workspace) -> dict[str, Any] | None:

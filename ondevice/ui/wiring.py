@@ -87,6 +87,7 @@ def wire(
         **working,
     )
     parts["stop_answer"].click(once(actions.stop_answer), [session_id, shown], **quick)
+    parts["pause"].click(once(actions.pause), [session_id, shown], **quick)
     parts["stop"].click(stream(actions.stop), [session_id, shown], **quick)
     parts["chat"].clear(once(actions.clear_conversation), [session_id, shown], **quick)
     for kind, button in (("md", parts["export_markdown"]), ("json", parts["export_json"])):

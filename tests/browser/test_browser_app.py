@@ -67,7 +67,7 @@ def test_from_a_document_to_an_answer(visit: Visit, slow: None) -> None:
     assert "lighthouse.md" in visit.text("#od-card")
     page.click("#od-read")
     visit.state("reading")
-    assert page.is_visible("#od-stop")
+    assert page.is_visible("#od-pause")
     assert not page.is_visible("#od-read")
     bar = page.get_by_role("progressbar", name="Tokens read")
     visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "progress is shown while reading")
@@ -84,21 +84,23 @@ def test_from_a_document_to_an_answer(visit: Visit, slow: None) -> None:
     assert page.input_value("#od-question textarea") == ""
 
 
-def test_stop_then_resume(visit: Visit, slow: None) -> None:
+def test_pause_then_resume(visit: Visit, slow: None) -> None:
     page = visit.page
     visit.open_sample()
     page.click("#od-read")
     bar = page.get_by_role("progressbar", name="Tokens read")
     visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "reading has begun")
     began = time.monotonic()
-    page.click("#od-stop")
+    page.click("#od-pause")
     visit.state("stopped")
     assert time.monotonic() - began < 2.0
     done = int(bar.get_attribute("aria-valuenow") or 0)
-    assert f"Stopped after {done:,} of" in page.get_by_role("status").first.inner_text()
+    assert f"Paused after {done:,} of" in page.get_by_role("status").first.inner_text()
     page.wait_for_timeout(400)
     assert int(bar.get_attribute("aria-valuenow") or 0) == done, "it really stands still"
     assert page.is_enabled("#od-ask")
+    assert not page.is_visible("#od-pause")
+    assert page.inner_text("#od-resume") == "Resume reading"
     page.click("#od-resume")
     visit.state("read")
     assert bar.get_attribute("aria-valuenow") == bar.get_attribute("aria-valuemax")

@@ -123,7 +123,7 @@ def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, monkeyp
     visit.state("answering")
     visit.reload()
     visit.state("answering")
-    assert page.is_visible("#od-stop")
+    assert page.is_visible("#od-stop-answer")
     gate.open()
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the answer ends with its account")
     assert "was stopped" not in visit.text("#od-chat .thought-group")

@@ -69,14 +69,15 @@ def is_visible(screen: dict[str, Any], name: str) -> bool:
 
 def test_reading_ends_with_the_full_account(desk: Desk) -> None:
     patches = list(desk.actions.read(desk.id, desk.form))
-    assert is_visible(patches[0], "stop"), "Stop is there from the first moment"
+    assert is_visible(patches[0], "pause"), "Pause is there from the first moment"
     assert not is_visible(patches[0], "read")
     screen = screen_after(patches)
     assert screen["status"]["phase"] == "read"
     pages, tokens = screen["progress"]
     assert (pages["done"], pages["total"]) == (2, 2)
     assert (tokens["done"], tokens["total"]) == (len(TEXT), len(TEXT))
-    assert not is_visible(screen, "stop")
+    assert not is_visible(patches[0], "stop"), "there is nothing to cancel"
+    assert not is_visible(screen, "pause")
     assert screen["ask"]["interactive"]
     fill = screen["fill"]
     assert max(fill["cached"]) <= fill["capacity"] == 512
@@ -106,17 +107,41 @@ def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytes
     assert patches[-1]["progress"][1]["done"] == 999
 
 
-def test_stop_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
+def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+    assert render.status(desk.workspace)["text"] == f"Ready: {len(TEXT):,} tokens. Press Read."
+
+    def measured(self: Session, document: Any) -> Iterator[Any]:
+        for i in range(1, 101):
+            yield TokensRead(20 * i, 2000, 20, 1, 2.0, (1,), 512)  # 10 tokens a second
+
+    monkeypatch.setattr(Session, "read", measured)
+
+    def said() -> list[str]:
+        patches = desk.actions.read(desk.id, desk.form)
+        return [patch["status"]["text"] for patch in patches if "status" in patch]
+
+    first = said()
+    assert first[0] == "Reading.", "nothing is known before two passes"
+    assert "Reading: about 3 min on this machine." in first
+    num_tokens = desk.workspace.page_table.num_tokens if desk.workspace.page_table else 0
+    again = words.forecast(num_tokens / 10)
+    assert said()[0] == f"Reading: about {again} on this machine.", "the last reading was measured"
+    other = replace(CONFIG, pot=replace(CONFIG.pot, num_kept=CONFIG.pot.num_kept - 8))
+    assert desk.jobs.speeds.seconds(other, 100) is None, "other settings, another speed"
+
+
+def test_pause_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
     steps = desk.actions.read(desk.id, desk.form)
     for _ in steps:
         if desk.workspace.telemetry.num_read:
-            desk.workspace.stop.set()
+            assert screen_after([desk.actions.pause(desk.id)])["pause"]["value"] == "Pausing…"
             break
     screen = screen_after(steps)
     num_read = desk.workspace.telemetry.num_read
     assert 0 < num_read < len(TEXT)
     assert screen["status"]["phase"] == "stopped"
-    assert f"Stopped after {num_read:,} of {len(TEXT):,} tokens" in screen["status"]["text"]
+    assert f"Paused after {num_read:,} of {len(TEXT):,} tokens" in screen["status"]["text"]
     assert is_visible(screen, "resume")
     assert screen["ask"]["interactive"], "what was read can be asked about"
     screen = screen_after(desk.actions.resume(desk.id))
@@ -144,7 +169,7 @@ def test_stopping_between_a_full_pot_and_its_account_tells_the_truth(desk: Desk)
 def test_stop_tells_at_once_and_again_when_it_has_ended(desk: Desk) -> None:
     desk.workspace.claim()
     steps = desk.actions.stop(desk.id)
-    assert next(iter(steps))["stop"]["value"] == "Stopping…"
+    assert next(iter(steps))["stop"]["value"] == "Cancelling…"
     assert desk.workspace.stop.is_set()
     desk.workspace.release()
     assert not is_visible(screen_after(steps), "stop")

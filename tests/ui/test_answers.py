@@ -224,6 +224,36 @@ def test_the_answer_alone_can_be_stopped_and_reading_goes_on(desk: Desk, monkeyp
     assert desk.workspace.telemetry.num_read == len(TEXT)
 
 
+def test_pause_lets_the_answer_end_first(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
+    steps = desk.actions.read(desk.id, desk.form)
+    long = replace(CONFIG.generation, max_new_tokens=40, temperature=1.0)
+    for patch in steps:
+        if desk.workspace.telemetry.num_read and not desk.workspace.messages:
+            desk.workspace.asked.put(Asked("What so far?", long, True))
+        if len(desk.workspace.messages) == 2 and "chat" in patch:
+            paused = desk.actions.pause(desk.id, desk.workspace.id)
+            assert paused["pause"]["visible"]
+            assert not paused["pause"]["interactive"]
+            break
+    assert screen_after(steps)["status"]["phase"] == "stopped"
+    assert "was stopped" not in desk.workspace.exchanges[0].account
+    assert desk.workspace.telemetry.num_read < len(TEXT)
+    assert screen_after(desk.actions.resume(desk.id))["status"]["phase"] == "read"
+
+
+def test_an_answer_after_reading_has_one_button_that_ends_it(desk: Desk) -> None:
+    desk.read()
+    steps = desk.actions.ask(desk.id, "When?", desk.form)
+    first = next(steps)
+    assert first["stop_answer"]["visible"]
+    assert not first["pause"]["visible"]
+    assert not first["stop"]["visible"]
+    desk.actions.stop_answer(desk.id, desk.workspace.id)
+    assert desk.workspace.stop.is_set(), "also while the question is read"
+    assert screen_after(steps)["status"]["phase"] == "read"
+
+
 def clears_the_field(patch: dict[str, Any]) -> bool:
     return patch.get("question") == ""
 
