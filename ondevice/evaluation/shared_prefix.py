@@ -63,12 +63,12 @@ def continue_from(session: Session, other: Session) -> None:
     assert mine.config == theirs.config, "the sessions differ in their settings"
     assert mine.speculator is None, "a speculator has read further than the model"
     assert np.array_equal(mine.tokens.ids(0, start), theirs.tokens.ids(0, start)), "the documents do not begin alike"
+    mine.num_read, mine.num_cycles = start, theirs.num_cycles
+    mine.spans = [(start, mine.spans[0][1])]  # first: what is restored must lie before the cursor
     mine.depths = theirs.depths.copy()
     mine.pot.restore_(theirs.pot.state(), mine.decoder.rotate_keys, mine.extent)
     if mine.host is not None and theirs.host is not None:
         theirs.host.settle()
         mine.host.restore(theirs.host.state(), mine.extent)
-    mine.num_read, mine.num_cycles = start, theirs.num_cycles
     session.reader.novelty, session.reader.words = other.reader.novelty.copy(), other.reader.words.copy()
     session.reader.unrepeated = list(other.reader.unrepeated)
-    mine.spans = [(start, mine.spans[0][1])]

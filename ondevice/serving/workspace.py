@@ -245,9 +245,7 @@ class Workspace:
             self.view.apply(event, self.session)
         telemetry = self.telemetry
         if self.forecast is None and telemetry.has_steady_speed and telemetry.eta_seconds is not None:
-            self.forecast = (
-                telemetry.ingest_seconds + telemetry.eta_seconds
-            )  # the first of its kind: by its first passes
+            self.forecast = telemetry.ingest_seconds + telemetry.eta_seconds  # none was known: by its first passes
         match event:
             case TokensRead():
                 self._add_fill(event.num_read, max(event.num_cached))

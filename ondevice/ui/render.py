@@ -172,12 +172,7 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READY:
             text = f"Ready: {total} tokens{_forecast(workspace, before=', ')}. Press Read."
         case Phase.READING:
-            tenths = 10 * telemetry.num_passed // max(workspace.page_table.num_tokens, 1) if workspace.page_table else 0
-            text = f"Reading, {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
-            if telemetry.is_measuring:
-                text = "Measuring what each head of this model needs. That is done once."
-            if workspace.asked.is_waiting:
-                text = "Your question is answered after this step of reading."
+            text = _reading(workspace)
         case Phase.STOPPED:
             done = words.count(telemetry.num_passed)
             text = f"Paused after {done} of {total} tokens. You can ask about what was read, or resume."
@@ -194,6 +189,17 @@ def status(workspace: Workspace) -> dict[str, str]:
     if phase in (Phase.STOPPED, Phase.READ) and workspace.session is not None:
         text = " ".join((text, *workspace.session.notices))
     return {"text": text, "phase": phase.value}
+
+
+def _reading(workspace: Workspace) -> str:
+    """The sentence while reading goes on: in tenths, since it is read out loud."""
+    if workspace.asked.is_waiting:
+        return "Your question is answered after this step of reading."
+    if workspace.telemetry.is_measuring:
+        return "Measuring what each head of this model needs. That is done once."
+    num_tokens = workspace.page_table.num_tokens if workspace.page_table else 0
+    tenths = 10 * workspace.telemetry.num_passed // max(num_tokens, 1)
+    return f"Reading, {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
 
 
 def _forecast(workspace: Workspace, before: str = "") -> str:

@@ -111,9 +111,11 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
     assert render.status(desk.workspace)["text"] == f"Ready: {len(TEXT):,} tokens. Press Read."
 
+    num_tokens = desk.workspace.page_table.num_tokens if desk.workspace.page_table else 0
+
     def measured(self: Session, document: Any) -> Iterator[Any]:
-        for i in range(1, 101):
-            yield TokensRead(20 * i, 2000, 20, 1, 2.0, (1,), 512)  # 10 tokens a second
+        for i in range(20, num_tokens + 1, 20):
+            yield TokensRead(i, num_tokens, 20, 1, 2.0, (1,), 512)  # 10 tokens a second
 
     monkeypatch.setattr(Session, "read", measured)
 
@@ -123,10 +125,9 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
 
     first = said()
     assert first[0] == "Reading.", "nothing is known before two passes"
-    assert "Reading: about 3 min on this machine." in first
-    num_tokens = desk.workspace.page_table.num_tokens if desk.workspace.page_table else 0
-    again = words.forecast(num_tokens / 10)
-    assert said()[0] == f"Reading: about {again} on this machine.", "the last reading was measured"
+    told = f"Reading: about {words.forecast(num_tokens / 10)} on this machine."
+    assert told in first
+    assert said()[:2].count(told) == 1, "the last reading was measured"
     other = replace(CONFIG, pot=replace(CONFIG.pot, num_kept=CONFIG.pot.num_kept - 8))
     assert desk.jobs.speeds.seconds(other, 100) is None, "other settings, another speed"
 
