@@ -67,9 +67,11 @@ def by_head(pot: MemoryPot, buffers: list[Tensor]) -> Tensor:
 
 @pytest.fixture
 def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        plan, "head_need", lambda decoder, *_: torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
-    )
+    def needs(decoder: Decoder, *_: object) -> torch.Tensor:
+        return torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
+
+    monkeypatch.setattr(plan, "head_need", needs)
+    monkeypatch.setattr(plan, "known_need", needs)
 
 
 @pytest.mark.usefixtures("even_need")
@@ -125,7 +127,9 @@ def test_every_family_may_hold_its_heads_apart(family: str) -> None:
 
 @pytest.fixture
 def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "head_need", lambda decoder, *_: torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]]))
+    needs = torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]])
+    monkeypatch.setattr(plan, "head_need", lambda *_: needs)
+    monkeypatch.setattr(plan, "known_need", lambda *_: needs)
 
 
 @pytest.mark.usefixtures("uneven_need")
