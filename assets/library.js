@@ -66,14 +66,42 @@
     return article;
   };
 
+  // What is kept of open documents, with a button that asks first.
+  const keptLine = (line, send) => {
+    const [text, row] = line.children;
+    const rest = (hasFocus) => {
+      const forget = button("Forget everything", "", ask);
+      row.replaceChildren(forget);
+      if (hasFocus) forget.focus();
+    };
+    const ask = () => {
+      const group = od.textElement("div", "", "od-entry-form"), keep = button("Keep", "", () => rest(true));
+      group.setAttribute("role", "group");
+      group.setAttribute("aria-label", "Forget everything?");
+      const forget = button("Forget for good", "", () => { rest(false); send.forget_all({}); }, "od-stop");
+      group.append(od.textElement("span", "Close all documents and delete what is kept of them? The library stays."),
+        forget, keep);
+      group.addEventListener("keydown", (event) => { if (event.key === "Escape") rest(true); });
+      row.replaceChildren(group);
+      keep.focus();
+    };
+    rest(false);
+    return (said) => {
+      line.hidden = !said;
+      text.textContent = said;
+    };
+  };
+
   od.library = (element, props, watch, send) => {
     const list = element.querySelector(".od-entries"), problem = element.querySelector(".od-problem");
+    const sayKept = keptLine(element.querySelector(".od-kept"), send);
     let shown = "";
     const focusTitle = (id) => list.querySelector(`[data-id="${CSS.escape(id)}"] h3`)?.focus();
     od.follow(props, watch, (value) => {
       problem.hidden = !value?.problem;
       problem.textContent = value?.problem ?? "";
       element.querySelector(".od-total").textContent = value?.text ?? "";
+      sayKept(value?.kept ?? "");
       element.querySelector(".od-nothing").hidden = Boolean(value?.entries?.length);
       const next = JSON.stringify(value?.entries ?? []);
       if (next === shown) return; // a form that is being filled in stays

@@ -35,6 +35,13 @@ def app(
     read: Annotated[
         bool, typer.Option("--read/--no-read", help="Read documents as soon as they are open, or when asked to.")
     ] = True,
+    keeps_open: Annotated[
+        bool,
+        typer.Option(
+            "--keep-open/--no-keep-open",
+            help="Keep open documents on disk until they are closed, for the next start, or nothing.",
+        ),
+    ] = True,
 ) -> None:
     """Start the app in the browser."""
     with errors_shown(as_json=False):
@@ -58,4 +65,5 @@ def app(
             inbrowser=inbrowser,
             api=api,
             reads_at_once=read,
+            keeps=keeps_open,
         )

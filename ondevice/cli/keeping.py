@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ondevice.session.checkpoints import Checkpoints
     from ondevice.session.engine import Engine, Session
 
-EVERY_SECONDS = 20.0  # with a pass of the model on top, less than 30 s are lost
-_MOST_SHARE = 0.05  # of the time that writing may take: a large pot is written more seldom
-
 
 class Keeper:
     """Keeps one reading.
@@ -32,7 +29,7 @@ class Keeper:
     def __init__(
         self, engine: Engine, document: Document, *, is_on: bool = True, now: Callable[[], float] = time.monotonic
     ) -> None:
-        from ondevice.session.checkpoints import Checkpoints
+        from ondevice.session.checkpoints import Checkpoints, Pace
 
         self._engine, self._now = engine, now
         self._checkpoints: Checkpoints = Checkpoints()
@@ -43,7 +40,7 @@ class Keeper:
         if not is_on:
             self.remove()
             self._place = None
-        self._next = now() + EVERY_SECONDS
+        self._pace = Pace(now)
 
     @property
     def is_on(self) -> bool:
@@ -68,7 +65,7 @@ class Keeper:
 
     def keep_if_due(self, session: Session) -> list[Event]:
         """Keep the session between two passes, where it is time for that again."""
-        if self._place is None or self._now() < self._next or not session.context.spans:
+        if self._place is None or not self._pace.is_due or not session.context.spans:
             return []
         return self._write(session, self._place)
 
@@ -94,6 +91,5 @@ class Keeper:
             if not isinstance(error, NotResumable):
                 say(f"Reading goes on, and is not kept while it does: {error.what}.", "yellow")
             return []
-        ended = self._now()
-        self._next = ended + max(EVERY_SECONDS, (ended - began) / _MOST_SHARE)
+        self._pace.wrote(began)
         return events

@@ -42,6 +42,13 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class NotKept:
+    """The document cannot be kept for a restart, and why; all goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionFailed:
     """A question that was asked while the document is read has no answer; reading goes on."""
 
@@ -57,4 +64,4 @@ class Failed:
     text: str
 
 
-JobEvent = Event | Waiting | Working | Opened | Saved | Stopped | QuestionFailed | Failed
+JobEvent = Event | Waiting | Working | Opened | Saved | Stopped | NotKept | QuestionFailed | Failed

@@ -19,7 +19,18 @@ from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
 from ondevice.serving.forecast import ReadingSpeeds
-from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
+from ondevice.serving.job_events import (
+    Failed,
+    JobEvent,
+    NotKept,
+    Opened,
+    QuestionFailed,
+    Saved,
+    Stopped,
+    Waiting,
+    Working,
+)
+from ondevice.serving.keeping import Keeping
 from ondevice.serving.opening import open_upload
 from ondevice.serving.question_box import Asked
 from ondevice.serving.record import record_of, take_up
@@ -45,12 +56,19 @@ class Jobs:
         registry: all visitors; their pots take memory.
         library: what is saved.
         free_memory: bytes that are free on a device; None: in the main memory.
+        keeping: what is kept of open documents; default: nothing.
     """
 
     def __init__(
-        self, engine: Engine, registry: Registry, library: Library, free_memory: FreeMemory = free_memory_bytes
+        self,
+        engine: Engine,
+        registry: Registry,
+        library: Library,
+        free_memory: FreeMemory = free_memory_bytes,
+        keeping: Keeping | None = None,
     ) -> None:
         self.engine, self.registry, self.library, self.free_memory = engine, registry, library, free_memory
+        self.keeping = keeping or Keeping(is_on=False)
         self.speeds = ReadingSpeeds()
 
     def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_locked: bool = False) -> Job:
@@ -87,7 +105,8 @@ class Jobs:
             session = self._begin(workspace, config)
             self._foretell(workspace, config)
             try:
-                yield from _read(workspace, session, session.read(workspace.tokens or document))
+                self.keeping.begin(workspace)
+                yield from self._read(workspace, session, session.read(workspace.tokens or document))
             finally:
                 self.speeds.note(config, workspace.telemetry)
 
@@ -98,7 +117,7 @@ class Jobs:
 
         def steps() -> Job:
             session = _session_of(workspace)
-            yield from _read(workspace, session, session.resume())
+            yield from self._read(workspace, session, session.resume())
 
         return self._in_turn(workspace, Phase.READING, steps())
 
@@ -106,7 +125,7 @@ class Jobs:
         """Answer a question from the pot."""
 
         def steps() -> Job:
-            yield from _answer(workspace, _session_of(workspace), asked)
+            yield from self._answer(workspace, _session_of(workspace), asked)
 
         return self._in_turn(workspace, Phase.ANSWERING, steps())
 
@@ -117,6 +136,7 @@ class Jobs:
             session = _session_of(workspace)
             entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id)
             workspace.entry_id = entry.id
+            self.keeping.note(workspace)
             yield Saved(entry)
 
         return self._in_turn(workspace, Phase.SAVING, steps())
@@ -125,17 +145,40 @@ class Jobs:
         """Open a saved document."""
 
         def steps() -> Job:
-            require_room_for(self.engine, entry, self.registry.others(workspace), free_memory=self.free_memory)
+            tier_bytes = 0 if entry.config is None else self.engine.plan(entry.config).tier_bytes(entry.num_tokens)
+            self._require_room(workspace, entry.pot_bytes, tier_bytes)
             session, record = self.library.open(self.engine, entry.id)
             take_up(workspace, session, record)
             workspace.entry_id = entry.id
+            self.keeping.begin(workspace)
+            self.keeping.keep(workspace)  # where that fails, it is in the library
             yield Opened()
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
 
+    def take_up(self, workspace: Workspace) -> Job:
+        """Go on with a document that was open before the app was started again."""
+
+        def steps() -> Job:
+            kept = self.keeping.find(workspace, self.engine.loaded)
+            self._require_room(workspace, kept.pot_bytes, kept.tier_bytes)
+            session = self.keeping.open(self.engine, kept)
+            take_up(workspace, session, kept.record)
+            workspace.entry_id = kept.entry_id
+            workspace.is_away = False
+            yield Opened()
+
+        return self._in_turn(workspace, Phase.REOPENING, steps())
+
+    def clear_conversation(self, workspace: Workspace) -> None:
+        """Drop the questions and answers; the pot has never held them."""
+        workspace.clear_conversation()
+        self.keeping.note(workspace)
+
     def close(self, visitor: Visitor, workspace: Workspace) -> None:
         """Drop a document with its pot and the conversation, whatever runs on it."""
         visitor.close(workspace)
+        self.keeping.forget(workspace)
         free_device_memory()
 
     def _begin(self, workspace: Workspace, config: EngineConfig) -> Session:
@@ -155,6 +198,11 @@ class Jobs:
         workspace.session = session = self.engine.session(plan)
         return session
 
+    def _require_room(self, workspace: Workspace, pot_bytes: int, tier_bytes: int) -> None:
+        """Refuse what lies on disk where there is no room for it; raises PotError."""
+        others, device = self.registry.others(workspace), self.engine.loaded.device
+        require_room_for(device, pot_bytes, tier_bytes, others, free_memory=self.free_memory)
+
     def _foretell(self, workspace: Workspace, config: EngineConfig) -> None:
         """Say how long reading the workspace's document will take, where that is known."""
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
@@ -162,6 +210,56 @@ class Jobs:
 
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
         return _run(workspace, activity, steps, self.engine)
+
+    def _read(self, workspace: Workspace, session: Session, events: Iterator[Event]) -> Job:
+        """Follow a reading; questions that are asked meanwhile are answered between two of its events."""
+        workspace.asked.open()
+        try:
+            for event in _followed(workspace, session, events):
+                workspace.note(event)
+                yield event
+                if session.context.num_read:
+                    yield from self._answer_asked(workspace, session)
+                    yield from _said(self.keeping.keep_if_due(workspace))
+                if workspace.pause.is_set():
+                    workspace.request_stop()
+            while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
+                yield from self._answer_asked(workspace, session)
+        finally:
+            workspace.asked.close()
+            workspace.note_rest()
+        yield from _said(self.keeping.keep(workspace))
+
+    def _answer_asked(self, workspace: Workspace, session: Session) -> Job:
+        """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
+        asked = None if workspace.stop.is_set() else workspace.asked.take()
+        if asked is None:
+            return
+        with workspace.working(Phase.ANSWERING):
+            yield Working(Phase.ANSWERING)
+            try:
+                yield from self._answer(workspace, session, asked)
+            except Exception as error:
+                workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
+                yield QuestionFailed(error, workspace.problem.text)
+        yield Working(Phase.READING)
+
+    def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
+        history = turns(workspace.exchanges) if asked.remembers else asked.history
+        answer = Answer(workspace, asked.question)
+        workspace.answer_stop.clear()
+        try:
+            with closing(
+                _followed(workspace, session, session.ask(asked.question, asked.generation, history))
+            ) as events:
+                for event in events:
+                    answer.apply(event)
+                    yield event
+                    if workspace.answer_stop.is_set():  # the session itself is not asked to stop: it may be reading
+                        break
+        finally:
+            answer.close()
+            self.keeping.note(workspace)
 
 
 def wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, None, bool]:
@@ -201,52 +299,10 @@ def _at_work(workspace: Workspace, activity: Phase, steps: Job) -> Job:
         yield from steps
 
 
-def _read(workspace: Workspace, session: Session, events: Iterator[Event]) -> Job:
-    """Follow a reading; questions that are asked meanwhile are answered between two of its events."""
-    workspace.asked.open()
-    try:
-        for event in _followed(workspace, session, events):
-            workspace.note(event)
-            yield event
-            if session.context.num_read:
-                yield from _answer_asked(workspace, session)
-            if workspace.pause.is_set():
-                workspace.request_stop()
-        while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
-            yield from _answer_asked(workspace, session)
-    finally:
-        workspace.asked.close()
-        workspace.note_rest()
-
-
-def _answer_asked(workspace: Workspace, session: Session) -> Job:
-    """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
-    asked = None if workspace.stop.is_set() else workspace.asked.take()
-    if asked is None:
-        return
-    with workspace.working(Phase.ANSWERING):
-        yield Working(Phase.ANSWERING)
-        try:
-            yield from _answer(workspace, session, asked)
-        except Exception as error:
-            workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
-            yield QuestionFailed(error, workspace.problem.text)
-    yield Working(Phase.READING)
-
-
-def _answer(workspace: Workspace, session: Session, asked: Asked) -> Job:
-    history = turns(workspace.exchanges) if asked.remembers else asked.history
-    answer = Answer(workspace, asked.question)
-    workspace.answer_stop.clear()
-    try:
-        with closing(_followed(workspace, session, session.ask(asked.question, asked.generation, history))) as events:
-            for event in events:
-                answer.apply(event)
-                yield event
-                if workspace.answer_stop.is_set():  # the session itself is not asked to stop: it may be reading
-                    break
-    finally:
-        answer.close()
+def _said(problem: str) -> Iterator[NotKept]:
+    """That a document is not kept, where there is a reason."""
+    if problem:
+        yield NotKept(problem)
 
 
 def _followed(workspace: Workspace, session: Session, events: Iterator[Event]) -> Generator[Event, None, None]:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ondevice.serving.visitor import Visitor
+from ondevice.serving.visitor import Visitor, owner_of
 from ondevice.serving.workspace import Workspace
 
 MAX_VISITORS = 4
@@ -61,12 +61,21 @@ class Registry:
         visitor = self.find(found)
         return visitor.find(workspace_id) if visitor is not None else None
 
-    def create(self) -> Visitor:
-        """A new visitor under an id that nobody can guess; ids are never taken from the browser."""
-        visitor = Visitor(secrets.token_hex(16), last_used=self._clock())
+    def create(self, visitor_id: str = "", *, is_kept: bool = False) -> Visitor:
+        """A visitor under an id that nobody can guess.
+
+        Args:
+            visitor_id: of one that was here before, which what is kept of it proves; "": a new one. No other id is
+                taken from a browser.
+            is_kept: its documents may be kept on disk.
+        """
+        visitor_id = visitor_id or secrets.token_hex(16)
         with self._lock:
-            self._by_id[visitor.id] = visitor
-        self.sweep(visitor.id)
+            visitor = self._by_id.get(visitor_id)
+            if visitor is None:  # else another page has just come back with it
+                visitor = Visitor(visitor_id, owner_of(visitor_id) if is_kept else "", last_used=self._clock())
+                self._by_id[visitor_id] = visitor
+        self.sweep(visitor_id)
         return visitor
 
     def sweep(self, coming: object = None) -> None:

@@ -10,8 +10,6 @@ from ondevice import words
 from ondevice.errors import PotError
 from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.serving.workspace import Workspace
-from ondevice.session.engine import Engine
-from ondevice.session.library import Entry
 from ondevice.session.plan import Plan
 
 FreeMemory = Callable[[torch.device | None], int]  # as `free_memory_bytes`
@@ -44,12 +42,15 @@ def require_room(
 
 
 def require_room_for(
-    engine: Engine, entry: Entry, others: Sequence[Workspace], *, free_memory: FreeMemory = free_memory_bytes
+    device: torch.device,
+    pot_bytes: int,
+    tier_bytes: int,
+    others: Sequence[Workspace],
+    *,
+    free_memory: FreeMemory = free_memory_bytes,
 ) -> None:
-    """The same for a saved document."""
-    tier_bytes = 0 if entry.config is None else engine.plan(entry.config).tier_bytes(entry.num_tokens)
-    fix = "Close another document first."
-    _require(engine.loaded.device, entry.pot_bytes, tier_bytes, others, None, fix, free_memory)
+    """The same for a document that lies on disk, whose pot and host tier take so much."""
+    _require(device, pot_bytes, tier_bytes, others, None, "Close another document first.", free_memory)
 
 
 def _require(

@@ -5,8 +5,10 @@ It lives under a random id; the browser knows nothing but that id.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ondevice.errors import DocumentError
@@ -22,6 +24,7 @@ class Visitor:
 
     Attributes:
         id: random; who knows it may use all of this.
+        owner: of its workspaces, as what is kept of them on disk names it; "": nothing is.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is shown.
         comparison: the last comparison that was made, or the one that runs.
@@ -29,6 +32,7 @@ class Visitor:
     """
 
     id: str
+    owner: str = ""
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
     comparison: Comparison = field(default_factory=Comparison)
@@ -65,6 +69,16 @@ class Visitor:
             workspace.opening_name = name
             return workspace
 
+    def expect(self, kept: Iterable[tuple[str, str]]) -> None:
+        """Workspaces for documents that are kept on disk and wait to be taken up: their ids and names."""
+        with self._changing:
+            for workspace_id, name in kept:
+                if self.find(workspace_id) is None:
+                    self.workspaces.append(Workspace(workspace_id, self.owner, is_away=True, opening_name=name))
+            if self.current.is_unused and len(self.workspaces) > 1:
+                self.workspaces.remove(self.current)
+                self.current = self.workspaces[-1]
+
     def look_at(self, workspace: Workspace) -> None:
         """Look at a document, unless it has been closed meanwhile."""
         with self._changing:
@@ -99,6 +113,11 @@ class Visitor:
             workspace.forget()
 
     def _add(self) -> Workspace:
-        workspace = Workspace(secrets.token_hex(16))
+        workspace = Workspace(secrets.token_hex(16), self.owner)
         self.workspaces.append(workspace)
         return workspace
+
+
+def owner_of(visitor_id: str) -> str:
+    """What files may say of a visitor: who reads it cannot tell the id."""
+    return hashlib.sha256(f"ondevice visitor {visitor_id}".encode()).hexdigest()

@@ -50,6 +50,8 @@ class Workspace:
 
     Attributes:
         id: random; nobody can guess it.
+        owner: whose it is, for what is kept of it on disk; "": nothing is.
+        is_away: it is kept on disk, and waits to be taken up from there.
         document: the open document, with its `page_table` and, where it has been tokenised, its `tokens`.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
@@ -70,6 +72,8 @@ class Workspace:
     """
 
     id: str
+    owner: str = ""
+    is_away: bool = False
     document: Document | None = None
     tokens: DocumentTokens | None = None
     page_table: PageTable | None = None
@@ -168,6 +172,11 @@ class Workspace:
             self.is_waiting = True
             self.idle.clear()
         return True
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may begin here any more."""
+        return self._is_closed
 
     def end(self) -> None:
         """Nothing may begin here any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +24,33 @@ from ondevice.session.library import data_dir
 from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
 
 MOST_BYTES = 8_000_000_000  # of all of them
+EVERY_SECONDS = 20.0  # with a pass of the model on top, less than 30 s are lost
+_MOST_SHARE = 0.05  # of the time that writing may take: a large pot is written more seldom
 _COPIES = 2  # of what is written, in memory while it is
 _STALE_SECONDS = 600  # after which a file that was half written belongs to a process that is gone
 _READING = ".reading"
+
+
+class Pace:
+    """When a reading is to be written again.
+
+    Args:
+        now: seconds, of a clock that runs evenly.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._next = now() + EVERY_SECONDS
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time."""
+        return self._now() >= self._next
+
+    def wrote(self, began: float) -> None:
+        """It has been written, which began at that time of the clock."""
+        ended = self._now()
+        self._next = ended + max(EVERY_SECONDS, (ended - began) / _MOST_SHARE)
 
 
 class Checkpoints:
@@ -41,7 +66,11 @@ class Checkpoints:
 
     def place(self, engine: Engine, document: Document) -> Path:
         """Where the reading of this text with the engine's model and settings is kept; not of a stream."""
-        return self.folder / f"{_key(engine, document)}{_READING}"
+        return self.named(_key(engine, document))
+
+    def named(self, name: str) -> Path:
+        """Where a reading of that name is kept."""
+        return self.folder / f"{name}{_READING}"
 
     def open(self, engine: Engine, place: Path) -> Session | None:
         """The session that was kept there; None where there is none.

@@ -28,7 +28,7 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
-from ondevice.session.saving import load_session, reopened, save_session, saved_config
+from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
 
 FORMAT = 1
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
@@ -180,12 +180,7 @@ class Library:
         reason = _read_entry(path).misfit(engine.loaded)
         if reason:
             raise PotMismatch(reason, fix="Start the app with that model, or read the document again.")
-        ours = engine.config
-        saved = saved_config(path / _POT)
-        # What was chosen for this document stays: its memory is counted with that.
-        spec = replace(saved.spec, model=saved.spec.model and ours.spec.model)
-        config = reopened(saved, replace(ours, pot=saved.pot, spec=spec))
-        config = replace(config, model=ours.model, dtype=ours.dtype, quantization=ours.quantization)
+        config = reopened_as_chosen(saved_config(path / _POT), engine.config)
         return load_session(engine, path / _POT, config), _read_json(path / _RECORD)
 
     def rename(self, entry_id: object, title: str) -> Entry:

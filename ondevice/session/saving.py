@@ -157,15 +157,17 @@ def load_session(engine: Engine, path: Path, config: EngineConfig | None = None)
     return _load(engine, path, header, config)
 
 
-def load_reading(engine: Engine, path: Path) -> Session:
-    """Open what `save_reading` wrote, with the engine's settings wherever they do not touch what was read; `resume`
-    goes on.
+def load_reading(engine: Engine, path: Path, config: EngineConfig | None = None) -> Session:
+    """Open what `save_reading` wrote; `resume` goes on.
+
+    Args:
+        config: default: the engine's settings wherever they do not touch what was read.
 
     Raises:
         PotError, PotMismatch: as `load_session`.
     """
     header = PotHeader.read(path)
-    return _load(engine, path, header, reopened(header.config, engine.config), is_reading=True)
+    return _load(engine, path, header, config or reopened(header.config, engine.config), is_reading=True)
 
 
 def _load(
@@ -305,6 +307,15 @@ def reopened(saved: EngineConfig, asked: EngineConfig) -> EngineConfig:
     if config.spec.needs_speculator and config.spec.model and not asked.spec.model:
         require_local(config.spec.model)
     return config
+
+
+def reopened_as_chosen(saved: EngineConfig, ours: EngineConfig) -> EngineConfig:
+    """As `reopened`, where one engine has documents with settings of their own: what was chosen for this one stays, for
+    its memory is counted with that; device, seed and how answers are given are the engine's.
+    """
+    spec = replace(saved.spec, model=saved.spec.model and ours.spec.model)
+    config = reopened(saved, replace(ours, pot=saved.pot, spec=spec))
+    return replace(config, model=ours.model, dtype=ours.dtype, quantization=ours.quantization)
 
 
 def _pages(tokens: DocumentTokens) -> tuple[Page, ...]:

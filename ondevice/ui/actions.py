@@ -42,7 +42,20 @@ class Actions:
 
     def restore(self, visitor_id: object) -> Patch:
         """The page was loaded: show what this browser had, or begin with nothing."""
-        return self._runner.page(self._jobs.registry.find(visitor_id) or self._jobs.registry.create())
+        return self._runner.page(self._runner.returning(visitor_id))
+
+    def take_up(self, visitor_id: object) -> Iterator[Patch]:
+        """Open again what was open before the app was started again, the one that is shown first."""
+        visitor, problems = self._runner.visitor(visitor_id), []
+        away = [workspace for workspace in visitor.workspaces if workspace.is_away]
+        for workspace in sorted(away, key=lambda one: one is not visitor.current):
+            job = self._jobs.take_up(workspace)
+            if not (yield from _without_toast(self._runner.run(visitor, workspace, job))) or not workspace.is_away:
+                continue  # another page is at it
+            problems.append(workspace.problem.text if workspace.problem is not None else "It was not opened.")
+            visitor.close(workspace)
+            yield self._runner.page(visitor)
+        yield self._runner.failed(visitor, problems)
 
     def follow(self, visitor_id: object) -> Patch:
         """Show how an action goes on that another page of the same browser has started."""
@@ -252,7 +265,7 @@ class Actions:
         if not self._runner.is_shown(visitor, shown):
             return self._runner.not_shown(visitor)
         if workspace.idle.is_set():  # else an answer may be growing at its end
-            workspace.clear_conversation()
+            self._jobs.clear_conversation(workspace)
         return {"chat": list(workspace.messages), **render.conversation_tools(workspace)}
 
     def export(self, visitor_id: object, shown: object = None, *, kind: str) -> Patch:

@@ -23,7 +23,7 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
     """
     runner = Runner(jobs)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
-        screen = build_screen(jobs.engine)
+        screen = build_screen(jobs.engine, jobs.keeping.secret())
         actions = Actions(runner, uploads)
         wire(demo, screen, actions, LibraryActions(runner), CompareActions(runner), reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)

@@ -51,6 +51,8 @@ def _state(workspace: Workspace) -> str:
         return "locked"
     if workspace.is_waiting:
         return "in line"
+    if workspace.is_away and workspace.activity is None:
+        return "kept on disk"
     if workspace.document is None and workspace.activity is None:
         return "waiting to be opened"
     size = f", pot {words.size(workspace.pot_bytes)}" if workspace.pot_bytes else ""

@@ -39,6 +39,7 @@ def launch(
     inbrowser: bool = False,
     api: bool = True,
     reads_at_once: bool = True,
+    keeps: bool = True,
 ) -> None:
     """Serve the app until it is interrupted.
 
@@ -52,6 +53,7 @@ def launch(
         inbrowser: open the page in the default browser.
         api: serve the programming interface, too.
         reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
+        keeps: open documents are kept on disk until they are closed.
 
     Raises:
         ConfigError: the address is reachable from other machines and `listen` or `auth` is missing; the port is
@@ -69,11 +71,13 @@ def launch(
         inbrowser=inbrowser,
         api=api,
         reads_at_once=reads_at_once,
+        keeps=keeps,
     ) as url:
         console.print(f"[bold]ondevice[/bold] is ready at [link={url}]{url}[/link]")
         console.print("Press Ctrl+C to stop it.", style="dim")
         _wait_for_the_end()
-    console.print("Stopped; documents and pots are gone.", style="dim")
+    after = "what was open comes back with the next start" if keeps else "documents and pots are gone"
+    console.print(f"Stopped; {after}.", style="dim")
 
 
 def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> None:
@@ -101,6 +105,7 @@ def serving(
     inbrowser: bool = False,
     api: bool = True,
     reads_at_once: bool = True,
+    keeps: bool = True,
     library: Library | None = None,
     free_memory: FreeMemory = free_memory_bytes,
 ) -> Iterator[str]:
@@ -111,13 +116,14 @@ def serving(
         port: 0 takes a free one.
         library: where documents are saved; default: the user's own.
         free_memory: bytes that are free on a device; None: in the main memory.
-        host, auth, allowed_hosts, inbrowser, api, reads_at_once: as in `launch`.
+        host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps: as in `launch`.
     """
     with ExitStack() as stack:
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
         from ondevice.api.routes import Api
         from ondevice.serving.jobs import Jobs
+        from ondevice.serving.keeping import Keeping
         from ondevice.serving.registry import Registry
         from ondevice.serving.uploads import Uploads
         from ondevice.ui.app import build_app
@@ -128,7 +134,10 @@ def serving(
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
-        jobs, uploads = Jobs(engine, registry, library or Library(), free_memory), Uploads(uploads_folder, limits)
+        jobs, uploads = (
+            Jobs(engine, registry, library or Library(), free_memory, Keeping(is_on=keeps)),
+            Uploads(uploads_folder, limits),
+        )
         routes = [*map_routes(registry, engine.loaded.tokenizer.encode), recording_route()]
         if api:
             routes += Api(jobs, uploads, auth).routes()

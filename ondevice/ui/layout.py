@@ -39,9 +39,13 @@ class Screen:
     preset: gr.Radio
 
 
-def build_screen(engine: Engine) -> Screen:
-    """Lay out the screen inside the current Blocks."""
-    parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session")}
+def build_screen(engine: Engine, secret: str | None = None) -> Screen:
+    """Lay out the screen inside the current Blocks.
+
+    Args:
+        secret: what a browser's own id is encrypted with there; None: another one with each start.
+    """
+    parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session", secret=secret)}
     panel("header", _header(engine))
     with gr.Tabs(elem_id="od-tabs") as parts["tabs"]:
         with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"), gr.Row(elem_id="od-workbench"):

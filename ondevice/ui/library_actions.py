@@ -39,6 +39,7 @@ class LibraryActions:
                 if entries
                 else "",
                 "problem": problem,
+                "kept": self._kept(),
             }
         }
 
@@ -93,6 +94,24 @@ class LibraryActions:
 
         changed = self._changed(change)
         return self._runner.page(visitor) | changed
+
+    def forget_all(self, visitor_id: object) -> Patch:
+        """Close all documents of this browser, and delete all that is kept of open ones but that of other visitors."""
+        visitor, keeping = self._runner.visitor(visitor_id), self._jobs.keeping
+        for workspace in list(visitor.workspaces):
+            self._jobs.close(visitor, workspace)
+        keeping.forget_all(but={workspace.id for workspace in self._jobs.registry.others(None)})
+        return self._runner.page(visitor) | self.show()
+
+    def _kept(self) -> str:
+        number = self._jobs.keeping.count()
+        if not number:
+            return ""
+        verb = "is" if number == 1 else "are"
+        return (
+            f"{words.plural(number, 'open document')} {verb} kept for the next start, with the conversation, in "
+            f"{self._jobs.keeping.folder}. Closing a document deletes what is kept of it."
+        )
 
     def _changed(self, change: Callable[[], object]) -> Patch:
         try:

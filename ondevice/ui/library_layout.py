@@ -9,4 +9,4 @@ from ondevice.ui.panels import panel
 
 def library_parts() -> dict[str, Any]:
     """Lay out the tab inside the current Blocks."""
-    return {"library": panel("library", events=("open_entry", "rename_entry", "delete_entry"))}
+    return {"library": panel("library", events=("open_entry", "rename_entry", "delete_entry", "forget_all"))}

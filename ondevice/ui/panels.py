@@ -142,7 +142,8 @@ TEMPLATES = {
         '<p class="od-explain">Documents that you have saved with their pot: opened again, nothing is read twice. '
         "Nothing is saved unless you press “Save to library”.</p>"
         '<p class="od-problem" role="alert" hidden></p>'
-        '<p class="od-total" role="status"></p><div class="od-entries"></div>'
+        '<p class="od-total" role="status"></p><div class="od-kept" hidden><p></p><div></div></div>'
+        '<div class="od-entries"></div>'
         '<p class="od-nothing">Nothing is saved yet. Read a document, then press “Save to library” under its card.</p>'
         "</section>"
     ),

@@ -166,7 +166,8 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.OPENING:
             text = f"Extracting the text of {workspace.opening_name}."
         case Phase.REOPENING:
-            text = f"Opening {workspace.opening_name} from the library."
+            where = "where it was left" if workspace.is_away else "from the library"
+            text = f"Opening {workspace.opening_name} {where}."
         case Phase.SAVING:
             text = "Saving to the library."
         case Phase.READY:

@@ -24,7 +24,7 @@ from ondevice.events import (
     QuestionRead,
     TokensRecalled,
 )
-from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, Saved, Waiting, Working
+from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFailed, Saved, Waiting, Working
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
@@ -38,6 +38,10 @@ from ondevice.ui.throttle import Throttle
 _EXPIRED = Problem(
     "This page was idle for too long, or the app was started again: its documents were dropped. "
     "Please choose them again."
+)
+_AWAY = Problem(
+    "This page was idle for too long, or the app was started again. Its documents were kept: load the page anew, and "
+    "they are opened."
 )
 _NOT_SHOWN = (
     "Nothing was done: what you saw was closed, or another document was chosen meanwhile, maybe on another page. "
@@ -60,8 +64,17 @@ class Runner:
         """The visitor of this id; a new one, with a problem that says so, where it has been dropped."""
         visitor = self.jobs.registry.find(visitor_id)
         if visitor is None:
-            visitor = self.jobs.registry.create()
-            visitor.current.problem = _EXPIRED
+            visitor = self.returning(visitor_id)
+            visitor.current.problem = _AWAY if visitor.current.is_away else _EXPIRED
+        return visitor
+
+    def returning(self, visitor_id: object) -> Visitor:
+        """The visitor of this id, with what was kept of its documents; a new one where nothing is known of it."""
+        visitor, kept = self.jobs.registry.find(visitor_id), self.jobs.keeping.of(visitor_id)
+        if visitor is None:
+            known = str(visitor_id) if kept else ""
+            visitor = self.jobs.registry.create(known, is_kept=self.jobs.keeping.is_on)
+        visitor.expect((one.id, one.name) for one in kept)
         return visitor
 
     def is_shown(self, visitor: Visitor, shown: object) -> bool:
@@ -70,12 +83,12 @@ class Runner:
         What is shown belongs to the browser, and a page may be older than another one. A page that says nothing
         means what is shown.
         """
-        return visitor.current.problem is not _EXPIRED and (not shown or visitor.current.id == shown)
+        return visitor.current.problem not in (_EXPIRED, _AWAY) and (not shown or visitor.current.id == shown)
 
     def not_shown(self, visitor: Visitor) -> Patch:
         """The page as it is now, for one that meant something else: nothing was done."""
         problem = visitor.current.problem
-        text = _EXPIRED.text if problem is _EXPIRED else _NOT_SHOWN
+        text = problem.text if problem is not None and problem in (_EXPIRED, _AWAY) else _NOT_SHOWN
         return self.page(visitor) | {"problem": {"text": text}, "toast": text}
 
     def expiry(self, visitor: Visitor) -> list[str]:
@@ -151,6 +164,8 @@ class Runner:
                 return render.answering(workspace) | render.conversation_tools(workspace)
             case QuestionFailed():
                 return render.answering(workspace) | {"toast": event.text}
+            case NotKept():
+                return {"toast": event.text}
             case Saved():
                 return {"news": f"Saved to the library: {words.size(event.entry.size_bytes)}."}
         if not throttle.allows(urgent=isinstance(event, HeadsMeasured | PotDistilled | DocumentRead)):

@@ -60,7 +60,9 @@ def wire(
 
     stream, once = _streaming(parts), _single(parts)
 
-    demo.load(once(actions.restore), session_id, **quick)
+    demo.load(once(actions.restore), session_id, **quick).then(
+        stream(actions.take_up), session_id, **common, **ENGINE_LANE
+    )
     parts["follow"].tick(once(actions.follow), session_id, **quick)
 
     # A second try, or a second file, must not be lost because the first has not ended yet.
@@ -137,10 +139,14 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
     def delete_entry(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
         return once(library.delete)(visitor_id, event._data.get("id"))
 
+    def forget_all(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(library.forget_all)(visitor_id)
+
     gr.on([demo.load, parts["library_tab"].select], once(library.show), None, **common, **QUICK_LANE)
     parts["save"].click(stream(library.save), [session_id, parts["shown"]], **common, **ENGINE_LANE)
     parts["library"].open_entry(open_entry, session_id, **common, **ENGINE_LANE)
     parts["library"].rename_entry(rename_entry, None, **common, **QUICK_LANE)
+    parts["library"].forget_all(forget_all, session_id, **common, **QUICK_LANE)
     parts["library"].delete_entry(delete_entry, session_id, **common, **QUICK_LANE)
 
 

@@ -20,7 +20,17 @@ from ondevice.api.stream import event_json, event_name
 from ondevice.client import Client, RequestFailed
 from ondevice.errors import PotError
 from ondevice.events import Event
-from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
+from ondevice.serving.job_events import (
+    Failed,
+    JobEvent,
+    NotKept,
+    Opened,
+    QuestionFailed,
+    Saved,
+    Stopped,
+    Waiting,
+    Working,
+)
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
@@ -418,7 +428,7 @@ def test_the_same_password_as_the_screen_and_an_off_switch(tmp_path: Path) -> No
 
 def test_the_documentation_names_every_event() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    ours: tuple[type, ...] = (Waiting, Working, Opened, Saved, Stopped, QuestionFailed, Failed)
+    ours: tuple[type, ...] = (Waiting, Working, Opened, Saved, Stopped, NotKept, QuestionFailed, Failed)
     assert set(get_args(JobEvent)) == {*get_args(Event), *ours}
     reported = {event_name(kind) for kind in (*get_args(Event), Waiting, Stopped)} | {"error"}
     assert {name for name in reported if f"`{name}`" not in text} == set()

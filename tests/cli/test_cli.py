@@ -471,7 +471,7 @@ def test_the_app_is_started_with_what_was_asked_for(monkeypatch: pytest.MonkeyPa
     assert config.pot.capacity == 512
     assert rest == {
         "host": "127.0.0.1", "port": 8000, "listen": False, "auth": ("me", "a:b"), "allowed_hosts": ("a", "b"),
-        "inbrowser": False, "api": False, "reads_at_once": True,
+        "inbrowser": False, "api": False, "reads_at_once": True, "keeps": True,
     }  # fmt: skip
 
 

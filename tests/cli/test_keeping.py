@@ -16,11 +16,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from ondevice.cli import app, keeping
+from ondevice.cli import app
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
-from ondevice.session import saving
+from ondevice.session import checkpoints, saving
 from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -154,8 +154,8 @@ def test_a_reading_is_kept_now_and_then_and_a_disk_that_refuses_does_not_end_it(
     monkeypatch.setattr("ondevice.session.checkpoints.save_reading", save_reading)
     assert ask(model, text, "When?").exit_code == 0
     assert not written, "it was read in less time"
-    monkeypatch.setattr(keeping, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(keeping, "_MOST_SHARE", 1e9)
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "_MOST_SHARE", 1e9)
     done = ask(model, text, "When?")
     assert done.exit_code == 0, done.output
     assert len(written) == 3
@@ -210,11 +210,12 @@ def test_a_save_that_fails_loses_no_answers_and_no_reading(
 SLOWLY = """
 import sys, time, torch
 torch.set_num_threads(1)
-from ondevice.cli import app, keeping
+from ondevice.cli import app
+from ondevice.session import checkpoints
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.events import TokensRead
-keeping.EVERY_SECONDS = 0.0
-keeping._MOST_SHARE = 1e9
+checkpoints.EVERY_SECONDS = 0.0
+checkpoints._MOST_SHARE = 1e9
 apply = ProgressDisplay.apply
 def slowly(self, event):
     apply(self, event)

@@ -1,0 +1,264 @@
+"""The open documents of the screen, kept on disk: after a restart they are there again, pot, cursor and conversation.
+
+Two files a document, in a folder that only this user may read: the reading, written anew while it goes on, and beside
+it what is said of it, with the hash of the visitor's id: nobody gets it who does not know that id. They go when the
+document is closed, and the oldest where they take too much of the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, PotMismatch
+from ondevice.files import replacing
+from ondevice.model.loading.load import LoadedModel
+from ondevice.schema import SchemaError, loads, parse
+from ondevice.serving.record import record_of
+from ondevice.serving.visitor import owner_of
+from ondevice.serving.workspace import Workspace
+from ondevice.session.checkpoints import Checkpoints, Pace
+from ondevice.session.engine import Engine, Session
+from ondevice.session.library import data_dir
+from ondevice.session.saving import load_reading, load_session, reopened_as_chosen, save_session, saved_config
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_RECORD, _SECRET = ".json", "secret"
+_MAX_VALUES = 20_000_000  # in a file: a record has a number for every token that was kept for its novelty
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One kept document.
+
+    Attributes:
+        id: of its workspace.
+        owner: `owner_of` its visitor's id.
+        name: of the document.
+        model: name of the model whose pot it is; `fingerprint` is that of its weights.
+        is_resumable: the reading can go on from it; else it was at its end.
+        pot_bytes, tier_bytes: memory once it is open.
+        entry_id: where in the library it has been saved; "" where it has not.
+        kept: when, ISO 8601, UTC.
+        record: the conversation, and the numbers of the reading.
+    """
+
+    id: str
+    owner: str
+    name: str
+    model: str
+    fingerprint: str
+    is_resumable: bool
+    pot_bytes: int
+    tier_bytes: int
+    entry_id: str = ""
+    kept: str = ""
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Going:
+    """What is known of a workspace's reading: when it is to be written again, whether it was, whether it can go on from
+    there, and whether it cannot be written at all."""
+
+    pace: Pace
+    is_written: bool = False
+    is_resumable: bool = False
+    is_refused: bool = False
+
+
+class Keeping:
+    """The kept documents in a folder.
+
+    Args:
+        folder: made when the first one is written; default: `open` in `data_dir()`.
+        is_on: False: nothing is kept, and nothing is found.
+        now: seconds, of a clock that runs evenly.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, *, is_on: bool = True, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.folder, self.is_on, self._now = folder or data_dir() / "open", is_on, now
+        self._checkpoints = Checkpoints(self.folder)
+        self._going: dict[str, _Going] = {}
+
+    def secret(self) -> str | None:
+        """What the visitors' browsers encrypt their ids with: the same after a restart; None where nothing is kept."""
+        if not self.is_on:
+            return None
+        path = self.folder / _SECRET
+        with suppress(OSError, ValueError):
+            if _ID.fullmatch(text := path.read_text(encoding="ascii")):
+                return text
+        try:
+            with replacing(path) as temporary:
+                temporary.write_text(secrets.token_hex(16), encoding="ascii")
+            self.folder.chmod(0o700)
+            return path.read_text(encoding="ascii")
+        except OSError:  # the disk is full, or read-only: nothing can be kept then, either
+            return None
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def begin(self, workspace: Workspace) -> None:
+        """A reading begins in this workspace; what was kept of it stays until the new one is written."""
+        if self.is_on and workspace.owner:
+            self._going[workspace.id] = _Going(Pace(self._now))
+
+    def keep_if_due(self, workspace: Workspace) -> str:
+        """Keep a reading between two passes, where it is time for that again; returns why it cannot be, once."""
+        going = self._going.get(workspace.id)
+        return self.keep(workspace) if going is not None and going.pace.is_due else ""
+
+    def keep(self, workspace: Workspace) -> str:
+        """Keep a document now, read to its end or not; returns why it cannot be, once, and "" else."""
+        going, session = self._going.get(workspace.id), workspace.session
+        if going is None or going.is_refused or session is None or not session.context.num_read:
+            return ""
+        began = self._now()
+        try:
+            going.is_resumable = self._write(workspace, session)
+            self._write_record(workspace, session, is_resumable=going.is_resumable)
+        except NotResumable:  # it is, at its end
+            return ""
+        except (OndeviceError, OSError) as error:  # reading goes on, and what was kept before stays
+            going.is_refused = True
+            what = error.what if isinstance(error, OndeviceError) else error.strerror or str(error)
+            return f"This document is not kept for a restart: {what}."
+        going.is_written = True
+        going.pace.wrote(began)
+        if workspace.is_closed:  # meanwhile
+            self.forget(workspace)
+        return ""
+
+    def note(self, workspace: Workspace) -> None:
+        """Keep how the conversation stands now; the pot is as it was."""
+        going, session = self._going.get(workspace.id), workspace.session
+        if going is not None and going.is_written and session is not None:
+            with suppress(OSError):  # what was kept before stays
+                self._write_record(workspace, session, is_resumable=going.is_resumable)
+
+    def forget(self, workspace: Workspace) -> None:
+        """Delete what is kept of a workspace."""
+        self._going.pop(workspace.id, None)
+        self._remove(workspace.id)
+
+    def forget_all(self, but: Collection[str] = ()) -> None:
+        """Delete all that is kept, but that of the workspaces with these ids."""
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                if _ID.fullmatch(path.name[:32]) and path.name[:32] not in but:
+                    self._remove(path.name[:32])
+
+    def _write(self, workspace: Workspace, session: Session) -> bool:
+        """Write the pot; returns whether reading can go on from it, which a small model does not allow."""
+        place = self._checkpoints.named(workspace.id)
+        if session.context.spans or session.context.speculator is None:
+            for event in self._checkpoints.write(session, place):
+                workspace.telemetry.apply(event)
+            return True
+        save_session(session, place)
+        return False
+
+    def _write_record(self, workspace: Workspace, session: Session, *, is_resumable: bool) -> None:
+        loaded = session.context.loaded
+        kept = Kept(
+            id=workspace.id,
+            owner=workspace.owner,
+            name=workspace.name,
+            model=loaded.name,
+            fingerprint=_fingerprint(loaded),
+            is_resumable=is_resumable,
+            pot_bytes=workspace.pot_bytes,
+            tier_bytes=workspace.tier_bytes,
+            entry_id=workspace.entry_id,
+            kept=datetime.now(UTC).isoformat(timespec="microseconds"),
+            record=record_of(workspace),
+        )
+        with replacing(self.folder / f"{workspace.id}{_RECORD}") as temporary:
+            temporary.write_text(json.dumps(asdict(kept), ensure_ascii=False), encoding="utf-8")
+
+    # -- taking up -----------------------------------------------------------------------------------
+
+    def of(self, visitor_id: object) -> list[Kept]:
+        """What is kept of this visitor, the oldest first."""
+        if not self.is_on or not isinstance(visitor_id, str):
+            return []
+        owner = owner_of(visitor_id)
+        found = [kept for kept in map(self._find, self._ids()) if kept is not None and kept.owner == owner]
+        return sorted(found, key=lambda kept: kept.kept)
+
+    def count(self) -> int:
+        """How many documents are kept, of all visitors."""
+        return len(self._ids()) if self.is_on else 0
+
+    def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
+        """What is kept of a workspace, for the model that is loaded.
+
+        Raises:
+            PotMismatch: it was read with another model.
+            PotError: it is gone.
+        """
+        kept = self._find(workspace.id)
+        if kept is None:
+            raise PotError("What was kept of it is gone", where=workspace.name, fix="Open the document again.")
+        if kept.fingerprint != _fingerprint(loaded):
+            raise PotMismatch(
+                f"It was read with {kept.model}, and {loaded.name} is loaded",
+                where=kept.name,
+                fix="Start the app with that model, or open the document again.",
+            )
+        return kept
+
+    def open(self, engine: Engine, kept: Kept) -> Session:
+        """The session as it was kept; its workspace is kept from then on.
+
+        Raises:
+            PotError: it is damaged, or there is no room for it.
+        """
+        place = self._checkpoints.named(kept.id)
+        try:
+            config = reopened_as_chosen(saved_config(place), engine.config)
+            session = (load_reading if kept.is_resumable else load_session)(engine, place, config)
+        except DamagedPot:
+            self._remove(kept.id)  # else it would be tried with every start
+            raise
+        self._going[kept.id] = _Going(Pace(self._now), is_written=True, is_resumable=kept.is_resumable)
+        return session
+
+    def _ids(self) -> list[str]:
+        with suppress(OSError):
+            return [path.stem for path in self.folder.iterdir() if path.suffix == _RECORD and _ID.fullmatch(path.stem)]
+        return []
+
+    def _find(self, workspace_id: str) -> Kept | None:
+        """None where it is not whole; what is left of it is deleted then."""
+        try:
+            data = loads((self.folder / f"{workspace_id}{_RECORD}").read_bytes(), _MAX_VALUES)
+            kept = parse(Kept, data)
+            if kept.id == workspace_id and self._checkpoints.named(workspace_id).is_file():
+                return kept
+        except FileNotFoundError:
+            return None
+        except (OSError, SchemaError, OndeviceError):
+            pass
+        self._remove(workspace_id)
+        return None
+
+    def _remove(self, workspace_id: str) -> None:
+        for path in (self._checkpoints.named(workspace_id), self.folder / f"{workspace_id}{_RECORD}"):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _fingerprint(loaded: LoadedModel) -> str:
+    return f"{loaded.fingerprint} {loaded.tokenizer.fingerprint} {loaded.dtype}"

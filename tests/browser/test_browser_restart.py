@@ -1,0 +1,145 @@
+"""The app is stopped and started again: what was open comes back in the same browser, until it is closed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from ondevice.session.library import Library, data_dir
+from ondevice.ui.launch import serving
+from tests.browser.driver import CHROMIUM, Visit, visiting
+from tests.builders.screens import slow_down, tiny_engine, variables_kept
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+ENGINE = tiny_engine()
+
+
+class Served:
+    """The app, which can be started again at the same address, with one page of one browser."""
+
+    def __init__(self, profile: Any, folder: Path) -> None:
+        self._folder, self._running, self._page = folder, ExitStack(), ExitStack()
+        self.address = self._start(0)
+        self.visit: Visit = self._page.enter_context(visiting(profile, self.address))
+
+    def _start(self, port: int) -> str:
+        self._running.enter_context(variables_kept())
+        return self._running.enter_context(serving(ENGINE, port=port, library=Library(self._folder)))
+
+    def restart(self, *, comes_back: bool = True) -> None:
+        page = self.visit.page
+        if comes_back:
+            page.goto("about:blank")
+        self._running.close()
+        self._start(int(self.address.rpartition(":")[2]))
+        if comes_back:
+            self.visit.errors.clear()  # what Gradio's client says of streams that were open
+            page.goto(self.address)
+            page.wait_for_selector("body[data-state]:not([data-state=loading])")
+
+    def close(self) -> None:
+        self._page.close()
+        self._running.close()
+
+
+@pytest.fixture
+def served(profile: Any, tmp_path: Path) -> Iterator[Served]:
+    app = Served(profile, tmp_path / "library")
+    yield app
+    assert app.visit.foreign == []
+    assert app.visit.errors == []
+    app.close()
+
+
+def num_kept() -> int:
+    folder = data_dir() / "open"
+    return sum(path.suffix == ".json" for path in folder.iterdir()) if folder.exists() else 0
+
+
+def answers(visit: Visit) -> int:
+    return visit.page.locator("#od-chat .thought-group").count()
+
+
+def test_a_document_comes_back_with_its_conversation_and_goes_when_it_is_closed(served: Served) -> None:
+    visit, page = served.visit, served.visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    visit.ask("Who is the keeper?")
+    visit.until(lambda: answers(visit) == 1, "answered")
+    visit.state("read")
+    before = visit.text("#od-chat"), visit.text("#od-card")
+    served.restart()
+    visit.state("read")
+    visit.until(lambda: answers(visit) == 1, "the conversation is there")
+    assert (visit.text("#od-chat"), visit.text("#od-card")) == before
+    assert page.locator("#od-problem .od-problem").is_hidden()
+    visit.ask("And before?")
+    visit.until(lambda: answers(visit) == 2, "it answers on")
+    visit.state("read")
+    page.click("#od-forget")
+    visit.state("empty")
+    assert num_kept() == 0
+    served.restart()
+    visit.state("empty")
+
+
+def test_a_reading_that_the_end_of_the_app_broke_off_is_resumed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visit, page = served.visit, served.visit.page
+    with monkeypatch.context() as slowly:
+        slow_down(slowly, ENGINE, 0.1)
+        page.click("#od-sample")
+        visit.state("reading")
+        visit.until(lambda: "0 of" not in visit.text("#od-progress"), "some of it is read")
+        served.restart()
+        visit.state("stopped")
+    said = re.search(r"Paused after ([\d,]+) of ([\d,]+) tokens", visit.text("#od-status"))
+    assert said is not None
+    assert said[1] != said[2]
+    page.click("#od-resume")
+    visit.state("read")
+    page.click("#od-forget")
+    visit.state("empty")
+
+
+def test_a_page_that_stayed_open_says_what_to_do(served: Served) -> None:
+    visit, page = served.visit, served.visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    served.restart(comes_back=False)
+    visit.ask("Who is the keeper?")
+    visit.until(lambda: "load the page anew" in visit.text("#od-problem"), "it says so")
+    visit.errors.clear()
+    visit.reload()
+    visit.state("read")
+    page.click("#od-forget")
+    visit.state("empty")
+
+
+def test_everything_is_forgotten_at_once_after_a_second_word(served: Served) -> None:
+    visit, page = served.visit, served.visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    page.get_by_role("tab", name="Library").click()
+    visit.until(lambda: "1 open document is kept" in visit.text("#od-library"), "it is told")
+    forget = page.get_by_role("button", name="Forget everything")
+    forget.click()
+    page.keyboard.press("Enter")  # on Keep, which has the focus
+    assert num_kept() == 1
+    forget.click()
+    page.get_by_role("button", name="Forget for good").click()
+    visit.state("empty")
+    visit.until(lambda: not page.is_visible(".od-kept"), "nothing is kept")
+    assert num_kept() == 0

@@ -1,0 +1,335 @@
+"""Open documents that are kept on disk: they come back after a restart, to their visitor alone."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ondevice.config import SpecConfig, TierConfig
+from ondevice.errors import PotError
+from ondevice.events import TokensRead
+from ondevice.serving import keeping as module
+from ondevice.serving.job_events import Failed, JobEvent, NotKept, Opened, Saved
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.keeping import Keeping
+from ondevice.serving.question_box import Asked
+from ondevice.serving.registry import Registry
+from ondevice.serving.uploads import Uploads
+from ondevice.serving.visitor import Visitor
+from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session import checkpoints
+from ondevice.session.engine import Engine
+from ondevice.session.library import Library
+from tests.builders.models import tiny_loaded
+from tests.builders.screens import CONFIG, TEXT, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+LONG = TEXT * 3
+WHEN = Asked("When?", CONFIG.generation, remembers=True)
+TIER = replace(CONFIG, tier=TierConfig(budget_bytes=400_000, max_tokens=64))
+
+
+class App:
+    """The app from one start to the next, with what it leaves on disk."""
+
+    def __init__(self, folder: Path, engine: Engine = ENGINE, *, is_on: bool = True) -> None:
+        self.folder = folder
+        self.keeping = Keeping(folder / "open", is_on=is_on)
+        self.registry = Registry()
+        self.jobs = Jobs(engine, self.registry, Library(folder / "library"), keeping=self.keeping)
+        (folder / "documents").mkdir(mode=0o700, exist_ok=True)
+        self.uploads = Uploads(folder / "documents")
+
+    def visitor(self, visitor_id: str = "") -> Visitor:
+        visitor = self.registry.create(visitor_id, is_kept=True)
+        visitor.expect((kept.id, kept.name) for kept in self.keeping.of(visitor.id))
+        return visitor
+
+    def opened(self, visitor: Visitor, text: str = LONG, name: str = "lamp.txt") -> Workspace:
+        path = self.folder / name
+        path.write_text(text)
+        workspace = visitor.new(name)
+        assert workspace.claim()
+        deque(self.jobs.open(workspace, self.uploads.copy(path, name)), maxlen=0)
+        return workspace
+
+    def read(self, workspace: Workspace, num_steps: int = 1_000, config: object = CONFIG) -> list[JobEvent]:
+        """Read so many steps, or to the end."""
+        assert workspace.claim()
+        events, steps = [], 0
+        for event in self.jobs.read(workspace, config):  # type: ignore[arg-type]
+            events.append(event)
+            steps += isinstance(event, TokensRead)
+            if steps == num_steps:
+                workspace.request_stop()
+        return events
+
+    def ask(self, workspace: Workspace) -> str:
+        assert workspace.claim()
+        deque(self.jobs.ask(workspace, WHEN), maxlen=0)
+        return workspace.exchanges[-1].text
+
+    def take_up(self, workspace: Workspace) -> JobEvent:
+        assert workspace.claim()
+        return list(self.jobs.take_up(workspace))[-1]
+
+    def resume(self, workspace: Workspace) -> None:
+        assert workspace.claim()
+        deque(self.jobs.resume(workspace), maxlen=0)
+
+    def files(self) -> list[Path]:
+        folder = self.keeping.folder
+        return [path for path in folder.iterdir() if path.name != "secret"] if folder.exists() else []
+
+
+def again(app: App, visitor: Visitor, engine: Engine = ENGINE) -> tuple[App, Visitor]:
+    """The next start, and the same browser."""
+    after = App(app.folder, engine)
+    return after, after.visitor(visitor.id)
+
+
+@pytest.mark.parametrize("config", [CONFIG, TIER], ids=["pot", "tier"])
+def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none(
+    tmp_path: Path, config: object
+) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = App(tmp_path / "whole")
+    one = whole.opened(whole.visitor())
+    whole.read(one, config=config)
+    expected = whole.ask(one)
+
+    app = App(tmp_path)
+    visitor = app.visitor()
+    workspace = app.opened(visitor)
+    app.read(workspace, 3, config)
+    first = app.ask(workspace)
+    num_read = workspace.telemetry.num_read
+    assert 0 < num_read < len(LONG)
+
+    app, visitor = again(app, visitor)
+    (workspace,) = visitor.workspaces
+    assert (workspace.is_away, workspace.name, workspace.phase) == (True, "lamp.txt", Phase.EMPTY)
+    assert app.take_up(workspace) == Opened()
+    assert (workspace.phase, workspace.telemetry.num_read) == (Phase.STOPPED, num_read)
+    assert [exchange.text for exchange in workspace.exchanges] == [first]
+    workspace.clear_conversation()
+    app.resume(workspace)
+    assert workspace.phase is Phase.READ
+    assert workspace.telemetry.ledger == one.telemetry.ledger
+    assert app.ask(workspace) == expected
+
+    app, visitor = again(app, visitor)  # now from its end
+    (workspace,) = visitor.workspaces
+    assert app.take_up(workspace) == Opened()
+    assert workspace.phase is Phase.READ
+    assert [exchange.text for exchange in workspace.exchanges] == [expected]
+    workspace.clear_conversation()
+    assert app.ask(workspace) == expected
+
+
+def test_a_kill_in_the_middle_of_reading_loses_what_came_after_the_last_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "_MOST_SHARE", 1e9)
+    app = App(tmp_path)
+    visitor = app.visitor()
+    workspace = app.opened(visitor)
+    assert workspace.claim()
+    job, steps = app.jobs.read(workspace, CONFIG), 0
+    for event in job:
+        steps += isinstance(event, TokensRead)
+        if steps == 4:
+            break  # nothing more runs: neither its end nor its clean-up
+    was = workspace.session.context.num_read if workspace.session is not None else 0
+    app, visitor = again(app, visitor, Engine(ENGINE.loaded, CONFIG))  # the lane of the first is still taken
+    try:
+        assert app.take_up(visitor.current) == Opened()
+    finally:
+        job.close()
+    session = visitor.current.session
+    assert session is not None
+    assert 0 < session.context.num_read <= was < len(LONG)
+
+
+def test_nobody_gets_it_who_does_not_know_the_id_and_only_the_user_may_read_it(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    app.read(app.opened(visitor))
+    files = app.files()
+    assert len(files) == 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert stat.S_IMODE(app.keeping.folder.stat().st_mode) == 0o700
+    assert all(visitor.id.encode() not in path.read_bytes() for path in files)
+    for stranger in ("", "0" * 32, visitor.owner, None, 3, ["x"]):
+        assert app.keeping.of(stranger) == []
+    assert [kept.name for kept in app.keeping.of(visitor.id)] == ["lamp.txt"]
+
+
+def test_closing_a_document_deletes_what_is_kept_and_forgetting_all_leaves_that_of_others(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor, other = app.visitor(), app.visitor()
+    workspaces = [app.opened(one) for one in (visitor, visitor, other)]
+    for workspace in workspaces:
+        app.read(workspace)
+    assert app.keeping.count() == 3
+    app.jobs.close(visitor, workspaces[0])
+    assert app.keeping.count() == 2
+    assert [kept.id for kept in app.keeping.of(visitor.id)] == [workspaces[1].id]
+    app.keeping.forget_all(but={workspaces[2].id})
+    assert app.keeping.of(visitor.id) == []
+    assert len(app.keeping.of(other.id)) == 1
+    assert app.files()
+    app.keeping.forget_all()
+    assert app.files() == []
+    app.ask(workspaces[1])
+    assert app.keeping.of(visitor.id) == [], "an answer alone brings nothing back"
+
+
+def test_a_pot_of_another_model_is_left_where_it_is(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    app.read(app.opened(visitor))
+    app, visitor = again(app, visitor, Engine(tiny_loaded("qwen2"), CONFIG))
+    failed = app.take_up(visitor.current)
+    assert isinstance(failed, Failed)
+    assert "Start the app with that model" in failed.text
+    app, visitor = again(app, visitor)
+    assert app.take_up(visitor.current) == Opened()
+
+
+def test_what_is_damaged_is_said_and_does_not_come_again(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    app.read(app.opened(visitor))
+    (pot,) = (path for path in app.files() if path.suffix == ".reading")
+    data = bytearray(pot.read_bytes())
+    data[-40] ^= 255
+    pot.write_bytes(data)
+    app, visitor = again(app, visitor)
+    assert isinstance(app.take_up(visitor.current), Failed)
+    assert app.files() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"pot_bytes": "many"}, {"id": "../../etc"}, {"owner": 3}, {"record": []}, {"more": 1}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_record_that_cannot_be_is_no_kept_document(tmp_path: Path, change: dict[str, object]) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    app.read(app.opened(visitor))
+    (path,) = (path for path in app.files() if path.suffix == ".json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert app.keeping.of(visitor.id) == []
+    assert app.files() == [], "what is left of it goes"
+
+
+def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "_MOST_SHARE", 1e9)
+
+    def full(*_: object) -> None:
+        raise PotError("The pot cannot be saved: No space left on device")
+
+    monkeypatch.setattr("ondevice.session.checkpoints.save_reading", full)
+    app = App(tmp_path)
+    workspace = app.opened(app.visitor())
+    said = [event.text for event in app.read(workspace) if isinstance(event, NotKept)]
+    assert said == ["This document is not kept for a restart: The pot cannot be saved: No space left on device."]
+    assert workspace.phase is Phase.READ
+    assert workspace.problem is None
+    assert app.ask(workspace)
+    assert app.keeping.count() == 0
+
+
+def test_a_document_that_was_closed_while_it_is_written_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(tmp_path)
+    workspace = app.opened(app.visitor())
+    write = checkpoints.save_reading
+
+    def closing(session: object, path: Path) -> object:
+        events = write(session, path)  # type: ignore[arg-type]
+        workspace.end()
+        return events
+
+    monkeypatch.setattr("ondevice.session.checkpoints.save_reading", closing)
+    app.read(workspace)
+    assert app.files() == []
+
+
+def test_a_reading_with_a_small_model_is_kept_at_its_end(tmp_path: Path) -> None:
+    config = replace(CONFIG, spec=SpecConfig(layers=1, keep=0.7, num_restored=16))
+    app = App(tmp_path)
+    visitor = app.visitor()
+    workspace = app.opened(visitor)
+    app.read(workspace, 1, config)
+    assert app.files() == []
+    app.resume(workspace)
+    answer = app.ask(workspace)
+    app, visitor = again(app, visitor)
+    assert app.take_up(visitor.current) == Opened()
+    assert [exchange.text for exchange in visitor.current.exchanges] == [answer]
+    visitor.current.clear_conversation()
+    assert app.ask(visitor.current) == answer
+
+
+def test_saved_documents_know_their_entry_again(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    workspace = app.opened(visitor)
+    app.read(workspace)
+    assert workspace.claim()
+    saved = list(app.jobs.save(workspace))[-1]
+    assert isinstance(saved, Saved)
+    app, visitor = again(app, visitor)
+    app.take_up(visitor.current)
+    assert visitor.current.entry_id == saved.entry.id
+
+
+def test_nothing_is_written_where_it_is_off_nor_for_programs(tmp_path: Path) -> None:
+    app = App(tmp_path, is_on=False)
+    visitor = app.visitor()
+    app.read(app.opened(visitor))
+    assert app.keeping.secret() is None
+    assert not app.keeping.folder.exists()
+    app = App(tmp_path)
+    program = app.registry.create()
+    app.read(app.opened(program))
+    assert app.files() == []
+
+
+def test_browsers_keep_their_ids_over_a_restart(tmp_path: Path) -> None:
+    secret = Keeping(tmp_path / "open").secret()
+    assert secret is not None
+    assert Keeping(tmp_path / "open").secret() == secret
+    assert stat.S_IMODE((tmp_path / "open" / "secret").stat().st_mode) == 0o600
+    Keeping(tmp_path / "open").forget_all()
+    assert Keeping(tmp_path / "open").secret() == secret
+    (tmp_path / "open" / "secret").write_text("half")
+    assert len(Keeping(tmp_path / "open").secret() or "") == 32
+    (tmp_path / "file").write_text("")
+    assert Keeping(tmp_path / "file" / "open").secret() is None, "a folder that cannot be made"
+
+
+def test_the_oldest_go_where_all_take_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App(tmp_path)
+    visitor = app.visitor()
+    first = app.opened(visitor)
+    app.read(first)
+    monkeypatch.setattr("ondevice.session.checkpoints.most_saved_bytes", lambda _: 0)
+    app.keeping._checkpoints.most_bytes = int(1.5 * sum(path.stat().st_size for path in app.files()))
+    app.read(app.opened(visitor))
+    assert [kept.id != first.id for kept in app.keeping.of(visitor.id)] == [True]
+    assert module._RECORD in {path.suffix for path in app.files()}
+    assert len(app.files()) == 2
