@@ -36,7 +36,7 @@ def main() -> None:
     engine = Engine.load(EngineConfig(pot=POT))
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(engine, port=0, reads_at_once=False) as url,
+        serving(engine, port=0, reads_at_once=False, keeps=False) as url,
         chromium() as browser,
     ):
         pdf = flags.pdf or sample_pdf(Path(folder) / "lighthouse.pdf")

@@ -45,7 +45,7 @@ def url() -> Iterator[str]:
     folder = Path(tempfile.gettempdir()) / "ondevice-screens"  # the screen names it
     shutil.rmtree(folder, ignore_errors=True)
     engine = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
-    with serving(engine, port=0, reads_at_once=False, library=Library(folder)) as address:
+    with serving(engine, port=0, reads_at_once=False, keeps=False, library=Library(folder)) as address:
         yield address
     shutil.rmtree(folder, ignore_errors=True)
 
