@@ -60,6 +60,7 @@ SHAPES = {
     "llama-2-like": LlamaShape(16, 2048, 32, 32, 5504, 4096, 4096),
     "llama-2-like-attention": LlamaShape(1, 2048, 32, 32, 256, 512, 4096),
     "llama-2-like-small": LlamaShape(2, 256, 8, 8, 688, 512, 4096),
+    "tiny": LlamaShape(2, 32, 2, 1, 64, 256, 8192),
     # The next two as the last two, a quarter as wide and half as deep.
     "llama-3.1-8b-small": LlamaShape(16, 1024, 16, 4, 3584, 4096, 8192),
     "llama-3.2-1b-small": LlamaShape(8, 512, 8, 2, 2048, 4096, 8192),

@@ -81,6 +81,15 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens in the tier.", shown="65536"), _QUICK),
     ),
     Entry(
+        "reliability",
+        "ondevice.bench.reliability.run",
+        """What becomes of hostile files, reading without end, a thousand questions, many clients, killed readings.
+
+        About an hour on two cores with the smallest model.
+        """,
+        (Option("parts", str, "Some of documents,pots,entries,soak,questions,clients,kills.", "", shown="all"), _QUICK),
+    ),
+    Entry(
         "art",
         "ondevice.bench.art",
         """Decode attention with an early end, beside the same without, on caches that have read a document.

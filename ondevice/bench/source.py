@@ -17,7 +17,7 @@ _PARAGRAPHS_PER_PAGE = 12
 
 def generated(num_tokens: int, tokenizer: Tokenizer, seed: int = 0) -> Document:
     """A document of `num_tokens` tokens, the same for the same seed."""
-    endless = Document("generated text", "txt", "part", _pages(seed))
+    endless = Document("generated text", "txt", "part", generated_pages(seed))
     return beginning(endless, num_tokens, tokenizer)
 
 
@@ -28,7 +28,8 @@ def chosen(setup: Setup, text: Path | None, num_tokens: int | None) -> Document:
     return generated(num_tokens or NUM_TOKENS, setup.engine.loaded.tokenizer, setup.engine.config.seed)
 
 
-def _pages(seed: int) -> Iterator[Page]:
+def generated_pages(seed: int) -> Iterator[Page]:
+    """Pages without end, the same for the same seed."""
     source = paragraphs(seed)
     number = 0
     while True:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ondevice.bench.reliability.damaged_pots import spoil_json
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import OndeviceError
@@ -23,7 +24,6 @@ from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
-from tests.builders.damaged_pots import spoil_json
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
