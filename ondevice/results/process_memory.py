@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import psutil
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+_MAPS = Path("/proc/self/maps")
 # Settings of mallopt: M_TRIM_THRESHOLD (-1) never, M_MMAP_MAX (-4) none; and the values that glibc begins with.
 _KEEP = ((-1, -1), (-4, 0))
 _RETURN = ((-1, 128 * 1024), (-4, 65_536))
@@ -42,6 +44,39 @@ def reset_peak_rss() -> bool:
     except OSError:
         return False
     return True
+
+
+def resident_bytes() -> int:
+    """Main memory that this process has now, its pages of mapped files among it."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def forget_mapped(address: int, num_bytes: int) -> bool:
+    """Give back the pages of a mapped file that will not be read again; they are read anew where they are, after all.
+
+    Only whole pages, and none of memory that is in no file: that would lose its contents.
+
+    Returns:
+        whether any were given back.
+    """
+    first, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + num_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first >= end or not _is_in_file(first, end) or (advise := _glibc("madvise")) is None:
+        return False
+    return bool(advise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), mmap.MADV_DONTNEED) == 0)
+
+
+def _is_in_file(first: int, end: int) -> bool:
+    """Whether all of this range is one mapping of a file."""
+    try:
+        lines = _MAPS.read_text().splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        span, _, _, _, inode, *_ = line.split(maxsplit=5)
+        low, high = (int(part, 16) for part in span.split("-"))
+        if low <= first and end <= high:
+            return inode != "0"
+    return False
 
 
 def return_free_memory() -> None:
