@@ -17,10 +17,10 @@ import torch
 from tokenizers import pre_tokenizers
 
 from ondevice.errors import ModelError
-from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import FAMILIES
 from ondevice.model.loading.gguf_file import read_gguf
-from ondevice.model.loading.gguf_packed import can_pack
+from ondevice.model.loading.gguf_packed import can_pack, outline_packed
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
 _ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
@@ -69,6 +69,18 @@ def inspect_gguf(path: Path) -> GgufSummary:
     return GgufSummary(architecture, num_parameters, pre_tokenizer, can_pack(gguf))
 
 
+def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model without its weights, and transformers' tokenizer; raises as `load_gguf`."""
+    if summary.is_packable:
+        return outline_packed(path, dtype)
+    where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
+    try:
+        config = transformers.AutoConfig.from_pretrained(**where)
+        return empty_model(config, dtype), transformers.AutoTokenizer.from_pretrained(**where)
+    except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
+        raise _unusable(path, error) from error
+
+
 def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
     """The model, on the CPU, and transformers' tokenizer.
 
@@ -84,11 +96,14 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
             model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=dtype, **options)
             tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
-        raise ModelError(
-            f"The GGUF file cannot be used: {error}", where=str(path), fix="Take the model's safetensors version."
-        ) from error
+        raise _unusable(path, error) from error
     if summary.pre_tokenizer == "smollm":  # transformers leaves out the split into single digits
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     return model, tokenizer
+
+
+def _unusable(path: Path, error: Exception) -> ModelError:
+    fix = "Take the model's safetensors version."
+    return ModelError(f"The GGUF file cannot be used: {error}", where=str(path), fix=fix)

@@ -68,9 +68,18 @@ class StoredRows:
         return dequantize_rows(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
 
 
-def packed_file_bytes(path: Path) -> int:
-    """About what the packed weights take in memory: what they take in the file, and a few float16 scales."""
-    return int(1.1 * path.stat().st_size)
+def packed_file_bytes(file_bytes: int) -> int:
+    """About what the packed weights of such a file take in memory: as much as there, and a few float16 scales."""
+    return int(1.1 * file_bytes)
+
+
+def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model without its weights, and transformers' tokenizer, of a file for which `can_pack` holds."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        gguf = read_gguf(data)
+        model = empty_model(_config(gguf), dtype)
+        model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
+        return model, build_tokenizer(gguf.metadata)
 
 
 def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, Any]:
