@@ -6,11 +6,10 @@ a user waits for: reading, the first token of the first answer and of the second
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Figures, Task, work
+from ondevice.bench.processes import in_its_own_process
 from ondevice.bench.source import chosen
 from ondevice.config import EngineConfig, TierConfig
 from ondevice.errors import ConfigError, OndeviceError
@@ -56,19 +56,13 @@ def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
     return ours | {LLAMA_CPP: (LLAMA_CPP, config), TRANSFORMERS: (TRANSFORMERS, config)}
 
 
-def in_its_own_process(name: str, task: Task) -> Figures:
-    """`work` in a fresh interpreter, which ends afterwards."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(work, name, task).result()
-
-
 def run_peers(
     setup: Setup,
     lengths: Sequence[int],
     text: Path | None,
     new_tokens: int,
     rounds: int,
-    run: Callable[[str, Task], Figures] = in_its_own_process,
+    run: Callable[[str, Task], Figures] = partial(in_its_own_process, work),
 ) -> Iterator[Note | Table]:
     """Notes on who cannot take part, and the table of the others.
 

@@ -181,12 +181,18 @@ class Plan:
         return min(whole, window) if is_reset else whole
 
     def pot_bytes(self, num_tokens: int | None = None) -> int:
-        """Bytes of the pot; where heads share by a need that is not known yet, those of an even one, for nothing is
-        measured here."""
-        if self.must_measure(num_tokens):
-            pot = self.config.pot
-            return self.decoder.pot_shape(pot.capacity, key_rotation=pot.key_rotation).nbytes(self.decoder.dtype)
-        return self.pot_shape(num_tokens).nbytes(self.decoder.dtype)
+        """Bytes of the pot, of `foreseen_shape`."""
+        return self.foreseen_shape(num_tokens).nbytes(self.decoder.dtype)
+
+    def foreseen_shape(self, num_tokens: int | None = None) -> PotShape:
+        """`pot_shape`; where heads share by a need that is not known yet, with even shares, for nothing is measured."""
+        if not self.must_measure(num_tokens):
+            return self.pot_shape(num_tokens)
+        pot, parts = self.config.pot, self.decoder.parts
+        num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
+        return self.decoder.pot_shape(
+            pot.capacity, key_rotation=pot.key_rotation, capacities=(pot.capacity,) * num_shares
+        )
 
     @property
     def shares(self) -> SlotShares:
@@ -258,7 +264,7 @@ class Plan:
         if not self._has_host or self.config.tier.folder:
             return 0
         return HostMemory.most_bytes_of(
-            self.pot_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
+            self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
         )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:

@@ -103,10 +103,13 @@ def load_model(
         ModelError: anything else that keeps the model from being used.
     """
     wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
-    if name_or_path == DEFAULT_MODEL:
-        chosen = os.environ.get(MODEL_VARIABLE, "").strip()
-        return _load(chosen, wish) if chosen and chosen != DEFAULT_MODEL else _load_best(wish)
-    return _load(name_or_path, wish)
+    name = default_model() if name_or_path == DEFAULT_MODEL else name_or_path
+    return _load_best(wish) if name == DEFAULT_MODEL else _load(name, wish)
+
+
+def default_model() -> str:
+    """What `auto` takes: the model that the environment names, else `auto` itself."""
+    return os.environ.get(MODEL_VARIABLE, "").strip() or DEFAULT_MODEL
 
 
 def outline_model(
