@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,10 @@ def gguf_of(name: str) -> Path:
     return path
 
 
+def _apart(name: str, task: Task) -> Figures:
+    return in_its_own_process(work, name, task)
+
+
 def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
     """Who takes part: label, then which of `peer_work` with which settings."""
     ours = {OURS: (OURS, config)}
@@ -62,7 +65,7 @@ def run_peers(
     text: Path | None,
     new_tokens: int,
     rounds: int,
-    run: Callable[[str, Task], Figures] = partial(in_its_own_process, work),
+    run: Callable[[str, Task], Figures] = _apart,
 ) -> Iterator[Note | Table]:
     """Notes on who cannot take part, and the table of the others.
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import ParamSpec, TypeVar
 
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def in_its_own_process(work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:

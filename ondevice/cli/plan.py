@@ -18,6 +18,7 @@ from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
     from ondevice.bench.plan import Taken
+    from ondevice.config import DeviceName
     from ondevice.session.footprint import MemoryPlan
     from ondevice.session.machines import Machine
 
@@ -74,15 +75,13 @@ def plan(
             print_json(_document(made, machine, taken))
 
 
-def _machine(preset: str | None, device: str) -> Machine:
+def _machine(preset: str | None, device: DeviceName) -> Machine:
     """The machine to plan for; raises ConfigError where there is no such one, or it has no such device."""
-    from ondevice.config import DeviceName
     from ondevice.model.loading.placement import choose_device
     from ondevice.session.machines import PRESETS, this_machine
 
     if preset is None:
-        name: DeviceName = device  # type: ignore[assignment]  # the setting was checked
-        return this_machine(choose_device(name))
+        return this_machine(choose_device(device))
     if preset not in PRESETS:
         raise ConfigError(f"There is no preset {preset!r}", fix=f"Choose among {', '.join(PRESETS)}.")
     return PRESETS[preset].computing_on(device)

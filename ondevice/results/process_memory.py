@@ -82,6 +82,11 @@ def _is_in_file(first: int, end: int) -> bool:
 def return_free_memory() -> None:
     """Give back to the system what the process has freed, where the C library can, so that a peak is of use alone."""
     gc.collect()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Give back what lies free in the C library's heap: in pieces that may be of no use to the next large tensor."""
     if (trim := _glibc("malloc_trim")) is not None:
         trim(0)
 

@@ -75,9 +75,9 @@ PRESETS = {
     row.name: row
     for row in (
         _row("laptop", "a laptop with 16 GB and no GPU", 15.5),
-        _row("rtx4090", "a desktop with an RTX 4090 (24 GB) and 32 GB", 31.0, 24.0),
+        _row("rtx4090", "a desktop with an RTX 4090 (24 GB) and 32 GB", 31.0, 25.3),
         _row("gpu", "a server with a GPU of 80 GB and 128 GB", 124.0, 80.0),
-        _row("orin-64gb", "a Jetson AGX Orin with 64 GB for CPU and GPU", 62.0, 62.0, is_shared=True),
+        _row("orin-64gb", "a Jetson AGX Orin with 64 GB for CPU and GPU", 61.0, 61.0, is_shared=True),
         _row("orin-nano-8gb", "a Jetson Orin Nano with 8 GB for CPU and GPU", 7.4, 7.4, is_shared=True),
     )
 }

@@ -49,9 +49,7 @@ class Plan:
     num_protected: int
     slim_steps: tuple[SlimLayer, ...]
 
-    def sized(
-        self, num_tokens: int | None, free_bytes: int | None = None, main_bytes: int | None = None
-    ) -> Plan:
+    def sized(self, num_tokens: int | None, free_bytes: int | None = None, main_bytes: int | None = None) -> Plan:
         """The plan for a document of `num_tokens` tokens, None: of unknown length, with the size of its pot settled.
 
         A text that fits into the model's window and into half of the memory that may be taken has a slot for every

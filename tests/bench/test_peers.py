@@ -9,6 +9,7 @@ import pytest
 
 from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work
 from ondevice.bench.peers import gguf_of, run_peers
+from ondevice.bench.processes import in_its_own_process
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError, ModelError
 from ondevice.evaluation.measurement import Note, Setup, Table

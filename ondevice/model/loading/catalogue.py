@@ -133,9 +133,7 @@ def _hub(
 ) -> CatalogueModel:
     title, table = repo.partition("/")[2], tables * dimensions.vocab_size * dimensions.hidden_size
     source = HubRepository(repo)
-    return CatalogueModel(
-        name, title, family, licence, window, weights, table, dimensions, (source,), aliases=(repo,)
-    )
+    return CatalogueModel(name, title, family, licence, window, weights, table, dimensions, (source,), aliases=(repo,))
 
 
 SMOLLM2 = CatalogueModel(
@@ -188,16 +186,16 @@ QWEN_CODER_1_5B = CatalogueModel(
 _APACHE = "Apache-2.0"
 
 
-def _qwen3(size: str, window: int, weights: int, dimensions: Dimensions, tables: int = 1, of: str = "") -> CatalogueModel:
+def _qwen3(
+    size: str, window: int, weights: int, dimensions: Dimensions, tables: int = 1, of: str = ""
+) -> CatalogueModel:
     repo = f"Qwen/Qwen3-{size}{of}"
     return _hub(f"qwen3-{size.lower()}", repo, "qwen3", _APACHE, window, weights, dimensions, tables)
 
 
 QWEN3_0_6B = _qwen3("0.6B", 40_960, 596_049_920, Dimensions(28, 16, 8, 128, 1024, 3072, 151_936))
 QWEN3_1_7B = _qwen3("1.7B", 40_960, 1_720_574_976, Dimensions(28, 16, 8, 128, 2048, 6144, 151_936))
-QWEN3_4B = _qwen3(
-    "4B", 262_144, 4_022_468_096, Dimensions(36, 32, 8, 128, 2560, 9728, 151_936), of="-Instruct-2507"
-)
+QWEN3_4B = _qwen3("4B", 262_144, 4_022_468_096, Dimensions(36, 32, 8, 128, 2560, 9728, 151_936), of="-Instruct-2507")
 QWEN3_8B = _qwen3("8B", 40_960, 8_190_735_360, Dimensions(36, 32, 8, 128, 4096, 12_288, 151_936), tables=2)
 QWEN3_14B = _qwen3("14B", 40_960, 14_768_307_200, Dimensions(40, 40, 8, 128, 5120, 17_408, 151_936), tables=2)
 # Their licences have to be accepted on the hub first, or are not Apache's: never chosen by themselves.

@@ -21,9 +21,7 @@ META = torch.device("meta")
 
 def folder_outline(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     """The causal LM of a checkpoint folder."""
-    config = transformers.AutoConfig.from_pretrained(
-        checkpoint.folder, local_files_only=True, trust_remote_code=False
-    )
+    config = transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
     return empty_model(config, dtype)
 
 
