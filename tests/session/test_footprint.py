@@ -149,7 +149,7 @@ def test_presets_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found("cuda", 3.9, 3.9, is_shared=True) == ""
     here = this_machine(torch.device("cpu"))
     assert here.is_here
-    assert 0 < here.free_bytes
+    assert here.free_bytes > 0
     assert not PRESETS["laptop"].is_here
 
 
