@@ -13,6 +13,7 @@ from ondevice.errors import ModelError
 from ondevice.model.loading.catalogue import CATALOGUE, QWEN3_1_7B, QWEN_CODER_0_5B, CatalogueModel
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.outline import row_outline
+from ondevice.model.packed_modules import PackedLinear
 from ondevice.session.engine import Engine
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import save_checkpoint, tiny_model
@@ -79,3 +80,10 @@ def test_a_model_of_the_catalogue_need_not_be_here() -> None:
 def test_nothing_is_fetched_for_an_outline() -> None:
     with pytest.raises(ModelError, match="not on this machine"):
         outline_model("somebody/something", CPU)
+
+
+def test_packed_weights_take_what_was_reckoned(tmp_path: Path) -> None:
+    loaded = load_model(str(write_gguf(tmp_path / "tiny.gguf")), device="cpu")
+    packed = sum(one.weight.nbytes for one in loaded.model.modules() if isinstance(one, PackedLinear))
+    vectors = sum(one.nbytes for one in loaded.model.parameters())
+    assert packed <= loaded.weight_bytes <= 1.05 * (packed + vectors)

@@ -20,7 +20,7 @@ from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import FAMILIES
 from ondevice.model.loading.gguf_file import read_gguf
-from ondevice.model.loading.gguf_packed import can_pack, outline_packed
+from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
 _ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
@@ -35,12 +35,14 @@ class GgufSummary:
         num_parameters: values in all tensors.
         pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
         is_packable: whether the weights can be used as they are stored.
+        packed_bytes: memory that they then take; 0 where they cannot.
     """
 
     architecture: str
     num_parameters: int
     pre_tokenizer: str
     is_packable: bool
+    packed_bytes: int
 
 
 def inspect_gguf(path: Path) -> GgufSummary:
@@ -66,7 +68,8 @@ def inspect_gguf(path: Path) -> GgufSummary:
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
-    return GgufSummary(architecture, num_parameters, pre_tokenizer, can_pack(gguf))
+    num_packed = packed_bytes(gguf) if can_pack(gguf) else 0
+    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed)
 
 
 def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:

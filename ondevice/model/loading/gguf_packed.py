@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.decode_attention import prepare_decoding
-from ondevice.kernels.packed import PackedWeight
+from ondevice.kernels.packed import TILE_ROWS, PackedWeight
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
@@ -68,9 +68,26 @@ class StoredRows:
         return dequantize_rows(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
 
 
-def packed_file_bytes(file_bytes: int) -> int:
-    """About what the packed weights of such a file take in memory: as much as there, and a few float16 scales."""
+def packed_bytes(gguf: GgufFile) -> int:
+    """Memory of the packed weights of a file for which `can_pack` holds: rows of an embedding stay in the file."""
+    tensors = {tensor.name: tensor for tensor in gguf.tensors}
+    if _HEAD in tensors:
+        tensors.pop(_EMBEDDING, None)
+    matrices = [tensor for tensor in tensors.values() if tensor.kind in BLOCK_TYPES]
+    growth = {tensor.kind: _growth(tensor.kind) for tensor in matrices}
+    return int(sum(tensor.num_bytes * growth.get(tensor.kind, 1.0) for tensor in tensors.values()))
+
+
+def most_packed_bytes(file_bytes: int) -> int:
+    """The same of a file that is not here, at most: as much as there, and a few float16 scales."""
     return int(1.1 * file_bytes)
+
+
+def _growth(kind: int) -> float:
+    """How many times as much memory a quantisation type takes packed: two rows of scales may be one of products."""
+    block = BLOCK_TYPES[kind]
+    tile = torch.zeros(TILE_ROWS, block.num_bytes, dtype=torch.uint8)
+    return pack_rows(tile, kind, block.num_values).nbytes / tile.nbytes
 
 
 def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:

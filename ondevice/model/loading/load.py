@@ -224,7 +224,7 @@ def _from_row(row: CatalogueModel, wish: _Wish) -> LoadedModel:
     form = _form_of(checkpoint, dtype, wish)
     if row.file:
         is_stored = wish.device.type == "cpu" and dtype == torch.float32 and wish.quantization == "auto"
-        file_bytes = gguf_packed.packed_file_bytes(row.num_bytes)
+        file_bytes = gguf_packed.most_packed_bytes(row.num_bytes)
         form = _Form("stored", None, file_bytes) if is_stored else replace(form, weights="none", bits=None)
     return _finished(model, outline.no_tokenizer(), row.title, outline.META, dtype, form, row.name)
 
@@ -283,7 +283,7 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
     is_plain = wish.device.type == "cpu" and dtype == torch.float32
     form = _Form("none", None, summary.num_parameters * dtype.itemsize)
     if wish.quantization == "auto" and is_plain and summary.is_packable:
-        form = _Form("stored", None, gguf_packed.packed_file_bytes(path.stat().st_size))
+        form = _Form("stored", None, summary.packed_bytes)
     name, device = name or path.name, wish.device
     if wish.is_outline:
         model, tokenizer = outline_gguf(path, summary, dtype)
