@@ -95,6 +95,8 @@ def _fix(made: MemoryPlan) -> str:
         return "Keeping everything needs memory for every token: change --policy."
     if (capacity := made.largest_fitting()) is not None:
         return f"Try --capacity {capacity}."
+    if made.footprint.tier and (capacity := made.largest_fitting(has_tier=False)) is not None:
+        return f"Try --host-tier 0 --capacity {capacity}."
     best = made.machine.best_model()
     return f"Choose a smaller model: {best.model.title} suits such a machine ({best.command})."
 

@@ -111,23 +111,29 @@ class MemoryPlan:
         """Slots of the largest layer of the pot."""
         return self.plan.foreseen_shape(self._num_tokens).capacity
 
-    def largest_fitting(self) -> int | None:
-        """Slots of the largest smaller pot that fits, with half of them kept; None: not even the smallest."""
+    def largest_fitting(self, *, has_tier: bool = True) -> int | None:
+        """Slots of the largest pot that fits, with half of them kept; None: not even the smallest.
+
+        Args:
+            has_tier: with the host tier of the settings a smaller pot is looked for, without it one as large, too.
+        """
         pot = self.plan.config.pot
         if pot.method.keeps_all:  # the document decides
             return None
-        first = -(-2 * pot.reserve // _STEP) * _STEP
-        sizes = range(first, pot.capacity, _STEP)
-        count = bisect_left(sizes, True, key=lambda capacity: not self._would_fit(capacity))
+        sizes = list(range(-(-2 * pot.reserve // _STEP) * _STEP, pot.capacity, _STEP))
+        if not has_tier:
+            sizes.append(pot.capacity)
+        count = bisect_left(sizes, True, key=lambda capacity: not self._would_fit(capacity, has_tier=has_tier))
         return sizes[count - 1] if count else None
 
-    def _would_fit(self, capacity: int) -> bool:
+    def _would_fit(self, capacity: int, *, has_tier: bool) -> bool:
         config = self.plan.config
+        tier = config.tier if has_tier else replace(config.tier, budget_bytes=0)
         try:
-            plan = self._engine.plan(replace(config, pot=replace(config.pot, capacity=capacity, num_kept=0)))
+            pot = replace(config.pot, capacity=capacity, num_kept=0)
+            return self._footprint(self._engine.plan(replace(config, pot=pot, tier=tier))).fits(self.machine)
         except (ConfigError, PotError):
             return False
-        return self._footprint(plan).fits(self.machine)
 
     def _sized(self) -> Plan:
         """A pot whose size the settings leave open, as the machine would have it once the weights are there."""

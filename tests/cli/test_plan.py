@@ -78,7 +78,8 @@ def test_what_does_not_fit_is_said_with_what_would(checkpoint: str, monkeypatch:
     assert found["fix"].startswith("Try --capacity ")
     smaller = found["fix"].removeprefix("Try --capacity ").rstrip(".")
     assert document("--model", checkpoint, "--capacity", smaller, "--host-tier", "0")["summary"]["fits"] == 1.0
-    assert "This does not fit. Try --capacity" in run("--model", checkpoint, "--capacity", "8192").stdout
+    shown = run("--model", checkpoint, "--capacity", "8192").stdout
+    assert f"This does not fit. Try --host-tier 0 --capacity {smaller}." in shown
     whole = document("--model", checkpoint, "--policy", "full", "--tokens", "300000")
     assert "--policy" in whole["fix"]
     monkeypatch.setattr(machines, "this_machine", lambda device: replace(real(device), free_bytes=10**6))

@@ -101,8 +101,11 @@ def test_a_pot_that_does_not_fit_is_answered_with_one_that_does(checkpoint: str)
     largest = tight.largest_fitting()
     assert largest is not None
     assert 512 <= largest < 4096
-    assert tight._would_fit(largest)
-    assert not tight._would_fit(largest + 64)
+    assert tight._would_fit(largest, has_tier=True)
+    assert not tight._would_fit(largest + 64, has_tier=True)
+    burdened = planned(checkpoint, small, pot=PotConfig(capacity=4096), tier=TierConfig(GB))
+    assert burdened.largest_fitting() is None
+    assert burdened.largest_fitting(has_tier=False) == largest
     hopeless = planned(checkpoint, replace(ROOMY, free_bytes=10**6))
     assert not hopeless.fits
     assert hopeless.largest_fitting() is None
