@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sysconfig
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ondevice.results.graphics import Graphics
 
 _COMPILERS = ("cc", "gcc", "clang")
+_BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")
 
 
 def gpu_findings(found: Graphics, *, is_usable: bool) -> Iterator[Finding]:
@@ -34,21 +36,18 @@ def _match(found: Graphics) -> Finding:
     """Whether torch was built for the GPU that it sees."""
     import torch
 
-    major, minor = torch.cuda.get_device_capability()
+    capability = torch.cuda.get_device_capability()
     here = f"{_system(found)}; torch {torch.__version__} for CUDA {torch.version.cuda}"
-    built = [name.partition("_") for name in torch.cuda.get_arch_list()]
-    # Machine code runs on later GPUs of the same generation; intermediate code ("compute") on all later ones.
-    runs = any(
-        int(digits[:-1] or 0) == major and int(digits[-1]) <= minor
-        if kind == "sm"
-        else int(digits[:-1]) * 10 + int(digits[-1]) <= major * 10 + minor
-        for kind, _, name in built
-        if (digits := "".join(letter for letter in name if letter.isdigit()))
-    )
-    if runs or not built:
+    built = [match for name in torch.cuda.get_arch_list() if (match := _BUILT_FOR.match(name))]
+    if not built or any(_runs(one[1], int(one[2]), int(one[3]), capability) for one in built):
         return Finding("GPU driver", "good", here)
-    text = f"{here}, which was not built for this GPU (compute capability {major}.{minor})"
+    text = f"{here}, which was not built for this GPU (compute capability {capability[0]}.{capability[1]})"
     return Finding("GPU driver", "failure", text, _install(found))
+
+
+def _runs(kind: str, major: int, minor: int, capability: tuple[int, int]) -> bool:
+    """Whether code of a kind runs there: machine code ("sm") within its generation, "compute" on all later GPUs."""
+    return (kind == "compute" or major == capability[0]) and (major, minor) <= capability
 
 
 def _unusable(found: Graphics) -> Finding:

@@ -122,6 +122,7 @@ def test_a_gpu_that_torch_cannot_use_is_said_with_the_reason(monkeypatch: pytest
         (["sm_50", "compute_70"], (8, 9), "good"),  # what is compiled on the machine
         (["sm_90a", "sm_120"], (12, 0), "good"),
         ([], (8, 9), "good"),
+        (["gfx90a"], (9, 0), "good"),  # of another maker
     ],
 )
 def test_torch_has_to_be_built_for_the_gpu(
