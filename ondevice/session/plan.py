@@ -241,9 +241,13 @@ class Plan:
         )
 
     def undo_bytes(self, num_tokens: int | None = None) -> int:
-        """The most that an answer copies of the pot to restore it: all of it where tokens come back or many are
-        overwritten."""
-        return self.pot_bytes(num_tokens)
+        """The most that an answer copies of the pot to restore it: all of it where tokens come back, or where the
+        answer's own attention decides what it overwrites; else the slots that it may overwrite."""
+        pot, whole = self.config.pot, self.pot_bytes(num_tokens)
+        if self._has_host or self.config.spec.num_restored or pot.decode_method.observes_answer:
+            return whole
+        slots = self.foreseen_shape(num_tokens).capacity
+        return whole * min(self.config.generation.max_new_tokens, slots) // slots
 
     def speculator_bytes(self, num_tokens: int | None = None) -> int:
         """The speculator's own pot; 0 without one."""

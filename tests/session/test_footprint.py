@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, PotError
 from ondevice.session import machines
@@ -61,7 +61,7 @@ def test_the_parts_are_what_a_session_has(fields: dict[str, object], checkpoint:
     for _ in session.read(Document("lamp.txt", "txt", "part", (Page(1, TEXT * 60),), 1, num_tokens)):
         pass
     footprint = planned(checkpoint, num_tokens=num_tokens, **fields).footprint
-    assert footprint.pot == footprint.undo == session.context.pot.nbytes
+    assert footprint.pot == session.context.pot.nbytes
     assert footprint.speculator == session.context.speculator_bytes
     most = session.context.host.most_bytes if session.context.host is not None else 0
     assert most <= footprint.tier <= 1.01 * most
@@ -71,6 +71,18 @@ def test_the_parts_are_what_a_session_has(fields: dict[str, object], checkpoint:
 def test_shares_that_are_not_known_yet_are_planned_as_even_ones(checkpoint: str) -> None:
     uneven = planned(checkpoint, tier=TierConfig(0)).footprint.pot
     assert uneven == planned(checkpoint, tier=TierConfig(0), pot=replace(POT, slot_shares="even")).footprint.pot
+
+
+def test_an_answer_copies_what_it_may_change(checkpoint: str) -> None:
+    def undo(**fields: object) -> float:
+        footprint = planned(checkpoint, **{"tier": TierConfig(0), **fields}).footprint
+        return footprint.undo / footprint.pot
+
+    assert undo() == pytest.approx(200 / 1024, rel=0.01), "the slots of a long answer"
+    assert undo(generation=GenerationConfig(max_new_tokens=5000)) == 1.0
+    assert undo(tier=TierConfig(10**7)) == 1.0, "what comes back changes all"
+    assert undo(pot=replace(POT, decode_policy="h2o")) == 1.0
+    assert undo(spec=SpecConfig(keep=0.5, num_restored=64)) == 1.0
 
 
 def test_the_peak_is_the_larger_of_reading_and_answering() -> None:
