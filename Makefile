@@ -90,6 +90,7 @@ bench: setup
 	for part in proofs updates decoding; do $(BIN)/ondevice bench equip --parts $$part --out $(BENCH)/equip_$$part.json; done
 	$(BIN)/ondevice bench slim --out $(BENCH)/slim.json
 	$(BIN)/ondevice bench tier --out $(BENCH)/tier.json
+	$(BIN)/ondevice bench plan --host-tier 1GB --out $(BENCH)/plan.json
 	$(BIN)/ondevice bench slim --tokens 12288 --slim 6:50%,12:25% --out $(BENCH)/slim_early.json
 	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --capacity 4096 --keep 2048 --out $(BENCH)/calibrate.json)
 	$(if $(BOOKS),$(BIN)/ondevice calibrate --text $(word 1,$(BOOKS)) --policy full --tokens 16000 --out $(BENCH)/calibrate_full.json)

@@ -46,7 +46,7 @@ def attention(
     if mask is None and softcap is None and query.device.type == "cpu":
         if query.shape[2] > 1:
             return _causal_cpu(query, keys, values, scale)
-        if keys.shape[2] >= (_MIN_SLOTS_HELPED if are_helping() else _MIN_SLOTS) and uses_numba(query):
+        if keys.shape[2] >= compiled_slots(is_helped=are_helping()) and uses_numba(query):
             return _one_query_cpu(query, keys, values, scale)
     if mask is None and softcap is None and _has_flash(query):
         # The kernel knows which slots a query sees: no mask is laid out, and what it would hide is not computed.
@@ -60,6 +60,11 @@ def attention(
     else:
         out = _probabilities(folded, keys, mask, scale, softcap).to(values.dtype) @ values
     return out.reshape(query.shape)
+
+
+def compiled_slots(*, is_helped: bool) -> int:
+    """Slots from which one query on a CPU goes to the kernel that Numba compiles; with helper threads from fewer on."""
+    return _MIN_SLOTS_HELPED if is_helped else _MIN_SLOTS
 
 
 def attention_ref(

@@ -38,11 +38,7 @@ def token_loss(
     """
     states = hidden_states.flatten(0, 1)
     if slice_size is None:
-        slice_size = (
-            _CPU_SLICE
-            if states.device.type == "cpu"
-            else max(_GPU_LOGITS // states.shape[0] // _ALIGNED * _ALIGNED, _CPU_SLICE)
-        )
+        slice_size = slice_words(states.shape[0], states.device.type)
     if isinstance(weight, PackedWeight):
         return _packed_loss(states, targets.flatten(), weight, softcap, slice_size).view(targets.shape)
     chosen = (states * weight[targets.flatten()]).sum(dim=-1, dtype=torch.float32)
@@ -51,6 +47,13 @@ def token_loss(
         logits = project(states, weight[start : start + slice_size])
         total = torch.logaddexp(total, _sums(logits, softcap))
     return (total - _cap(chosen, softcap)).view(targets.shape)
+
+
+def slice_words(num_tokens: int, device: str) -> int:
+    """Words of the vocabulary whose logits are held at once for so many tokens on a kind of device."""
+    if device == "cpu":
+        return _CPU_SLICE
+    return max(_GPU_LOGITS // num_tokens // _ALIGNED * _ALIGNED, _CPU_SLICE)
 
 
 def token_loss_ref(hidden_states: Tensor, targets: Tensor, weight: Tensor, *, softcap: float | None = None) -> Tensor:

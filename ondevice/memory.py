@@ -20,7 +20,7 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
     limited = _cgroup_free_bytes()
     if limited is not None:
         available = min(available, limited)
-    if device is None or device.type == "cpu":
+    if device is None or device.type != "cuda":
         return available
     import torch
 
@@ -34,7 +34,7 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
 
 def shares_memory(device: torch.device) -> bool:
     """Whether what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
-    if device.type == "cpu":
+    if device.type != "cuda":
         return True
     import torch
 

@@ -6,9 +6,7 @@ a user waits for: reading, the first token of the first answer and of the second
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 import torch
 
 from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Figures, Task, work
+from ondevice.bench.processes import in_its_own_process
 from ondevice.bench.source import chosen
 from ondevice.config import EngineConfig, TierConfig
 from ondevice.errors import ConfigError, OndeviceError
@@ -46,6 +45,10 @@ def gguf_of(name: str) -> Path:
     return path
 
 
+def _apart(name: str, task: Task) -> Figures:
+    return in_its_own_process(work, name, task)
+
+
 def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
     """Who takes part: label, then which of `peer_work` with which settings."""
     ours = {OURS: (OURS, config)}
@@ -56,19 +59,13 @@ def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
     return ours | {LLAMA_CPP: (LLAMA_CPP, config), TRANSFORMERS: (TRANSFORMERS, config)}
 
 
-def in_its_own_process(name: str, task: Task) -> Figures:
-    """`work` in a fresh interpreter, which ends afterwards."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(work, name, task).result()
-
-
 def run_peers(
     setup: Setup,
     lengths: Sequence[int],
     text: Path | None,
     new_tokens: int,
     rounds: int,
-    run: Callable[[str, Task], Figures] = in_its_own_process,
+    run: Callable[[str, Task], Figures] = _apart,
 ) -> Iterator[Note | Table]:
     """Notes on who cannot take part, and the table of the others.
 

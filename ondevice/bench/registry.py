@@ -42,6 +42,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "plan",
+        "ondevice.bench.plan",
+        "The peak of memory that `ondevice plan` says, beside that of a session which reads and answers.",
+        (Option("capacities", INTS, "Slots of the pots.", "", shown="1024,4096,8192"), _QUICK),
+    ),
+    Entry(
         "roofline",
         "ondevice.bench.roofline",
         "What this machine can multiply and read from memory, and the share of it that reading and decoding reach.",

@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, shelf, mcp, models, library, eval, bench, results, record, doctor`.
+"""The command line: `ondevice app, ask, shelf, mcp, models, library, eval, bench, results, record, plan, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -22,6 +22,7 @@ from ondevice.cli.measure import command
 from ondevice.cli.models import fetch, list_models
 from ondevice.cli.models import remove as remove_model
 from ondevice.cli.options import takes_options
+from ondevice.cli.plan import plan
 from ondevice.cli.record import record
 from ondevice.cli.results import results
 from ondevice.cli.shelf import shelf
@@ -76,4 +77,5 @@ saved.command("list")(list_entries)
 saved.command("delete")(delete_entry)
 app.command("results")(results)
 app.command("record")(takes_options(record))
+app.command("plan")(takes_options(plan))
 app.command("doctor")(doctor)

@@ -10,12 +10,14 @@ from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.terminal import errors_shown
 from ondevice.errors import ConfigError
 
+PORT = 7860
+
 
 def app(
     options: PotOptions,
     answers: AnswerOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7860,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = PORT,
     listen: Annotated[bool, typer.Option("--listen", help="Agree to be reachable from other machines.")] = False,
     auth: Annotated[
         str,

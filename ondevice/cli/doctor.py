@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import platform
+import shutil
+import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from ondevice.cli.app import PORT
+from ondevice.cli.examine_gpu import gpu_findings
+from ondevice.cli.finding import Finding, State
 from ondevice.cli.terminal import errors_shown, out, print_json
 
-State = Literal["good", "missing", "advice"]
-_STYLES: dict[State, str] = {"good": "green", "missing": "yellow", "advice": "cyan"}
+if TYPE_CHECKING:
+    from ondevice.model.loading.recommend import Recommendation
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report; `fix` is a command or a sentence, "" where nothing is to be done."""
-
-    topic: str
-    state: State
-    text: str
-    fix: str = ""
+_STYLES: dict[State, str] = {"good": "green", "missing": "yellow", "advice": "cyan", "failure": "bold red"}
 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON in the last line.")] = False,
 ) -> None:
-    """Look at this machine: device, memory, packages, models, and the model that suits it."""
+    """Look at this machine: device, driver, memory, disk, packages, models, port, and the model that suits it."""
     with errors_shown(as_json):
         findings = tuple(examine())
         table = Table(show_header=False, box=None, padding=(0, 1))
@@ -41,15 +38,20 @@ def doctor(
             table.add_row(Text(finding.topic), Text(finding.state, style=_STYLES[finding.state]), text)
         out().print(table)
         if as_json:
-            print_json({"findings": [asdict(finding) for finding in findings]})
+            failures = sum(finding.state == "failure" for finding in findings)
+            print_json({"findings": [asdict(finding) for finding in findings], "summary": {"failures": failures}})
 
 
 def examine() -> Iterator[Finding]:
     """Every finding, in the order in which it matters."""
     yield from _versions()
     yield from _machine()
+    best = _best()
     yield _models()
-    yield _recommended()
+    yield _recommended(best)
+    yield _disk(best)
+    yield _offline()
+    yield _port(PORT)
     yield from _optional_packages()
 
 
@@ -66,17 +68,77 @@ def _machine() -> Iterator[Finding]:
 
     from ondevice.memory import free_memory_bytes
     from ondevice.model.loading.placement import choose_device
+    from ondevice.results.graphics import look
     from ondevice.results.machine import describe_machine
+    from ondevice.session.machines import this_machine
 
     device = choose_device("auto")
     machine = describe_machine(device)
     kind = "GPU" if device.type == "cuda" else "no GPU that torch can use; CPU"
     yield Finding("device", "good", f"{kind}: {machine['device']}, {machine['cores']} cores")
-    memory = psutil.virtual_memory()
-    yield Finding("memory", "good", f"{_gigabytes(memory.total)}, {_gigabytes(memory.available)} of it free")
-    if device.type == "cuda":
+    yield from gpu_findings(look(), is_usable=device.type == "cuda")
+    here = this_machine(device)
+    if here.label:
+        text = f"much as the preset {here.label} of `ondevice plan`, which says what any settings will take"
+        yield Finding("kind", "good", text)
+    yield _memory(psutil.virtual_memory().total, free_memory_bytes())
+    if device.type == "cuda" and here.is_shared:
+        yield Finding("GPU memory", "good", "the main memory: pot, host tier and programs share it")
+    elif device.type == "cuda":
         total, free = machine["device_memory_bytes"], free_memory_bytes(device)
         yield Finding("GPU memory", "good", f"{_gigabytes(total)}, {_gigabytes(free)} of it free")
+
+
+def _memory(total: int, free: int) -> Finding:
+    from ondevice.model.loading.catalogue import SMOLLM2
+
+    text, smallest = f"{_gigabytes(total)}, {_gigabytes(free)} of it free", SMOLLM2.weight_bytes(4)
+    if free >= smallest:
+        return Finding("memory", "good", text)
+    fix = "Close other programs, or give this container more"
+    return Finding("memory", "failure", f"{text}; the smallest model takes {_gigabytes(smallest)}", fix)
+
+
+def _best() -> Recommendation:
+    from ondevice.model.loading.placement import choose_device, recommendations_for
+
+    return next(recommendations_for(choose_device("auto")))
+
+
+def _disk(best: Recommendation) -> Finding:
+    """Whether the model of this machine can be kept, where it is not here yet."""
+    from ondevice.model.loading.cache_folder import cache_dir
+    from ondevice.model.loading.stored import stored
+
+    folder = cache_dir()
+    free, needed = shutil.disk_usage(folder).free, 0 if stored(best.model) else best.model.fetch_bytes
+    text = f"{_gigabytes(free)} free for models in {folder}"
+    if free > needed:
+        return Finding("disk", "good", text)
+    fix = "Free some space there, or name another folder with the environment variable ONDEVICE_CACHE"
+    return Finding("disk", "failure", f"{text}; {best.model.title} takes {_gigabytes(needed)}", fix)
+
+
+def _offline() -> Finding:
+    """Whether models may be fetched; nothing is asked of the network."""
+    from huggingface_hub import constants
+
+    if not constants.is_offline_mode():
+        return Finding("network", "good", "asked only for models that are fetched; documents never leave this machine")
+    fix = "Unset HF_HUB_OFFLINE to fetch models from the hub"
+    return Finding("network", "advice", "the hub is switched off (HF_HUB_OFFLINE); models that are here work", fix)
+
+
+def _port(port: int) -> Finding:
+    """Whether the app could listen where it does by default."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just ended does not count
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            text = f"another program listens at port {port}, perhaps the app"
+            return Finding("port", "advice", text, "ondevice app --port 0")
+    return Finding("port", "good", f"{port} is free for the app")
 
 
 def _models() -> Finding:
@@ -91,11 +153,9 @@ def _models() -> Finding:
     return Finding("models", "missing", text, "ondevice models fetch")
 
 
-def _recommended() -> Finding:
-    from ondevice.model.loading.placement import choose_device, recommendations_for
+def _recommended(best: Recommendation) -> Finding:
     from ondevice.model.loading.stored import stored
 
-    best = next(recommendations_for(choose_device("auto")))
     text = f"{best.model.title}: {best.why}"
     if stored(best.model) is not None:
         return Finding("model of this machine", "good", text)

@@ -18,6 +18,7 @@ from ondevice.errors import ModelError
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import project
 from ondevice.model.packed_modules import PackedLinear
+from ondevice.results.process_memory import forget_mapped
 
 Op = Callable[[Tensor], Tensor]
 
@@ -182,7 +183,8 @@ def _fuse(projections: list[Any]) -> Op:
         return _fuse_packed(projections)
     if any(type(p) is not nn.Linear for p in projections):
         return lambda x: torch.cat([p(x) for p in projections], dim=-1)
-    weight = torch.cat([p.weight.detach() for p in projections])
+    apart = [p.weight.detach() for p in projections]
+    weight = torch.cat(apart)
     has_bias = projections[0].bias is not None
     bias = torch.cat([p.bias.detach() for p in projections]) if has_bias else None
     start = 0
@@ -192,6 +194,9 @@ def _fuse(projections: list[Any]) -> Op:
         if bias is not None:
             projection.bias.data = bias[rows]
         start = rows.stop
+    for one in apart:  # what was mapped from a file to be laid side by side would stay in memory beside that
+        if one.device.type == "cpu":
+            forget_mapped(one.data_ptr(), one.nbytes)
     return Linear(weight, bias)
 
 

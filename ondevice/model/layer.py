@@ -68,14 +68,15 @@ def after_attention(layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
 
 def feed_forward(layer: LayerParts, hidden: Tensor) -> Tensor:
     """Feed-forward network with its residual, of (batch, n, hidden_size)."""
-    pieces = [_feed_forward(layer, some) for some in hidden.split(_tokens_at_once(layer, hidden), dim=1)]
+    size = tokens_at_once(hidden.shape[0] * layer.intermediate_size, hidden.dtype, hidden.device.type)
+    pieces = [_feed_forward(layer, some) for some in hidden.split(size, dim=1)]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
 
-def _tokens_at_once(layer: LayerParts, hidden: Tensor) -> int:
-    token_bytes = hidden.shape[0] * 2 * layer.intermediate_size * hidden.element_size()
-    budget = _CPU_PIECE if hidden.device.type == "cpu" else _GPU_PIECE
-    return max(budget // token_bytes // _STEP, 1) * _STEP
+def tokens_at_once(intermediate_size: int, dtype: torch.dtype, device: str) -> int:
+    """Tokens whose intermediate states a feed-forward network holds at once on a kind of device, "cpu" or "cuda"."""
+    budget = _CPU_PIECE if device == "cpu" else _GPU_PIECE
+    return max(budget // (2 * intermediate_size * dtype.itemsize) // _STEP, 1) * _STEP
 
 
 def _feed_forward(layer: LayerParts, hidden: Tensor) -> Tensor:

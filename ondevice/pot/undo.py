@@ -9,6 +9,9 @@ from torch import Tensor
 
 from ondevice.kernels.pot_update import replace_slots_, take_slots
 from ondevice.pot.memory_pot import MemoryPot, Victims
+from ondevice.results.process_memory import trim_heap
+
+_LARGE = 64 << 20  # bytes
 
 
 class _Saved(NamedTuple):
@@ -54,8 +57,7 @@ class UndoLog:
                 contents = [take_slots(buffer, slots) for buffer in self._pot.layer_buffers(layer)]
                 entry.append(_Saved(layer, slots, contents))
         self._entries.append(entry)
-        saved = sum(part.nbytes for entry in self._entries for saved in entry for part in saved.contents)
-        self.peak_bytes = max(self.peak_bytes, saved)
+        self.peak_bytes = max(self.peak_bytes, self._kept_bytes)
 
     def rewind(self) -> None:
         """Put the pot back to the state it had when this log was made."""
@@ -65,10 +67,17 @@ class UndoLog:
             for layer, slots, contents in entry:
                 for buffer, content in zip(pot.layer_buffers(layer), contents, strict=True):
                     replace_slots_(buffer, slots, content)
+        is_large = self._kept_bytes >= _LARGE
         self._entries, self._has_all = [], False
+        if is_large and pot.positions.device.type == "cpu":
+            trim_heap()  # or the next log of this size may find no place among the pieces of this one
         pot.rewind_to_(self._num_cached, self._next_position)
         pot.num_ranked = list(self._num_ranked)
         pot.is_uniform = self._is_uniform
+
+    @property
+    def _kept_bytes(self) -> int:
+        return sum(part.nbytes for entry in self._entries for saved in entry for part in saved.contents)
 
     def _slots(self, victims: Victims | None, layer: int) -> Tensor | None:
         """The slots of one layer, (batch, num_kv_heads, n) int64; None: it gives up none."""

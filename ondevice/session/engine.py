@@ -12,7 +12,7 @@ from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import Progress, silent
-from ondevice.results.process_memory import return_free_memory
+from ondevice.results.process_memory import large_pieces_mapped, return_free_memory
 from ondevice.session.lane import Lane
 from ondevice.session.plan import Plan, make_plan
 from ondevice.session.session import Session
@@ -43,15 +43,16 @@ class Engine:
         Raises:
             ModelError: it cannot be found, is not safe to load, or does not fit.
         """
-        loaded = load_model(
-            config.model,
-            device=config.device,
-            dtype=config.dtype,
-            quantization=config.quantization,
-            on_progress=on_progress,
-        )
-        engine = cls(loaded, replace(config, model=loaded.source))
-        engine.speculator(config.spec, on_progress)
+        with large_pieces_mapped():
+            loaded = load_model(
+                config.model,
+                device=config.device,
+                dtype=config.dtype,
+                quantization=config.quantization,
+                on_progress=on_progress,
+            )
+            engine = cls(loaded, replace(config, model=loaded.source))
+            engine.speculator(config.spec, on_progress)
         return_free_memory()  # what making all this took: otherwise it stays with the process
         return engine
 

@@ -49,7 +49,7 @@ class Plan:
     num_protected: int
     slim_steps: tuple[SlimLayer, ...]
 
-    def sized(self, num_tokens: int | None, free_bytes: int | None = None) -> Plan:
+    def sized(self, num_tokens: int | None, free_bytes: int | None = None, main_bytes: int | None = None) -> Plan:
         """The plan for a document of `num_tokens` tokens, None: of unknown length, with the size of its pot settled.
 
         A text that fits into the model's window and into half of the memory that may be taken has a slot for every
@@ -58,6 +58,7 @@ class Plan:
 
         Args:
             free_bytes: that are free on the device; None: asks.
+            main_bytes: that are free in a main memory apart from that of the device; None: asks, where there is one.
 
         Raises:
             ConfigError: window or memory leave no room to read.
@@ -79,17 +80,20 @@ class Plan:
             if fits := needed <= most:
                 capacity = max(min(needed + _ROOM_FOR_QUESTIONS, most), min(_FEWEST_SLOTS, most))
         tier = replace(self.config.tier, budget_bytes=0) if fits and not self.slim_steps else self.config.tier
-        tier = self._tier_within(tier, usable_bytes(free_bytes) - capacity * self._slot_bytes)
+        tier = self._tier_within(tier, usable_bytes(free_bytes) - capacity * self._slot_bytes, main_bytes)
         return replace(self, config=replace(self.config, pot=pot.sized(capacity, fits=fits), tier=tier))
 
-    def _tier_within(self, tier: TierConfig, room_bytes: int) -> TierConfig:
+    def _tier_within(self, tier: TierConfig, room_bytes: int, main_bytes: int | None = None) -> TierConfig:
         """A host tier lowered to what is left beside the pot; none where that does not hold the fewest tokens.
 
         Args:
             room_bytes: on the pot's device.
+            main_bytes: as for `sized`.
         """
-        if not shares_memory(self.decoder.device):
-            room_bytes = usable_bytes(free_memory_bytes())
+        if main_bytes is None and not shares_memory(self.decoder.device):
+            main_bytes = free_memory_bytes()
+        if main_bytes is not None:
+            room_bytes = usable_bytes(main_bytes)
         if tier.folder or tier.budget_bytes <= room_bytes:
             return tier
         lowered = replace(tier, budget_bytes=max(room_bytes, 0))
@@ -175,11 +179,18 @@ class Plan:
         return min(whole, window) if is_reset else whole
 
     def pot_bytes(self, num_tokens: int | None = None) -> int:
-        """Bytes of the pot; where heads share by need, those of even ones, for nothing is measured here."""
-        if self._shares_by_need:
-            pot = self.config.pot
-            return self.decoder.pot_shape(pot.capacity, key_rotation=pot.key_rotation).nbytes(self.decoder.dtype)
-        return self.pot_shape(num_tokens).nbytes(self.decoder.dtype)
+        """Bytes of the pot, of `foreseen_shape`."""
+        return self.foreseen_shape(num_tokens).nbytes(self.decoder.dtype)
+
+    def foreseen_shape(self, num_tokens: int | None = None) -> PotShape:
+        """`pot_shape`; where heads share by a need that is not known yet, with even shares, for nothing is measured."""
+        if not self.must_measure(num_tokens):
+            return self.pot_shape(num_tokens)
+        pot, parts = self.config.pot, self.decoder.parts
+        num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
+        return self.decoder.pot_shape(
+            pot.capacity, key_rotation=pot.key_rotation, capacities=(pot.capacity,) * num_shares
+        )
 
     @property
     def shares(self) -> SlotShares:
@@ -230,9 +241,13 @@ class Plan:
         )
 
     def undo_bytes(self, num_tokens: int | None = None) -> int:
-        """The most that an answer copies of the pot to restore it: all of it where tokens come back or many are
-        overwritten."""
-        return self.pot_bytes(num_tokens)
+        """The most that an answer copies of the pot to restore it: all of it where tokens come back, or where the
+        answer's own attention decides what it overwrites; else the slots that it may overwrite."""
+        pot, whole = self.config.pot, self.pot_bytes(num_tokens)
+        if self._has_host or self.config.spec.num_restored or pot.decode_method.observes_answer:
+            return whole
+        slots = self.foreseen_shape(num_tokens).capacity
+        return whole * min(self.config.generation.max_new_tokens, slots) // slots
 
     def speculator_bytes(self, num_tokens: int | None = None) -> int:
         """The speculator's own pot; 0 without one."""
@@ -251,7 +266,7 @@ class Plan:
         if not self._has_host or self.config.tier.folder:
             return 0
         return HostMemory.most_bytes_of(
-            self.pot_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
+            self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
         )
 
     def spans(self, num_tokens: int | None) -> list[tuple[int, int]]:

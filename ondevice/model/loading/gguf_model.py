@@ -17,10 +17,10 @@ import torch
 from tokenizers import pre_tokenizers
 
 from ondevice.errors import ModelError
-from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import FAMILIES
 from ondevice.model.loading.gguf_file import read_gguf
-from ondevice.model.loading.gguf_packed import can_pack
+from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
 _ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
@@ -35,12 +35,14 @@ class GgufSummary:
         num_parameters: values in all tensors.
         pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
         is_packable: whether the weights can be used as they are stored.
+        packed_bytes: memory that they then take; 0 where they cannot.
     """
 
     architecture: str
     num_parameters: int
     pre_tokenizer: str
     is_packable: bool
+    packed_bytes: int
 
 
 def inspect_gguf(path: Path) -> GgufSummary:
@@ -66,7 +68,20 @@ def inspect_gguf(path: Path) -> GgufSummary:
         )
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
-    return GgufSummary(architecture, num_parameters, pre_tokenizer, can_pack(gguf))
+    num_packed = packed_bytes(gguf) if can_pack(gguf) else 0
+    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed)
+
+
+def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model without its weights, and transformers' tokenizer; raises as `load_gguf`."""
+    if summary.is_packable:
+        return outline_packed(path, dtype)
+    where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
+    try:
+        config = transformers.AutoConfig.from_pretrained(**where)
+        return empty_model(config, dtype), transformers.AutoTokenizer.from_pretrained(**where)
+    except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
+        raise _unusable(path, error) from error
 
 
 def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -84,11 +99,14 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
             model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=dtype, **options)
             tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
-        raise ModelError(
-            f"The GGUF file cannot be used: {error}", where=str(path), fix="Take the model's safetensors version."
-        ) from error
+        raise _unusable(path, error) from error
     if summary.pre_tokenizer == "smollm":  # transformers leaves out the split into single digits
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     return model, tokenizer
+
+
+def _unusable(path: Path, error: Exception) -> ModelError:
+    fix = "Take the model's safetensors version."
+    return ModelError(f"The GGUF file cannot be used: {error}", where=str(path), fix=fix)

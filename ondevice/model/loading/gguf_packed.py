@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.decode_attention import prepare_decoding
-from ondevice.kernels.packed import PackedWeight
+from ondevice.kernels.packed import TILE_ROWS, PackedWeight
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
@@ -68,9 +68,35 @@ class StoredRows:
         return dequantize_rows(torch.from_numpy(self.data[ids.numpy()]), self.kind, self.shape[1])
 
 
-def packed_file_bytes(path: Path) -> int:
-    """About what the packed weights take in memory: what they take in the file, and a few float16 scales."""
-    return int(1.1 * path.stat().st_size)
+def packed_bytes(gguf: GgufFile) -> int:
+    """Memory of the packed weights of a file for which `can_pack` holds: rows of an embedding stay in the file."""
+    tensors = {tensor.name: tensor for tensor in gguf.tensors}
+    if _HEAD in tensors:
+        tensors.pop(_EMBEDDING, None)
+    matrices = [tensor for tensor in tensors.values() if tensor.kind in BLOCK_TYPES]
+    growth = {tensor.kind: _growth(tensor.kind) for tensor in matrices}
+    return int(sum(tensor.num_bytes * growth.get(tensor.kind, 1.0) for tensor in tensors.values()))
+
+
+def most_packed_bytes(file_bytes: int) -> int:
+    """The same of a file that is not here, at most: as much as there, and a few float16 scales."""
+    return int(1.1 * file_bytes)
+
+
+def _growth(kind: int) -> float:
+    """How many times as much memory a quantisation type takes packed: two rows of scales may be one of products."""
+    block = BLOCK_TYPES[kind]
+    tile = torch.zeros(TILE_ROWS, block.num_bytes, dtype=torch.uint8)
+    return pack_rows(tile, kind, block.num_values).nbytes / tile.nbytes
+
+
+def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model without its weights, and transformers' tokenizer, of a file for which `can_pack` holds."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        gguf = read_gguf(data)
+        model = empty_model(_config(gguf), dtype)
+        model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
+        return model, build_tokenizer(gguf.metadata)
 
 
 def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, Any]:

@@ -15,11 +15,11 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.model.loading import catalogue, gguf_packed, hub, pretrained, stored
+from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
-from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
+from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, Checkpoint, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
-from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf
+from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf, outline_gguf
 from ondevice.model.loading.packed_checkpoint import rounded_bytes
 from ondevice.model.loading.placement import (
     WeightForm,
@@ -50,6 +50,7 @@ class LoadedModel:
         max_positions: positions that the model was trained for.
         source: what loads it again: a name of the catalogue, a hub id or a path.
         notice: a sentence for the user, or "".
+        weight_bytes: memory of its weights, as it was reckoned before they were loaded.
     """
 
     model: Any
@@ -62,16 +63,18 @@ class LoadedModel:
     max_positions: int
     source: str = ""
     notice: str = ""
+    weight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A request for a model: the arguments of `load_model`, the device chosen."""
+    """A request for a model: the arguments of `load_model`, the device chosen; or for its outline alone."""
 
     device: torch.device
     dtype: DtypeName
     quantization: Quantization
     report: Progress
+    is_outline: bool = False
 
 
 def load_model(
@@ -100,10 +103,36 @@ def load_model(
         ModelError: anything else that keeps the model from being used.
     """
     wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
-    if name_or_path == DEFAULT_MODEL:
-        chosen = os.environ.get(MODEL_VARIABLE, "").strip()
-        return _load(chosen, wish) if chosen and chosen != DEFAULT_MODEL else _load_best(wish)
-    return _load(name_or_path, wish)
+    name = default_model() if name_or_path == DEFAULT_MODEL else name_or_path
+    return _load_best(wish) if name == DEFAULT_MODEL else _load(name, wish)
+
+
+def default_model() -> str:
+    """What `auto` takes: the model that the environment names, else `auto` itself."""
+    return os.environ.get(MODEL_VARIABLE, "").strip() or DEFAULT_MODEL
+
+
+def outline_model(
+    name: str, device: torch.device, *, dtype: DtypeName = "auto", quantization: Quantization = "auto"
+) -> LoadedModel:
+    """A model without its weights, which are on torch's meta device; `weight_bytes` says what they would take.
+
+    Nothing is loaded or fetched. A model of the catalogue that is not here has the sizes of its row, and a tokenizer
+    that knows no word.
+
+    Args:
+        name: as for `load_model`, but `auto`.
+        device: where it would be; one that this machine lacks would compute in bfloat16.
+        dtype, quantization: as for `load_model`.
+
+    Raises:
+        UnsafeModel, ModelError: as `load_model`; or it is neither here nor in the catalogue.
+    """
+    if dtype == "auto" and device.type == "cuda" and not torch.cuda.is_available():
+        dtype = "bfloat16"
+    if catalogue.find(name) is None:
+        require_local(name)
+    return _load(name, _Wish(device, dtype, quantization, silent, is_outline=True))
 
 
 def _load(name: str, wish: _Wish) -> LoadedModel:
@@ -126,7 +155,9 @@ def _load(name: str, wish: _Wish) -> LoadedModel:
 
 
 def _from_catalogue(row: CatalogueModel, wish: _Wish) -> LoadedModel:
-    path = stored.ensure(row, wish.report)
+    path = stored.stored(row) if wish.is_outline else stored.ensure(row, wish.report)
+    if path is None:
+        return _from_row(row, wish)
     if row.file:
         return _from_file(path, wish, row.title)
     if row is SMOLLM2:
@@ -186,25 +217,54 @@ def _path_of(name: str) -> Path:
     return Path(os.path.expanduser(name))
 
 
-def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> LoadedModel:
-    checkpoint = inspect(folder)
-    dtype = choose_dtype(wish.dtype, wish.device, checkpoint.config["model_type"])
+def _from_row(row: CatalogueModel, wish: _Wish) -> LoadedModel:
+    """The outline of a model that is not here."""
+    dtype = choose_dtype(wish.dtype, wish.device, row.family)
+    model, checkpoint = outline.row_outline(row, dtype)
+    form = _form_of(checkpoint, dtype, wish)
+    if row.file:
+        is_stored = wish.device.type == "cpu" and dtype == torch.float32 and wish.quantization == "auto"
+        file_bytes = gguf_packed.most_packed_bytes(row.num_bytes)
+        form = _Form("stored", None, file_bytes) if is_stored else replace(form, weights="none", bits=None)
+    return _finished(model, outline.no_tokenizer(), row.title, outline.META, dtype, form, row.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How weights are kept in memory, and what they take; `bits` where we pack them ourselves."""
+
+    weights: WeightForm
+    bits: Literal[4, 8] | None
+    num_bytes: int
+
+
+def _form_of(checkpoint: Checkpoint, dtype: torch.dtype, wish: _Wish) -> _Form:
     can_pack = wish.device.type == "cpu" and dtype == torch.float32 and checkpoint.stored_quantization is None
     chosen = wish.quantization
     if chosen == "auto":
         chosen = "8bit" if can_pack and checkpoint.weight_bytes(dtype.itemsize, "none") >= _LARGE else "none"
     quantization = checkpoint.stored_quantization or chosen
-    tokenizer = pretrained.load_tokenizer(folder)
     if can_pack and quantization in ("8bit", "4bit"):
         bits: Literal[4, 8] = 8 if quantization == "8bit" else 4
-        require_memory(rounded_bytes(checkpoint, bits), wish.device, quantization)
-        stage = f"Loading {name}, weights in {bits} bits"
-        model = pretrained.load_rounded_weights(checkpoint, bits, lambda fraction: wish.report(stage, fraction))
+        return _Form(quantization, bits, rounded_bytes(checkpoint, bits))
+    return _Form(quantization, None, checkpoint.weight_bytes(dtype.itemsize, quantization))
+
+
+def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> LoadedModel:
+    checkpoint = inspect(folder)
+    dtype = choose_dtype(wish.dtype, wish.device, checkpoint.config["model_type"])
+    form, device, tokenizer = _form_of(checkpoint, dtype, wish), wish.device, pretrained.load_tokenizer(folder)
+    if wish.is_outline:
+        model, device = outline.folder_outline(checkpoint, dtype), outline.META
+    elif form.bits is not None:
+        require_memory(form.num_bytes, device, form.weights)
+        stage = f"Loading {name}, weights in {form.bits} bits"
+        model = pretrained.load_rounded_weights(checkpoint, form.bits, lambda fraction: wish.report(stage, fraction))
     else:
-        require_memory(checkpoint.weight_bytes(dtype.itemsize, quantization), wish.device, quantization)
+        require_memory(form.num_bytes, device, form.weights)
         wish.report(f"Loading {name}", None)
-        model = pretrained.load_weights(checkpoint, wish.device, dtype, quantization)
-    return _finished(model, tokenizer, name, wish.device, dtype, quantization, checkpoint.fingerprint(), notice)
+        model = pretrained.load_weights(checkpoint, device, dtype, form.weights)
+    return _finished(model, tokenizer, name, device, dtype, form, checkpoint.fingerprint(), notice)
 
 
 def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
@@ -221,21 +281,22 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
     summary = inspect_gguf(path)
     dtype = choose_dtype(wish.dtype, wish.device, summary.architecture)
     is_plain = wish.device.type == "cpu" and dtype == torch.float32
+    form = _Form("none", None, summary.num_parameters * dtype.itemsize)
     if wish.quantization == "auto" and is_plain and summary.is_packable:
-        return _from_packed(path, wish, name or path.name)
-    require_memory(summary.num_parameters * dtype.itemsize, wish.device, "none")
-    wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
-    model, tokenizer = load_gguf(path, summary, dtype)
-    return _finished(
-        model.to(wish.device), tokenizer, name or path.name, wish.device, dtype, "none", sample_sha256(path)
-    )
-
-
-def _from_packed(path: Path, wish: _Wish, name: str) -> LoadedModel:
-    require_memory(gguf_packed.packed_file_bytes(path), wish.device, "stored")
-    stage = f"Loading {path.name}"
-    model, tokenizer = gguf_packed.load_packed(path, lambda fraction: wish.report(stage, fraction))
-    return _finished(model, tokenizer, name, wish.device, torch.float32, "stored", sample_sha256(path))
+        form = _Form("stored", None, summary.packed_bytes)
+    name, device = name or path.name, wish.device
+    if wish.is_outline:
+        model, tokenizer = outline_gguf(path, summary, dtype)
+        return _finished(model, tokenizer, name, outline.META, dtype, form, sample_sha256(path))
+    require_memory(form.num_bytes, device, form.weights)
+    if form.weights == "stored":
+        stage = f"Loading {path.name}"
+        model, tokenizer = gguf_packed.load_packed(path, lambda fraction: wish.report(stage, fraction))
+    else:
+        wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
+        model, tokenizer = load_gguf(path, summary, dtype)
+        model = model.to(device)
+    return _finished(model, tokenizer, name, device, dtype, form, sample_sha256(path))
 
 
 def _finished(
@@ -244,7 +305,7 @@ def _finished(
     name: str,
     device: torch.device,
     dtype: torch.dtype,
-    quantization: WeightForm,
+    form: _Form,
     identity: str,
     notice: str = "",
 ) -> LoadedModel:
@@ -256,8 +317,9 @@ def _finished(
         name=name,
         device=device,
         dtype=dtype,
-        quantization=quantization,
-        fingerprint=hashlib.sha256(f"{identity} {dtype} {quantization}".encode()).hexdigest(),
+        quantization=form.weights,
+        fingerprint=hashlib.sha256(f"{identity} {dtype} {form.weights}".encode()).hexdigest(),
         max_positions=model.config.max_position_embeddings,
         notice=notice,
+        weight_bytes=form.num_bytes,
     )

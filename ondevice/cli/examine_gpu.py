@@ -1,0 +1,92 @@
+"""What `ondevice doctor` says of GPUs: whether driver, CUDA and torch go together, and whether Triton can compile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ondevice.cli.finding import Finding
+
+if TYPE_CHECKING:
+    from ondevice.results.graphics import Graphics
+
+_COMPILERS = ("cc", "gcc", "clang")
+_BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")
+
+
+def gpu_findings(found: Graphics, *, is_usable: bool) -> Iterator[Finding]:
+    """Findings on a GPU; none where there is none.
+
+    Args:
+        is_usable: whether torch can compute on it.
+    """
+    if is_usable:
+        yield _match(found)
+        yield from _compiler()
+    elif found.has_gpu:
+        yield _unusable(found)
+
+
+def _match(found: Graphics) -> Finding:
+    """Whether torch was built for the GPU that it sees."""
+    import torch
+
+    capability = torch.cuda.get_device_capability()
+    here = f"{_system(found)}; torch {torch.__version__} for CUDA {torch.version.cuda}"
+    built = [match for name in torch.cuda.get_arch_list() if (match := _BUILT_FOR.match(name))]
+    if not built or any(_runs(one[1], int(one[2]), int(one[3]), capability) for one in built):
+        return Finding("GPU driver", "good", here)
+    text = f"{here}, which was not built for this GPU (compute capability {capability[0]}.{capability[1]})"
+    return Finding("GPU driver", "failure", text, _install(found))
+
+
+def _runs(kind: str, major: int, minor: int, capability: tuple[int, int]) -> bool:
+    """Whether code of a kind runs there: machine code ("sm") within its generation, "compute" on all later GPUs."""
+    return (kind == "compute" or major == capability[0]) and (major, minor) <= capability
+
+
+def _unusable(found: Graphics) -> Finding:
+    """A GPU that is there and that torch cannot use, and why."""
+    import torch
+
+    built = torch.version.cuda
+    if not found.driver and not found.board:
+        fix = "Install NVIDIA's driver, if the GPU is to be used"
+        return Finding("GPU driver", "advice", "there is a GPU of NVIDIA, and no driver of theirs runs", fix)
+    if not built:
+        text = f"{_system(found)}; there is a GPU, and this torch ({torch.__version__}) was built without CUDA"
+        return Finding("GPU driver", "failure", text, _install(found))
+    text = f"{_system(found)}; torch for CUDA {built} cannot use the GPU that is there"
+    fix = f"Check that this user may open /dev/nvidia*; update the driver to one for CUDA {built}, or {_install(found)}"
+    return Finding("GPU driver", "failure", text, fix)
+
+
+def _system(found: Graphics) -> str:
+    parts = [found.board, f"Jetson Linux {found.release}" * bool(found.release)]
+    parts.append(f"driver {found.driver}" if found.driver else "driver of unknown version" * (not found.board))
+    return ", ".join(filter(None, parts))
+
+
+def _install(found: Graphics) -> str:
+    if found.board:
+        return "install the torch that NVIDIA builds for this JetPack"
+    return "install a build of torch for the CUDA of this driver (`nvidia-smi` names it)"
+
+
+def _compiler() -> Iterator[Finding]:
+    """Triton compiles a small piece of C for every kernel."""
+    missing = []
+    if not os.environ.get("CC") and not any(map(shutil.which, _COMPILERS)):
+        missing.append("a C compiler")
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        missing.append("Python.h")
+    if not missing:
+        yield Finding("Triton's compiler", "good", "a C compiler and Python.h are there")
+        return
+    fix = "Install gcc and python3-dev (on Debian and Ubuntu), or set KERNELS_IMPL=torch and compute slower"
+    yield Finding("Triton's compiler", "failure", f"{' and '.join(missing)} missing: no kernel can be compiled", fix)

@@ -1,0 +1,171 @@
+"""`ondevice plan`: what settings will take of this machine's memory, or of another one's, before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ondevice.cli.options import AsJson, PotOptions
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.terminal import err, errors_shown, out, print_json
+from ondevice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ondevice.bench.plan import Taken
+    from ondevice.config import DeviceName
+    from ondevice.session.footprint import MemoryPlan
+    from ondevice.session.machines import Machine
+
+_PARTS = {
+    "program": "Python, its libraries, tokenizer",
+    "weights": "weights",
+    "pot": "pot",
+    "speculator": "pot of the small model",
+    "tier": "host tier, at most",
+    "reading": "while it reads: activations",
+    "undo": "while it answers: copy of the pot, at most",
+    "answering": "while it answers: activations",
+}
+_IN_MAIN = ("program", "tier")  # wherever the model computes
+
+
+def plan(
+    options: PotOptions,
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens of the document.", min=1, show_default="more than a pot holds")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Another machine: laptop, rtx4090, gpu, orin-64gb or orin-nano-8gb.", show_default="this machine"
+        ),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Read a text of two and a half pots, and hold the plan against it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what these settings will take of the memory, part by part, and whether that is there."""
+    with errors_shown(as_json), ProgressDisplay(err()) as display:
+        from ondevice.session.footprint import MemoryPlan
+
+        config, machine = options.config(), _machine(preset, options.config().device)
+        if measure and not machine.is_here:
+            raise ConfigError(
+                "Only this machine can be measured", fix="Leave out --preset, or run --measure on that machine."
+            )
+        display.stage("Planning", None)
+        made = MemoryPlan(config, machine, tokens)
+        taken = None
+        if measure:
+            from ondevice.bench.plan import take
+
+            display.stage("Reading in a process of its own", None)
+            taken = take(made.plan.config, tokens)
+        display.clear()
+        for line in _card(made, machine, taken):
+            out().print(line, soft_wrap=isinstance(line, Text))
+        if as_json:
+            print_json(_document(made, machine, taken))
+
+
+def _machine(preset: str | None, device: DeviceName) -> Machine:
+    """The machine to plan for; raises ConfigError where there is no such one, or it has no such device."""
+    from ondevice.model.loading.placement import choose_device
+    from ondevice.session.machines import PRESETS, this_machine
+
+    if preset is None:
+        return this_machine(choose_device(device))
+    if preset not in PRESETS:
+        raise ConfigError(f"There is no preset {preset!r}", fix=f"Choose among {', '.join(PRESETS)}.")
+    return PRESETS[preset].computing_on(device)
+
+
+def _fix(made: MemoryPlan) -> str:
+    """What would fit; "" where it does."""
+    if made.fits:
+        return ""
+    if made.plan.config.pot.method.keeps_all:
+        return "Keeping everything needs memory for every token: change --policy."
+    if (capacity := made.largest_fitting()) is not None:
+        return f"Try --capacity {capacity}."
+    if made.footprint.tier and (capacity := made.largest_fitting(has_tier=False)) is not None:
+        return f"Try --host-tier 0 --capacity {capacity}."
+    best = made.machine.best_model()
+    return f"Choose a smaller model: {best.model.title} suits such a machine ({best.command})."
+
+
+def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[RenderableType]:
+    from ondevice import words
+
+    footprint, loaded = made.footprint, made.plan.loaded
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    table.add_column()
+    table.add_column(justify="right")
+    for name, label in _PARTS.items():
+        if num_bytes := getattr(footprint, name):
+            apart = " (main memory)" if name in _IN_MAIN and not machine.is_shared else ""
+            table.add_row(Text(label + apart), Text(words.size(num_bytes)))
+    form = f"{str(loaded.dtype).removeprefix('torch.')}, weights {loaded.quantization}"
+    yield Text(f"{loaded.name} ({form}), a pot of {words.count(made.capacity)} slots, on {_named(machine)}")
+    yield table
+    for what, needed, free in _ledgers(made, machine):
+        yield Text(f"{what}: {words.size(needed)} at most, of {words.size(free)} that may be taken")
+    verdict = "This fits." if made.fits else f"This does not fit. {_fix(made)}"
+    yield Text(verdict, style="bold green" if made.fits else "bold red")
+    if taken is None:
+        yield Text("How fast it reads is known once it has read: add --measure.", style="dim")
+        return
+    yield Text(
+        f"Measured: {words.size(taken.peak_bytes)} at most, while {words.count(taken.num_tokens)} tokens were read, "
+        f"{words.rate(taken.tokens_per_second)}, and one question answered; the plan for that says "
+        f"{taken.predicted_bytes / taken.peak_bytes:.2f} times as much"
+    )
+
+
+def _named(machine: Machine) -> str:
+    if not machine.is_here:
+        return machine.label
+    return f"this machine, much as --preset {machine.label}" if machine.label else "this machine"
+
+
+def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
+    """Whose memory is asked for, bytes that are needed and bytes that may be taken."""
+    from ondevice.memory import usable_bytes
+
+    footprint = made.footprint
+    if machine.is_shared:
+        return [("Memory", footprint.peak_bytes, usable_bytes(machine.free_bytes))]
+    return [
+        ("GPU", footprint.device_bytes, usable_bytes(machine.device_free_bytes)),
+        ("Main memory", footprint.main_bytes, usable_bytes(machine.free_bytes)),
+    ]
+
+
+def _document(made: MemoryPlan, machine: Machine, taken: Taken | None) -> dict[str, Any]:
+    footprint = made.footprint
+    summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
+    if taken is not None:
+        summary |= {
+            "measured_peak_bytes": float(taken.peak_bytes),
+            "predicted_over_measured_peak": taken.predicted_bytes / taken.peak_bytes,
+            "reading_tokens_per_second": taken.tokens_per_second,
+        }
+    return {
+        "model": made.config.model,
+        "machine": asdict(machine),
+        "capacity": made.capacity,
+        "parts": asdict(footprint),
+        "device_bytes": footprint.device_bytes,
+        "main_bytes": footprint.main_bytes,
+        "fits": made.fits,
+        "fix": _fix(made),
+        "config": made.plan.config.to_dict(),
+        "summary": summary,
+    }

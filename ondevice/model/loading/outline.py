@@ -1,0 +1,54 @@
+"""A model without its weights: its layers on torch's meta device, from a configuration or a row of the catalogue.
+
+With it is planned what a session takes before anything large is loaded, or even fetched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
+
+from ondevice.model.loading._transformers import empty_model, transformers
+from ondevice.model.loading.catalogue import CatalogueModel
+from ondevice.model.loading.checkpoint import Checkpoint
+
+META = torch.device("meta")
+
+
+def folder_outline(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+    """The causal LM of a checkpoint folder."""
+    config = transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
+    return empty_model(config, dtype)
+
+
+def row_outline(row: CatalogueModel, dtype: torch.dtype) -> tuple[Any, Checkpoint]:
+    """The causal LM of a row of the catalogue, and the checkpoint that its files would be."""
+    sizes = row.dimensions
+    config = transformers.AutoConfig.for_model(
+        row.family,
+        vocab_size=sizes.vocab_size,
+        hidden_size=sizes.hidden_size,
+        intermediate_size=sizes.intermediate_size,
+        num_hidden_layers=sizes.num_layers,
+        num_attention_heads=sizes.num_heads,
+        num_key_value_heads=sizes.num_kv_heads,
+        head_dim=sizes.head_dim,
+        max_position_embeddings=row.window,
+        tie_word_embeddings=row.is_tied,
+        pad_token_id=None,
+    )
+    model = empty_model(config, dtype)
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    if row.is_tied:  # empty weights are tied to nothing
+        del shapes["lm_head.weight"]
+    return model, Checkpoint(Path(row.name), {"model_type": row.family}, (), shapes)
+
+
+def no_tokenizer() -> Any:
+    """What stands for the tokenizer of a model that is not here: every text is one unknown word."""
+    backend = Backend(models.WordLevel({"?": 0}, unk_token="?"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)

@@ -1,0 +1,107 @@
+"""Memory that one pass takes and gives back: what the code at hand allocates, summed where it is held at once.
+
+Sizes are of the largest tensors alone, each with the shape that it has where it is made. Reading and answering have
+their own peaks, which do not meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ondevice.kernels.token_loss import slice_words
+from ondevice.model.layer import tokens_at_once
+from ondevice.pot.policies import num_observed
+from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
+from ondevice.session.plan import Plan
+
+_FLOAT = torch.float32.itemsize
+_SCORES = 4  # scores, scaled, with mask, as probabilities: see `kernels.attention`
+_PER_SLOT = 12  # numbers of 4 bytes for each slot of a head at a distillation: views, scores, orders (8 bytes)
+_VOTES = 3 * (16 << 20)  # scores of a look into the host tier, and what is made of them
+# What MKL, oneDNN and the arenas of threads keep once they have worked: 30 to 80 MB were measured with two threads.
+_LIBRARIES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes on the device at the peak of a reading, and of an answer without its undo log."""
+
+    reading: int
+    answering: int
+
+
+def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activations:
+    """What passes of a session take.
+
+    Args:
+        plan: sized; its model may lack its weights.
+        device: "cpu" or "cuda".
+        num_tokens: of the document; None: more than a pot holds.
+    """
+    one = _Pass(plan, device, num_tokens)
+    libraries = _LIBRARIES if device == "cpu" else 0
+    question = one.layers(plan.config.pot.reserve, num_observed=0)
+    looks = _VOTES if plan.tier_bytes(num_tokens) else 0
+    return Activations(libraries + one.reading(), libraries + max(question, looks))
+
+
+class _Pass:
+    def __init__(self, plan: Plan, device: str, num_tokens: int | None) -> None:
+        self._plan, self._device, self._parts = plan, device, plan.decoder.parts
+        self._itemsize = plan.decoder.dtype.itemsize
+        config, shape = plan.config, plan.foreseen_shape(num_tokens)
+        capacities = shape.capacities or (shape.capacity,) * shape.num_layers
+        self._slots, self._all_slots = max(capacities), sum(capacities) * shape.num_kv_heads
+        room = max(min(capacities) - config.pot.reserve - len(plan.chat.prefix), 1)
+        self._is_distilled = config.pot.method.distills and (num_tokens is None or num_tokens > room)
+        self._chunk = room if num_tokens is None else min(room, num_tokens)
+        is_whole = reads_whole_prompt(config, self._parts, plan.slim_steps)
+        size = self._chunk if is_whole else config.pot.pass_size(device)
+        self._tokens = -(-self._chunk // -(-self._chunk // size))
+
+    def reading(self) -> int:
+        """The most of all stages: a pass with its catalyst, novelty of a whole chunk, distillation."""
+        config, parts, plan = self._plan.config, self._parts, self._plan
+        catalyst = len(catalyst_ids(config, plan.slim_steps, plan.loaded.tokenizer.encode))
+        observed = num_observed(config.pot.method, catalyst, self._tokens + catalyst) if self._is_distilled else 0
+        largest = self.layers(self._tokens + catalyst, observed)
+        waiting = 0
+        if config.pot.needs_novelty:
+            waiting = self._chunk * parts.hidden_size * self._itemsize  # states, until the chunk is distilled
+        if not self._is_distilled:
+            return waiting + largest
+        mass = _FLOAT * self._all_slots
+        return waiting + mass + max(largest, self._novelty() if waiting else 0, _PER_SLOT * mass)
+
+    def layers(self, num_tokens: int, num_observed: int) -> int:
+        """A pass of so many tokens through a layer: the larger of attention and feed-forward network."""
+        parts = self._parts
+        queries, keys = parts.num_heads * parts.head_dim, parts.num_kv_heads * parts.head_dim
+        # Residual and norm; projections, rotated once more; keys and values of all heads, outputs of both parts,
+        # folded queries and the joined output.
+        attention = num_tokens * (2 * parts.hidden_size + 2 * (queries + keys) + keys + 6 * queries) * self._itemsize
+        attention += _SCORES * _FLOAT * num_observed * parts.num_heads * self._slots
+        intermediate = parts.layers[0].intermediate_size
+        at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))
+        network = at_once * (3 * intermediate + 2 * parts.hidden_size) + 3 * num_tokens * parts.hidden_size
+        return max(attention, network * self._itemsize)
+
+    def _novelty(self) -> int:
+        """Losses of a chunk: its states laid together twice, and a slice of the logits with its exponentials."""
+        parts, plan, tokens = self._parts, self._plan, self._chunk
+        states = 3 * tokens * parts.hidden_size * self._itemsize
+        logits = tokens * min(slice_words(tokens, self._device), parts.vocab_size)
+        per_logit = 2 * _FLOAT if self._device == "cpu" else self._itemsize  # Triton sums as it reads
+        head = parts.vocab_size * parts.hidden_size * 5 // 8 if _rounds_head(plan, self._device) else 0
+        return states + logits * per_logit + head
+
+
+def _rounds_head(plan: Plan, device: str) -> bool:
+    """Whether novelty is told by a copy of the head in four bits."""
+    if device != "cpu" or plan.loaded.quantization not in ("8bit", "4bit"):
+        return False
+    from ondevice.kernels.projection import rounding_pays
+
+    return rounding_pays()

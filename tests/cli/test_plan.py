@@ -1,0 +1,175 @@
+"""`ondevice plan`: the parts, the verdict, other machines, and the plan held against a session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ondevice.bench import plan as bench_plan
+from ondevice.bench.plan import Taken, held, planned, take
+from ondevice.cli import app
+from ondevice.config import EngineConfig, GenerationConfig, PotConfig
+from ondevice.results.process_memory import peak_rss_bytes
+from ondevice.session import machines
+from tests.builders.models import default_model, save_checkpoint, tiny_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+POT = ["--capacity", "512", "--keep", "128", "--reserve", "160"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
+    monkeypatch.setattr("ondevice.model.loading.hub.cached", lambda repository: None)
+    # The process of the tests grows from one to the next.
+    monkeypatch.setattr("ondevice.session.footprint.resident_bytes", lambda: 600 * 10**6)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_parts_come_to_the_peak(checkpoint: str) -> None:
+    found = document("--model", checkpoint, *POT, "--tokens", "5000")
+    parts = found["parts"]
+    passing = max(parts["reading"], parts["undo"] + parts["answering"])
+    fixed = sum(parts[name] for name in ("program", "weights", "pot", "speculator", "tier"))
+    assert found["summary"]["predicted_peak_bytes"] == fixed + passing == found["device_bytes"] + found["main_bytes"]
+    assert found["capacity"] == found["config"]["pot"]["capacity"] == 512
+    assert found["fits"] is True
+    assert found["fix"] == ""
+    longer = document("--model", checkpoint, *POT, "--tokens", "50000")["parts"]
+    assert longer["pot"] == parts["pot"], "a pot does not grow with the text"
+    assert longer["tier"] > parts["tier"]
+    shown = run("--model", checkpoint, *POT).stdout
+    assert "This fits." in shown
+    assert "pot of 512 slots" in shown
+    assert "speculator" not in shown
+    assert "pot of the small model" not in shown, "what takes nothing is not shown"
+
+
+def test_what_does_not_fit_is_said_with_what_would(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = machines.this_machine
+    whole = document("--model", checkpoint, "--capacity", "8192", "--host-tier", "0")
+    free = int((whole["summary"]["predicted_peak_bytes"] - whole["parts"]["pot"]) / 0.9)
+    monkeypatch.setattr(machines, "this_machine", lambda device: replace(real(device), free_bytes=free))
+    found = document("--model", checkpoint, "--capacity", "8192", "--host-tier", "0")
+    assert not found["fits"]
+    assert found["fix"].startswith("Try --capacity ")
+    smaller = found["fix"].removeprefix("Try --capacity ").rstrip(".")
+    assert document("--model", checkpoint, "--capacity", smaller, "--host-tier", "0")["summary"]["fits"] == 1.0
+    shown = run("--model", checkpoint, "--capacity", "8192").stdout
+    assert f"This does not fit. Try --host-tier 0 --capacity {smaller}." in shown
+    whole = document("--model", checkpoint, "--policy", "full", "--tokens", "300000")
+    assert "--policy" in whole["fix"]
+    monkeypatch.setattr(machines, "this_machine", lambda device: replace(real(device), free_bytes=10**6))
+    assert "smaller model" in document("--model", checkpoint, *POT)["fix"]
+
+
+def test_another_machine_is_planned_without_having_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONDEVICE_MODEL")
+    board = document("--preset", "orin-nano-8gb")
+    assert board["model"] == "qwen3-1.7b"
+    assert board["machine"]["is_shared"]
+    assert board["fits"]
+    desktop = document("--preset", "rtx4090", "--model", "qwen3-14b")
+    assert not desktop["fits"]
+    assert "ondevice app --model qwen3-8b" in desktop["fix"]
+    shown = run("--preset", "rtx4090").stdout
+    assert "GPU: " in shown
+    assert "Main memory: " in shown
+    assert document("--preset", "rtx4090", "--device", "cpu")["model"].startswith("qwen2.5-coder")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--preset", "toaster"], "no preset 'toaster'"),
+        (["--preset", "laptop", "--measure"], "Only this machine can be measured"),
+        (["--preset", "laptop", "--device", "cuda"], "computes on its CPU"),
+        (["--model", "somebody/something"], "not on this machine"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(arguments: list[str], said: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+
+
+# -- held against a session --------------------------------------------------------------------------------
+
+
+def _here(work: Callable[..., Any], *args: Any) -> Any:
+    return work(*args)
+
+
+def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_plan, "in_its_own_process", _here)
+    pot = PotConfig(capacity=512, num_kept=128, reserve=160)
+    config = EngineConfig(model=checkpoint, device="cpu", pot=pot, generation=GenerationConfig(chat=False))
+    taken = take(config)
+    assert taken.num_tokens == 1280
+    assert taken.predicted_bytes == pytest.approx(planned(config, 1280), rel=0.2)
+    assert taken.peak_bytes <= peak_rss_bytes()
+    assert taken.tokens_per_second > 0
+    assert held(config, 700).num_tokens == 700
+
+
+def test_measuring_says_how_far_the_plan_was_off(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_plan, "take", lambda config, tokens: Taken(1280, 321.0, 1000, 1100))
+    found = document("--model", checkpoint, *POT, "--measure")["summary"]
+    assert found["predicted_over_measured_peak"] == 1.1
+    assert found["measured_peak_bytes"] == 1000
+    assert found["reading_tokens_per_second"] == 321.0
+    shown = run("--model", checkpoint, *POT, "--measure").stdout
+    assert "1.10 times" in shown
+    assert "321 tokens/s" in shown
+
+
+def test_the_bench_takes_pots_in_turn(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = list[int]()
+
+    def taken(config: EngineConfig) -> Taken:
+        sizes.append(config.pot.capacity)
+        return Taken(1000, 100.0, 1000, {600: 1050, 800: 900}[config.pot.capacity])
+
+    monkeypatch.setattr(bench_plan, "take", taken)
+    options = ["--model", checkpoint, "--capacities", "600,800", "--json"]
+    done = CliRunner().invoke(app, ["bench", "plan", *options])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert sizes == [600, 800]
+    assert result["summary"] == {
+        "predicted_over_measured_peak": 0.9,
+        "predicted_over_measured_peak_600": 1.05,
+        "predicted_over_measured_peak_800": 0.9,
+    }
+    assert len(result["rows"]) == 8
+
+
+@pytest.mark.slow
+def test_the_plan_of_the_default_model_is_within_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # of the cache: the model itself
+    default_model()
+    taken = take(EngineConfig(model="smollm2-135m", device="cpu", pot=PotConfig(capacity=1024)))
+    assert 0.9 <= taken.predicted_bytes / taken.peak_bytes <= 1.1

@@ -1,0 +1,89 @@
+"""Models without their weights: the same sizes, tokenizer and fingerprint as with them, and no memory."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import pytest
+import torch
+
+from ondevice.config import EngineConfig
+from ondevice.errors import ModelError
+from ondevice.model.loading.catalogue import CATALOGUE, QWEN3_1_7B, QWEN_CODER_0_5B, CatalogueModel
+from ondevice.model.loading.load import load_model, outline_model
+from ondevice.model.loading.outline import row_outline
+from ondevice.model.packed_modules import PackedLinear
+from ondevice.session.engine import Engine
+from tests.builders.gguf_files import write_gguf
+from tests.builders.models import save_checkpoint, tiny_model
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
+    monkeypatch.setattr("ondevice.model.loading.hub.cached", lambda repository: None)
+
+
+@pytest.mark.parametrize("row", CATALOGUE.values(), ids=lambda row: row.name)
+def test_the_sizes_of_a_row_come_to_all_its_parameters(row: CatalogueModel) -> None:
+    model, checkpoint = row_outline(row, torch.bfloat16)
+    assert sum(map(prod, checkpoint.shapes.values())) == row.num_parameters
+    assert checkpoint.weight_bytes(2, "none") == row.weight_bytes(2)
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "gemma2"])
+@pytest.mark.parametrize("quantization", ["auto", "8bit"])
+def test_an_outline_is_the_model_but_for_its_weights(family: str, quantization: str, tmp_path: Path) -> None:
+    folder = str(save_checkpoint(tiny_model(family), tmp_path / "tiny"))
+    loaded = load_model(folder, device="cpu", quantization=quantization)  # type: ignore[arg-type]
+    outlined = outline_model(folder, CPU, quantization=quantization)  # type: ignore[arg-type]
+    assert {parameter.device.type for parameter in outlined.model.parameters()} == {"meta"}
+    for name in ("name", "dtype", "quantization", "fingerprint", "max_positions", "source", "weight_bytes"):
+        assert getattr(outlined, name) == getattr(loaded, name), name
+    assert outlined.weight_bytes > 0
+    assert outlined.tokenizer.fingerprint == loaded.tokenizer.fingerprint
+    plans = [Engine(one, EngineConfig()).plan().sized(None, 10**9) for one in (outlined, loaded)]
+    assert plans[0].pot_bytes() == plans[1].pot_bytes()
+    assert plans[0].tier_bytes() == plans[1].tier_bytes()
+
+
+def test_a_gguf_file_is_outlined_as_it_would_be_loaded(tmp_path: Path) -> None:
+    path = str(write_gguf(tmp_path / "tiny.gguf"))
+    loaded, outlined = load_model(path, device="cpu"), outline_model(path, CPU)
+    assert outlined.quantization == loaded.quantization == "stored"
+    assert outlined.weight_bytes == loaded.weight_bytes
+    assert outlined.tokenizer.fingerprint == loaded.tokenizer.fingerprint
+    unpacked = outline_model(path, CUDA)
+    assert (unpacked.quantization, unpacked.dtype) == ("none", torch.bfloat16)
+
+
+@pytest.mark.usefixtures("nothing_here")
+def test_a_model_of_the_catalogue_need_not_be_here() -> None:
+    outlined = outline_model("qwen3-1.7b", CUDA)
+    assert (outlined.dtype, outlined.quantization) == (torch.bfloat16, "none")
+    assert outlined.weight_bytes == QWEN3_1_7B.weight_bytes(2)
+    assert outlined.max_positions == QWEN3_1_7B.window
+    rounded = outline_model("qwen3-1.7b", CPU)
+    assert rounded.quantization == "8bit"
+    assert rounded.weight_bytes == pytest.approx(QWEN3_1_7B.num_parameters * 8.5 / 8, rel=0.01)
+    stored = outline_model("qwen2.5-coder-0.5b", CPU)
+    assert stored.quantization == "stored"
+    assert stored.weight_bytes == int(1.1 * QWEN_CODER_0_5B.num_bytes)
+    assert outline_model("qwen2.5-coder-0.5b", CUDA).weight_bytes == QWEN_CODER_0_5B.weight_bytes(2)
+
+
+@pytest.mark.usefixtures("nothing_here")
+def test_nothing_is_fetched_for_an_outline() -> None:
+    with pytest.raises(ModelError, match="not on this machine"):
+        outline_model("somebody/something", CPU)
+
+
+def test_packed_weights_take_what_was_reckoned(tmp_path: Path) -> None:
+    loaded = load_model(str(write_gguf(tmp_path / "tiny.gguf")), device="cpu")
+    packed = sum(one.weight.nbytes for one in loaded.model.modules() if isinstance(one, PackedLinear))
+    vectors = sum(one.nbytes for one in loaded.model.parameters())
+    assert packed <= loaded.weight_bytes <= 1.05 * (packed + vectors)
