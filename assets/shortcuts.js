@@ -22,7 +22,7 @@
 
   const press = (selector) => (event) => {
     const button = document.querySelector(selector);
-    if (document.querySelector(".od-keys")?.open || !button?.checkVisibility()) return;
+    if (document.querySelector("dialog[open]") || !button?.checkVisibility()) return;
     event.preventDefault();
     button.click();
   };

@@ -1,17 +1,8 @@
-// The panels that are text: header, document card, failure, progress bars, status, times.
+// The panels that are text: document card, failure, progress bars, status, times.
 // Values are written with textContent only.
 (() => {
   "use strict";
   const od = window.ondevice;
-
-  od.header = (element, props, watch) => od.follow(props, watch, (value) => {
-    element.querySelector("[data-field=model]").textContent = value?.model ?? "";
-    const notice = element.querySelector(".od-notice");
-    notice.hidden = !value?.notice;
-    // Commands stand between backticks.
-    notice.replaceChildren(...(value?.notice ?? "").split("`").map(
-      (text, i) => od.textElement(i % 2 ? "code" : "span", text)));
-  });
 
   od.card = (element, props, watch) => od.follow(props, watch, (value) => {
     const card = element.querySelector(".od-card");

@@ -19,6 +19,10 @@ class ReadingSpeeds:
         if telemetry.has_steady_speed and telemetry.ingest_seconds:
             self._speeds[_reading_settings(config)] = telemetry.num_passed / telemetry.ingest_seconds
 
+    def clear(self) -> None:
+        """Forget all: the model is another one."""
+        self._speeds.clear()
+
     def seconds(self, config: EngineConfig, num_tokens: int) -> float | None:
         """Seconds that reading takes with these settings; None where nothing was read with them yet."""
         speed = self._speeds.get(_reading_settings(config))

@@ -56,6 +56,30 @@ class Engine:
         return_free_memory()  # what making all this took: otherwise it stays with the process
         return engine
 
+    def load_another(self, config: EngineConfig, on_progress: Progress = silent) -> None:
+        """Load the model of these settings in place of the one in memory, which goes first. No session may be in use.
+
+        Where it cannot be loaded, the one before is loaded again.
+
+        Raises:
+            ModelError, ConfigError: it cannot be loaded, or does not suit the settings; or not even the one before.
+        """
+        before = self.config
+        try:
+            self._change_to(config, on_progress)
+        except BaseException:
+            self._change_to(before, on_progress)
+            raise
+
+    def _change_to(self, config: EngineConfig, on_progress: Progress) -> None:
+        self.loaded = replace(self.loaded, model=None)  # what it is called can still be asked
+        self.decoder = None  # type: ignore[assignment]  # nobody works with it: the lane is ours
+        self._speculators.clear()
+        return_free_memory()
+        another = Engine.load(config, on_progress)
+        self.loaded, self.config, self.decoder = another.loaded, another.config, another.decoder
+        self._speculators = another._speculators
+
     def plan(self, config: EngineConfig | None = None) -> Plan:
         """Plan of these settings, or of the engine's own, with the model; nothing is allocated.
 

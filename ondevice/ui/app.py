@@ -5,12 +5,14 @@ from __future__ import annotations
 import gradio as gr
 
 from ondevice.serving.jobs import Jobs
+from ondevice.serving.models import Models
 from ondevice.serving.uploads import Uploads
 from ondevice.ui.actions import Actions
 from ondevice.ui.blocks import Blocks
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
+from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.running import Runner
 from ondevice.ui.wiring import wire
 
@@ -21,10 +23,12 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
     Args:
         reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
     """
-    runner = Runner(jobs)
+    models = Models(jobs)
+    runner = Runner(jobs, models=models)
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(jobs.engine, jobs.keeping.secret())
         actions = Actions(runner, uploads)
-        wire(demo, screen, actions, LibraryActions(runner), CompareActions(runner), reads_at_once=reads_at_once)
+        others = LibraryActions(runner), CompareActions(runner), ModelActions(runner, models)
+        wire(demo, screen, actions, *others, reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     return demo

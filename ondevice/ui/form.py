@@ -94,14 +94,8 @@ class Form:
 
 def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
     """The controls of the form by path, and the presets above them."""
-    config, bytes_per_slot = engine.config, engine.decoder.pot_shape(1).nbytes(engine.decoder.dtype)
-    choices = [
-        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * bytes_per_slot)}", p.name)
-        if p.capacity
-        else (f"{p.name}\nas the\ntext needs", p.name)
-        for p in PRESETS
-    ]
-    start, slot_size = Form.of(config).values, words.size(bytes_per_slot)
+    config, choices = engine.config, _preset_choices(engine)
+    start, slot_size = Form.of(config).values, words.size(_slot_bytes(engine))
     with gr.Accordion("Settings", open=False, elem_id="od-settings"):
         preset = gr.Radio(
             choices,
@@ -116,6 +110,29 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
             if path not in CONVERSATION
         }
     return form, preset
+
+
+def for_model(engine: Engine) -> tuple[Any, Any]:
+    """Updates of the presets and of the pot's size where the model is another: what a slot takes there."""
+    one = SETTINGS["pot.capacity"]
+    assert one.form is not None
+    start = Form.of(engine.config).values[one.path]
+    info = one.form.info.format(default=_in_info(one, start), slot_size=words.size(_slot_bytes(engine)))
+    return gr.update(choices=_preset_choices(engine)), gr.update(info=info)
+
+
+def _slot_bytes(engine: Engine) -> int:
+    return engine.decoder.pot_shape(1).nbytes(engine.decoder.dtype)
+
+
+def _preset_choices(engine: Engine) -> list[tuple[str, str]]:
+    size = _slot_bytes(engine)
+    return [
+        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * size)}", p.name)
+        if p.capacity
+        else (f"{p.name}\nas the\ntext needs", p.name)
+        for p in PRESETS
+    ]
 
 
 def control(one: Setting, value: Any, *, slot_size: str = "", **more: Any) -> Any:

@@ -138,7 +138,7 @@ def serving(
             Jobs(engine, registry, library or Library(), free_memory, Keeping(is_on=keeps)),
             Uploads(uploads_folder, limits),
         )
-        routes = [*map_routes(registry, engine.loaded.tokenizer.encode), recording_route()]
+        routes = [*map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)), recording_route()]
         if api:
             routes += Api(jobs, uploads, auth).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)

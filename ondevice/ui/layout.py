@@ -46,7 +46,8 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
         secret: what a browser's own id is encrypted with there; None: another one with each start.
     """
     parts: dict[str, Any] = {"session_id": gr.BrowserState(None, storage_key="ondevice-session", secret=secret)}
-    panel("header", _header(engine))
+    model_events = "models", "use_model", "download_model", "cancel_download"
+    parts["header"] = panel("header", header(engine), events=model_events)
     with gr.Tabs(elem_id="od-tabs") as parts["tabs"]:
         with gr.Tab("Read & ask", id="read", elem_id="od-tab-read"), gr.Row(elem_id="od-workbench"):
             with gr.Column(elem_id="od-left"):
@@ -70,10 +71,12 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             parts |= library_parts()
     panel("keys")
     parts["follow"] = gr.Timer(1.0, active=False)
+    parts["preset"], parts["capacity"] = preset, form["pot.capacity"]
     return Screen(parts, form, preset)
 
 
-def _header(engine: Engine) -> dict[str, str]:
+def header(engine: Engine) -> dict[str, str]:
+    """The model in use, as the header shows it."""
     loaded = engine.loaded
     device = "GPU" if loaded.device.type == "cuda" else "CPU"
     dtype = str(loaded.dtype).removeprefix("torch.")

@@ -52,8 +52,12 @@ TEMPLATES = {
         'and shows what it keeps.</p></div><div class="od-badges">'
         '<span class="od-badge od-badge-local" title="The page may only talk to this machine; the browser enforces it, '
         'and a test proves it.">100 % local<span>: nothing leaves this machine</span></span>'
-        '<span class="od-badge" data-field="model"></span></div></div>'
-        '<p class="od-notice" role="note" hidden></p>'
+        '<button type="button" class="od-badge od-badge-model" aria-haspopup="dialog" title="Choose another model">'
+        '<span data-field="model"></span></button></div></div><p class="od-notice" role="note" hidden></p>'
+        '<dialog class="od-dialog od-models" aria-labelledby="od-models-head"><h2 id="od-models-head">Models</h2>'
+        '<p class="od-explain">What is downloaded stays here. Larger models answer better and read slower.</p>'
+        '<p class="od-problem" role="alert" hidden></p><p class="od-models-state" role="status"></p>'
+        '<ul class="od-model-list"></ul><form method="dialog"><button class="od-button">Close</button></form></dialog>'
     ),
     "card": (
         '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length. Text can be pasted, too.</p>'
@@ -63,7 +67,7 @@ TEMPLATES = {
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
     "keys": (
-        '<dialog class="od-keys" aria-labelledby="od-keys-head"><h2 id="od-keys-head">Keys</h2><dl>'
+        '<dialog class="od-dialog od-keys" aria-labelledby="od-keys-head"><h2 id="od-keys-head">Keys</h2><dl>'
         "<dt>/</dt><dd>go to the question</dd><dt>Enter</dt><dd>ask; with Shift, a new line</dd>"
         "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt><dd>stop the answer</dd>"
         "<dt>Ctrl V</dt><dd>outside of a field: read what was copied, text or files</dd>"
@@ -172,6 +176,7 @@ def scripts() -> str:
         "ui.js",
         "gradio_roles.js",
         "text_panels.js",
+        "models.js",
         *SCRIPTS,
         "readout.js",
         "charts.js",

@@ -26,11 +26,13 @@ from ondevice.events import (
 )
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFailed, Saved, Waiting, Working
 from ondevice.serving.jobs import Job, Jobs
+from ondevice.serving.models import Models
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render
 from ondevice.ui.compare_render import compare_controls, comparison_payload
 from ondevice.ui.documents_list import documents_list
+from ondevice.ui.layout import header
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
 from ondevice.ui.throttle import Throttle
@@ -55,10 +57,11 @@ class Runner:
     Args:
         jobs: what can be run.
         clock: seconds, monotonic.
+        models: what may be fetched meanwhile.
     """
 
-    def __init__(self, jobs: Jobs, clock: Callable[[], float] = time.monotonic) -> None:
-        self.jobs, self._clock = jobs, clock
+    def __init__(self, jobs: Jobs, clock: Callable[[], float] = time.monotonic, models: Models | None = None) -> None:
+        self.jobs, self._clock, self._models = jobs, clock, models or Models(jobs)
 
     def visitor(self, visitor_id: object) -> Visitor:
         """The visitor of this id; a new one, with a problem that says so, where it has been dropped."""
@@ -116,10 +119,23 @@ class Runner:
             **self.documents(visitor),
             **compare_controls(visitor),
             "compare": comparison_payload(visitor),
+            "header": header(self.jobs.engine) | self.fetching() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.
-            "follow": render.following(is_active),
+            "follow": render.following(is_active or self._models.fetching is not None),
         }
+
+    def fetching(self) -> dict[str, str]:
+        """How far the download of a model has come, for the header; "" where there is none."""
+        fetching = self._models.fetching
+        if fetching is None:
+            return {"fetching": ""}
+        share = "" if fetching.fraction is None else f", {100 * fetching.fraction:.0f} %"
+        return {"fetching": f"{fetching.row.title}: {fetching.stage}{share}"}
+
+    def following(self) -> Patch:
+        """The timer, where a download goes on that the page is to follow."""
+        return {"follow": render.following(True)} if self._models.fetching is not None else {}
 
     def documents(self, visitor: Visitor) -> Patch:
         """The list of open documents."""

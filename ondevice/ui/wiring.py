@@ -20,6 +20,7 @@ from ondevice.ui.detached import detached
 from ondevice.ui.form import Form, matching_preset, preset_named, shows
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
+from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.render import Patch
 
 ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 6}
@@ -33,6 +34,7 @@ def wire(
     actions: Actions,
     library: LibraryActions,
     compare: CompareActions,
+    models: ModelActions,
     *,
     reads_at_once: bool,
 ) -> None:
@@ -98,6 +100,9 @@ def wire(
     _wire_settings(screen)
     _wire_library(demo, parts, library)
     _wire_compare(screen, compare)
+    used = _wire_models(parts, models)
+    if reads_at_once:
+        used.then(stream(read_opened), [session_id, *screen.form.values()], **common, **ENGINE_LANE)
 
 
 def _wire_compare(screen: Screen, compare: CompareActions) -> None:
@@ -148,6 +153,32 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
     parts["library"].rename_entry(rename_entry, None, **common, **QUICK_LANE)
     parts["library"].forget_all(forget_all, session_id, **common, **QUICK_LANE)
     parts["library"].delete_entry(delete_entry, session_id, **common, **QUICK_LANE)
+
+
+def _wire_models(parts: dict[str, Any], models: ModelActions) -> Any:
+    """Returns the event after which another model is in use."""
+    stream, once, session_id = _streaming(parts), _single(parts), parts["session_id"]
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+
+    # As in the library: all that is in an event comes from the browser.
+    def fetch(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(models.fetch)(visitor_id, event._data.get("name"))
+
+    def use(visitor_id: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from stream(models.use)(visitor_id, event._data.get("name"))
+
+    # The events bring data, whether it is wanted or not.
+    def show(visitor_id: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from stream(models.show)(visitor_id)
+
+    def cancel(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(models.cancel)(visitor_id)
+
+    header = parts["header"]
+    header.models(show, session_id, **common, **QUICK_LANE)
+    header.download_model(fetch, session_id, **common, **QUICK_LANE)
+    header.cancel_download(cancel, session_id, **common, **QUICK_LANE)
+    return header.use_model(use, session_id, **common, **ENGINE_LANE)
 
 
 def _wire_settings(screen: Screen) -> None:
