@@ -66,7 +66,7 @@ def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             return None
         return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
 
-    hook = register_module_parameter_registration_hook(emptied)
+    hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # it may return a parameter
     try:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     finally:
