@@ -11,7 +11,7 @@ import torch
 
 from ondevice.model.families import model_parts
 from ondevice.model.loading.load import load_model
-from ondevice.results.process_memory import forget_mapped, large_pieces_mapped, resident_bytes
+from ondevice.results.process_memory import forget_mapped, resident_bytes
 from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not offer it")
