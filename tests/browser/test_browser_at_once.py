@@ -32,8 +32,9 @@ _DROP = """(text) => {
     return over.defaultPrevented; }"""
 _OVERFLOW = """() => { const page = document.documentElement;
     return [page.scrollHeight - page.clientHeight, page.scrollWidth - page.clientWidth]; }"""
-_IN_VIEW = """(selector) => { const box = document.querySelector(selector).getBoundingClientRect();
-    return box.height > 30 && box.top >= 0 && box.top < innerHeight - 30 && box.left >= 0
+# A message is drawn anew when it is complete: for a moment there may be nothing of it.
+_IN_VIEW = """(selector) => { const box = document.querySelector(selector)?.getBoundingClientRect();
+    return box !== undefined && box.height > 30 && box.top >= 0 && box.top < innerHeight - 30 && box.left >= 0
         && box.right <= innerWidth; }"""
 
 
@@ -102,7 +103,7 @@ def test_answer_evidence_document_and_map_are_in_view_together(program: Any, url
         page.wait_for_selector(".od-source")
         assert page.evaluate(_OVERFLOW) == [0, 0], "the page itself never scrolls"
         for selector in ("#od-chat", ".od-source", ".od-text", ".od-map", "#od-ask"):
-            assert page.evaluate(_IN_VIEW, selector), selector
+            visit.until(lambda selector=selector: page.evaluate(_IN_VIEW, selector), f"{selector} is in view")
         assert not page.is_visible("#od-preset"), "settings are folded"
         assert not page.is_visible("#od-fill"), "and so are charts"
         page.locator(".od-source").first.click()
@@ -135,7 +136,7 @@ def test_a_phone_shows_one_pane_at_a_time(program: Any, url: str, width: int, he
         answered(visit, 1)
         page.wait_for_selector(".od-source")
         for selector in ("#od-chat", ".od-source", "#od-ask"):
-            assert page.evaluate(_IN_VIEW, selector), selector
+            visit.until(lambda selector=selector: page.evaluate(_IN_VIEW, selector), f"{selector} is in view")
         assert not page.is_visible(".od-text")
         assert not page.is_visible(".od-map")
         page.click("[data-pane-button=map]")

@@ -54,7 +54,8 @@ class Served:
 
 
 @pytest.fixture
-def served(profile: Any, tmp_path: Path) -> Iterator[Served]:
+def served(profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path))  # where no other test keeps anything
     app = Served(profile, tmp_path / "library")
     yield app
     assert app.visit.foreign == []
