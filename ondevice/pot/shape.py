@@ -68,6 +68,11 @@ class PotShape:
         return groups
 
     @property
+    def mean_capacity(self) -> int:
+        """Slots of a layer on average."""
+        return sum(self.capacities) // self.num_layers if self.capacities else self.capacity
+
+    @property
     def num_tensors(self) -> int:
         """Tensors of (batch, num_kv_heads, capacity, head_dim) in each layer."""
         return 2 if self.key_rotation == "on-read" else 3

@@ -108,8 +108,8 @@ class MemoryPlan:
 
     @property
     def capacity(self) -> int:
-        """Slots of the largest layer of the pot."""
-        return self.plan.foreseen_shape(self._num_tokens).capacity
+        """Slots of a layer of the pot, on average."""
+        return self.plan.foreseen_shape(self._num_tokens).mean_capacity
 
     def largest_fitting(self, *, has_tier: bool = True) -> int | None:
         """Slots of the largest pot that fits, with half of them kept; None: not even the smallest.

@@ -246,8 +246,10 @@ class Plan:
         pot, whole = self.config.pot, self.pot_bytes(num_tokens)
         if self._has_host or self.config.spec.num_restored or pot.decode_method.observes_answer:
             return whole
-        slots = self.foreseen_shape(num_tokens).capacity
-        return whole * min(self.config.generation.max_new_tokens, slots) // slots
+        shape = self.foreseen_shape(num_tokens)
+        slots = shape.capacities or (shape.capacity,)
+        overwritten = sum(min(self.config.generation.max_new_tokens, one) for one in slots)
+        return whole * overwritten // sum(slots)
 
     def speculator_bytes(self, num_tokens: int | None = None) -> int:
         """The speculator's own pot; 0 without one."""

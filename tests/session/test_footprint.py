@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,15 @@ def test_the_parts_are_what_a_session_has(fields: dict[str, object], checkpoint:
 def test_shares_that_are_not_known_yet_are_planned_as_even_ones(checkpoint: str) -> None:
     uneven = planned(checkpoint, tier=TierConfig(0)).footprint.pot
     assert uneven == planned(checkpoint, tier=TierConfig(0), pot=replace(POT, slot_shares="even")).footprint.pot
+
+
+def test_slots_of_uneven_heads_are_told_on_average(checkpoint: str) -> None:
+    fields: dict[str, Any] = {"tier": TierConfig(0), "pot": POT}
+    plan = Engine.load(EngineConfig(model=checkpoint, device="cpu", **fields)).plan()
+    shape = plan.pot_shape()  # measures what heads need
+    made = planned(checkpoint, **fields)
+    assert made.capacity == POT.capacity < shape.capacity
+    assert made.footprint.undo / made.footprint.pot == pytest.approx(200 / POT.capacity, rel=0.02)
 
 
 def test_an_answer_copies_what_it_may_change(checkpoint: str) -> None:
