@@ -79,6 +79,11 @@ def rate(tokens_per_second: float) -> str:
     return f"{number} tokens/s"
 
 
+def rough_rate(tokens_per_second: float) -> str:
+    """Tokens a second with two digits that count, where more would be made up."""
+    return f"{float(f'{tokens_per_second:.2g}'):,g} tokens/s"
+
+
 def share(part: float, whole: float) -> str:
     """A percentage that shows 0 % only for nothing and 100 % only for all."""
     if not whole or not part:

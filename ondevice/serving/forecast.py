@@ -2,33 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+import platform
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from ondevice.config import EngineConfig, GenerationConfig
+import torch
+
+from ondevice.config import EngineConfig
+from ondevice.files import READABLE, replacing
+from ondevice.model.loading.load import LoadedModel
+from ondevice.schema import SchemaError, loads, parse
 from ondevice.telemetry.telemetry import Telemetry
 
+_MOST = 256  # settings that are remembered; the oldest go
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One reading, the last with its settings.
+
+    Attributes:
+        key: of machine, model and settings.
+        source: `LoadedModel.source` of the model.
+        tokens_per_second: of the document, skipped and pruned tokens counted.
+    """
+
+    key: str
+    source: str
+    tokens_per_second: float
+
+
 class ReadingSpeeds:
-    """Tokens a second of the last reading with each settings, for one model in one process."""
+    """The speeds of readings, remembered from one start to the next.
 
-    _speeds: dict[EngineConfig, float] = field(default_factory=dict)
+    Args:
+        path: a file for them, which need not be there; None: they go with the process.
+    """
 
-    def note(self, config: EngineConfig, telemetry: Telemetry) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._speeds = {one.key: one for one in _stored(path)} if path is not None else {}
+
+    def note(self, loaded: LoadedModel, config: EngineConfig, telemetry: Telemetry) -> None:
         """Remember the speed of a reading, whole or in part; one pass alone says too little."""
-        if telemetry.has_steady_speed and telemetry.ingest_seconds:
-            self._speeds[_reading_settings(config)] = telemetry.num_passed / telemetry.ingest_seconds
+        if not telemetry.has_steady_speed or not telemetry.ingest_seconds:
+            return
+        speed = Speed(_key(loaded, config), loaded.source, telemetry.num_passed / telemetry.ingest_seconds)
+        self._speeds.pop(speed.key, None)
+        self._speeds[speed.key] = speed  # the newest is the last
+        while len(self._speeds) > _MOST:
+            del self._speeds[next(iter(self._speeds))]
+        if self._path is not None:
+            with suppress(OSError), replacing(self._path, mode=READABLE, is_synced=False) as temporary:
+                temporary.write_text(json.dumps([asdict(one) for one in self._speeds.values()]), encoding="utf-8")
 
-    def clear(self) -> None:
-        """Forget all: the model is another one."""
-        self._speeds.clear()
-
-    def seconds(self, config: EngineConfig, num_tokens: int) -> float | None:
+    def seconds(self, loaded: LoadedModel, config: EngineConfig, num_tokens: int) -> float | None:
         """Seconds that reading takes with these settings; None where nothing was read with them yet."""
-        speed = self._speeds.get(_reading_settings(config))
-        return num_tokens / speed if speed else None
+        speed = self._speeds.get(_key(loaded, config))
+        return num_tokens / speed.tokens_per_second if speed is not None else None
+
+    def of_model(self, source: str) -> float | None:
+        """Tokens a second of the last reading with a model, whatever the settings; None where there was none."""
+        found = (one.tokens_per_second for one in reversed(self._speeds.values()) if one.source == source)
+        return next(found, None)
 
 
-def _reading_settings(config: EngineConfig) -> EngineConfig:
-    """The settings without those of answers, which reading does not depend on."""
-    return replace(config, generation=GenerationConfig())
+def _key(loaded: LoadedModel, config: EngineConfig) -> str:
+    """What a speed depends on; settings of answers, and the name by which the model was asked for, are none of it."""
+    settings = {name: value for name, value in config.to_dict().items() if name not in ("generation", "model")}
+    model = (loaded.fingerprint, loaded.dtype, loaded.quantization, loaded.device)
+    where = (platform.node(), torch.get_num_threads())  # a home folder may be that of several machines
+    return hashlib.sha256(json.dumps([settings, *map(str, (*model, *where))]).encode()).hexdigest()
+
+
+def _stored(path: Path) -> tuple[Speed, ...]:
+    with suppress(OSError, SchemaError):
+        found = parse(tuple[Speed, ...], loads(path.read_bytes()))
+        if all(one.tokens_per_second > 0 for one in found):
+            return found
+    return ()

@@ -57,6 +57,7 @@ class Jobs:
         library: what is saved.
         free_memory: bytes that are free on a device; None: in the main memory.
         keeping: what is kept of open documents; default: nothing.
+        speeds: how fast was read before; default: nothing is known.
     """
 
     def __init__(
@@ -66,10 +67,11 @@ class Jobs:
         library: Library,
         free_memory: FreeMemory = free_memory_bytes,
         keeping: Keeping | None = None,
+        speeds: ReadingSpeeds | None = None,
     ) -> None:
         self.engine, self.registry, self.library, self.free_memory = engine, registry, library, free_memory
         self.keeping = keeping or Keeping(is_on=False)
-        self.speeds = ReadingSpeeds()
+        self.speeds = speeds or ReadingSpeeds()
 
     def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_locked: bool = False) -> Job:
         """Open an uploaded file, which is deleted then.
@@ -108,7 +110,7 @@ class Jobs:
                 self.keeping.begin(workspace)
                 yield from self._read(workspace, session, session.read(workspace.tokens or document))
             finally:
-                self.speeds.note(config, workspace.telemetry)
+                self.speeds.note(self.engine.loaded, config, workspace.telemetry)
 
         return self._in_turn(workspace, Phase.READING, steps())
 
@@ -206,7 +208,7 @@ class Jobs:
     def _foretell(self, workspace: Workspace, config: EngineConfig) -> None:
         """Say how long reading the workspace's document will take, where that is known."""
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
-        workspace.forecast = self.speeds.seconds(config, num_tokens)
+        workspace.forecast = self.speeds.seconds(self.engine.loaded, config, num_tokens)
 
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
         return _run(workspace, activity, steps, self.engine)

@@ -90,8 +90,27 @@ class Models:
         reason = self._too_large(row) if is_known and not is_current else ""
         if not is_current and is_here:
             facts.append("here")
+        said = " · ".join(filter(None, (*facts, self._speed(row))))
         state = "current" if is_current else "too large" if reason else "here" if is_here else "away"
-        return {"name": row.name, "title": row.title, "facts": " · ".join(facts), "state": state, "reason": reason}
+        return {
+            "name": row.name,
+            "title": row.title,
+            "facts": said,
+            "state": state,
+            "reason": reason,
+        }
+
+    def _speed(self, row: CatalogueModel) -> str:
+        """How fast it read here, or should by its size beside the model in use; "" where neither has read."""
+        speeds, loaded = self._jobs.speeds, self._jobs.engine.loaded
+        if speed := speeds.of_model(row.name):
+            return f"read {words.rate(speed)} here"
+        speed = speeds.of_model(loaded.source)
+        if speed is None or self.current is None:
+            return ""
+        # Reading multiplies by every weight but those of the embedding and the output layer.
+        sizes = [one.num_parameters - one.num_embedding_parameters for one in (self.current, row)]
+        return f"reads roughly {words.rough_rate(speed * sizes[0] / sizes[1])} here, by its size"
 
     def _too_large(self, row: CatalogueModel) -> str:
         """Why the machine cannot carry it; "" where it can."""
@@ -195,7 +214,6 @@ class Models:
                 finally:
                     for workspace in claimed:
                         _tokenize(workspace, engine.loaded.tokenizer.encode)
-                self._jobs.speeds.clear()
         finally:
             for workspace in claimed:
                 workspace.release()

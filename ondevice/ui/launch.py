@@ -21,7 +21,7 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
+from ondevice.session.library import Library, data_dir
 from ondevice.ui.environment import prepare_gradio, private_folder
 
 Auth = tuple[str, str]
@@ -122,6 +122,7 @@ def serving(
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
         from ondevice.api.routes import Api
+        from ondevice.serving.forecast import ReadingSpeeds
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.keeping import Keeping
         from ondevice.serving.registry import Registry
@@ -134,10 +135,9 @@ def serving(
 
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
-        jobs, uploads = (
-            Jobs(engine, registry, library or Library(), free_memory, Keeping(is_on=keeps)),
-            Uploads(uploads_folder, limits),
-        )
+        keeping, speeds = Keeping(is_on=keeps), ReadingSpeeds(data_dir() / "speeds.json" if keeps else None)
+        jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds)
+        uploads = Uploads(uploads_folder, limits)
         routes = [*map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)), recording_route()]
         if api:
             routes += Api(jobs, uploads, auth).routes()

@@ -200,7 +200,7 @@ def _reading(workspace: Workspace) -> str:
         return "Measuring what each head of this model needs. That is done once."
     num_tokens = workspace.page_table.num_tokens if workspace.page_table else 0
     tenths = 10 * workspace.telemetry.num_passed // max(num_tokens, 1)
-    return f"Reading, {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
+    return f"Reading, at least {10 * tenths} % done." if tenths else f"Reading{_forecast(workspace, before=': ')}."
 
 
 def _forecast(workspace: Workspace, before: str = "") -> str:

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from ondevice import words
 from ondevice.errors import ConfigError, ModelDownloadError, ModelError
+from ondevice.events import TokensRead
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.load import LoadedModel
 from ondevice.serving import models as module
+from ondevice.serving.forecast import ReadingSpeeds
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.models import Models
 from ondevice.serving.question_box import Asked
@@ -24,6 +27,7 @@ from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
+from ondevice.telemetry.telemetry import Telemetry
 from tests.builders.models import page_table, tiny_loaded
 from tests.builders.screens import CONFIG, TEXT
 
@@ -85,6 +89,13 @@ class House:
         self.models.use(visitor or self.visitor, name, lambda *_: None)
 
 
+def note_speed(speeds: ReadingSpeeds, loaded: LoadedModel, tokens_per_second: float) -> None:
+    telemetry = Telemetry()
+    for i in (1, 2):
+        telemetry.apply(TokensRead(i * 100, 200, 100, i, 100 / tokens_per_second, (1,), 512))
+    speeds.note(loaded, CONFIG, telemetry)
+
+
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     return House(tmp_path, monkeypatch)
@@ -100,6 +111,21 @@ def test_the_list_says_what_is_here_in_use_and_too_large(house: House) -> None:
     assert "30.00 GB" in rows[LARGE]["reason"]
     house.engine.loaded = replace(house.engine.loaded, source="/models/mine", name="mine")
     assert house.models.rows()[0] == {"name": "/models/mine", "title": "mine", "facts": "in use", "state": "current"}
+
+
+def test_the_list_says_how_fast_each_reads_here_once_one_has(house: House) -> None:
+    def facts(name: str) -> str:
+        return next(row["facts"] for row in house.models.rows() if row["name"] == name)
+
+    assert "tokens/s" not in facts(SMALL)
+    speeds = house.jobs.speeds
+    note_speed(speeds, house.engine.loaded, 500.0)
+    assert facts(SMALL).endswith("read 500 tokens/s here")
+    sizes = [catalogue.CATALOGUE[name] for name in (SMALL, "qwen3-0.6b")]
+    ratio = float.__truediv__(*(float(one.num_parameters - one.num_embedding_parameters) for one in sizes))
+    assert facts("qwen3-0.6b").endswith(f"reads roughly {words.rough_rate(500 * ratio)} here, by its size")
+    note_speed(speeds, loaded_as("qwen3-0.6b", "qwen3"), 90.0)
+    assert facts("qwen3-0.6b").endswith("read 90.0 tokens/s here")
 
 
 def test_another_model_reads_the_open_documents_anew(house: House) -> None:

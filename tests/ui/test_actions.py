@@ -129,7 +129,7 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
     assert told in first
     assert said()[:2].count(told) == 1, "the last reading was measured"
     other = replace(CONFIG, pot=replace(CONFIG.pot, num_kept=CONFIG.pot.num_kept - 8))
-    assert desk.jobs.speeds.seconds(other, 100) is None, "other settings, another speed"
+    assert desk.jobs.speeds.seconds(desk.jobs.engine.loaded, other, 100) is None, "other settings, another speed"
 
 
 def test_pause_keeps_what_was_read_and_resume_reads_the_rest(desk: Desk) -> None:
