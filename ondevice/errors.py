@@ -140,6 +140,12 @@ class PotMismatch(PotError):
     code = "pot-mismatch"
 
 
+class OutOfMemory(OndeviceError):
+    """What was asked for took more memory than there was; what had been read, or answered, before is untouched."""
+
+    code = "memory"
+
+
 class LibraryError(OndeviceError):
     """A saved document cannot be kept, found, renamed or deleted."""
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ondevice.errors import OutOfMemory
 
 if TYPE_CHECKING:
     import torch
 
 _NO_LIMIT = 1 << 60
+_SAYINGS = ("out of memory", "allocate memory", "not enough memory", "alloc_failed")  # of torch and its libraries
 _SHARE = 0.9  # of the free memory; the rest is for forward passes, and for what other programs take meanwhile
 
 
@@ -92,3 +98,34 @@ def _group_free_bytes(group: Path, limit_file: str, usage_file: str, cache_key: 
 def usable_bytes(free_bytes: int) -> int:
     """Bytes of the free memory that a pot, a host tier or a cache may take."""
     return int(_SHARE * max(free_bytes, 0))
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there was no memory left: torch has no type of its own for that on a CPU."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, RuntimeError) and any(saying in str(error).lower() for saying in _SAYINGS)
+
+
+@contextmanager
+def memory_watched(what: str, device: torch.device | None = None) -> Iterator[None]:
+    """Say it where the memory runs out in the block.
+
+    Args:
+        what: is going on in it, as "reading".
+        device: where the model computes; None: the main memory is told of.
+
+    Raises:
+        OutOfMemory: it did.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        free = free_memory_bytes(device) / 1e9
+        raise OutOfMemory(
+            f"The memory ran out while {what}; {free:.1f} GB are free now",
+            where=str(device or ""),
+            fix="Close other programs and go on, or take smaller {pot.capacity} and {tier.budget_bytes}.",
+        ) from error

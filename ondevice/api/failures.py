@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from ondevice.config import key_name
-from ondevice.errors import ConfigError, LibraryError, NotInLibrary, OndeviceError, PotError
+from ondevice.errors import ConfigError, LibraryError, NotInLibrary, OndeviceError, OutOfMemory, PotError
 from ondevice.serving.failure import problem_text
 
 ErrorAs = Callable[[Exception, str], Mapping[str, Any]]  # of an error, and what one of our own is called
@@ -57,6 +57,8 @@ def _status(error: Exception) -> int:
             return 400
         case PotError():
             return 409
+        case OutOfMemory():
+            return 503
         case OndeviceError():
             return 422
     return 500

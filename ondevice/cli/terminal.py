@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ondevice.config import option_name
 from ondevice.errors import OndeviceError
+from ondevice.memory import memory_watched
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -51,7 +52,8 @@ def printable(text: str) -> str:
 def errors_shown(as_json: bool) -> Iterator[None]:
     """Turn failures that a user can mend, and Ctrl-C, into a message and an exit status."""
     try:
-        yield
+        with memory_watched("working"):
+            yield
     except OndeviceError as error:
         show_error(error)
         if as_json:

@@ -183,54 +183,58 @@ class Decoder:
 
         def stop_if_asked() -> None:
             if is_stopped is not None and is_stopped():
-                pot.discard_(num_tokens)
                 raise PassStopped
 
-        is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
-        if self._token_graph is not None and is_plain and attention is None and self._takes_one_token(pot):
-            is_answer = isinstance(origin, int) and origin == PROMPT and not num_transient
-            if is_answer and not isinstance(pot.victims, list):
+        try:
+            is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
+            if self._token_graph is not None and is_plain and attention is None and self._takes_one_token(pot):
+                is_answer = isinstance(origin, int) and origin == PROMPT and not num_transient
+                if is_answer and not isinstance(pot.victims, list):
+                    stop_if_asked()
+                    return Pass(self._token_graph.run(input_ids, pot), [])
+            hidden = self.parts.embed(input_ids)
+            angles = Angles(self._rotary, pot.max_positions, num_staying + num_transient)
+            if offsets is not None:
+                tail = torch.arange(span, span + num_transient, device=offsets.device)
+                angles.keep(torch.cat((offsets, tail)))
+            mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
+            early_states: Tensor | None = None
+            if self._one_token is not None and is_plain and self._takes_one_token(pot):
+                hidden = self.parts.norm(self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention))
+                pot.commit_(num_staying, origin, num_transient)
+                return Pass(hidden, mass)
+            num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
+            for index, layer in enumerate(self.parts.layers):
                 stop_if_asked()
-                return Pass(self._token_graph.run(input_ids, pot), [])
-        hidden = self.parts.embed(input_ids)
-        angles = Angles(self._rotary, pot.max_positions, num_staying + num_transient)
-        if offsets is not None:
-            tail = torch.arange(span, span + num_transient, device=offsets.device)
-            angles.keep(torch.cat((offsets, tail)))
-        mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
-        early_states: Tensor | None = None
-        if self._one_token is not None and is_plain and self._takes_one_token(pot):
-            hidden = self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention)
-            pot.commit_(num_staying, origin, num_transient)
-            return Pass(self.parts.norm(hidden), mass)
-        num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
-        for index, layer in enumerate(self.parts.layers):
-            stop_if_asked()
-            cos, sin = angles.at(pot.next_position[index * num_parts])
-            heads = project_heads(self.parts, layer, hidden, cos, sin)
-            if keeps_queries:
-                queries += heads.query.chunk(num_parts, dim=1)
-            out, observed = self._attend_layer(
-                index * num_parts, heads.split(num_parts), pot, num_observed, angles, attention, observes_peak
-            )
-            mass += [one[..., : one.shape[-1] - num_transient] for one in observed]
-            if pruning is not None or offsets is not None:
-                given.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
-            if pruning is not None:
-                survivors = pruning.survivors(index, heads.rotated_query, heads.rotated_keys)
-                if survivors is not None:
-                    if pruning.needs_early_states and early_states is None:
-                        early_states = self.parts.norm(hidden)
-                    if keeps_dropped:
-                        gone = _all_but(survivors, hidden.shape[1])
-                        states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0]
-                        dropped.append(DroppedStates(index, angles.offsets[gone], states))
-                    hidden, out = hidden[:, survivors], out[:, :, survivors]
-                    angles.keep(survivors)
-            hidden = finish(layer, hidden, out)
-        of_parts = [tokens for tokens in given for _ in range(num_parts)]
-        pot.commit_(num_staying, origin, num_transient, of_parts or None)
-        return Pass(self.parts.norm(hidden), mass, given or None, early_states, queries, dropped)
+                cos, sin = angles.at(pot.next_position[index * num_parts])
+                heads = project_heads(self.parts, layer, hidden, cos, sin)
+                if keeps_queries:
+                    queries += heads.query.chunk(num_parts, dim=1)
+                out, observed = self._attend_layer(
+                    index * num_parts, heads.split(num_parts), pot, num_observed, angles, attention, observes_peak
+                )
+                mass += [one[..., : one.shape[-1] - num_transient] for one in observed]
+                if pruning is not None or offsets is not None:
+                    given.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
+                if pruning is not None:
+                    survivors = pruning.survivors(index, heads.rotated_query, heads.rotated_keys)
+                    if survivors is not None:
+                        if pruning.needs_early_states and early_states is None:
+                            early_states = self.parts.norm(hidden)
+                        if keeps_dropped:
+                            gone = _all_but(survivors, hidden.shape[1])
+                            states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0]
+                            dropped.append(DroppedStates(index, angles.offsets[gone], states))
+                        hidden, out = hidden[:, survivors], out[:, :, survivors]
+                        angles.keep(survivors)
+                hidden = finish(layer, hidden, out)
+            hidden = self.parts.norm(hidden)
+            of_parts = [tokens for tokens in given for _ in range(num_parts)]
+            pot.commit_(num_staying, origin, num_transient, of_parts or None)
+            return Pass(hidden, mass, given or None, early_states, queries, dropped)
+        except BaseException:  # stopped, or no memory: the pot is as it was before this pass
+            pot.discard_(num_tokens)
+            raise
 
     def ids(self, ids: Sequence[int] | npt.NDArray[np.int32]) -> Tensor:
         """Token ids as the input of `forward`: (1, n) int64 on the model's device."""

@@ -56,6 +56,7 @@ class Reader:
         unrepeated: ids (1, n) of the passes since the last distillation, where the policy repeats them.
         chunk: what is left of the chunk that reading is in; None between two of them.
         policy: scores tokens at a distillation; None: there is none.
+        is_torn: a pass is in the pot, and not all that belongs to it was done: nothing may go on from there.
 
     Raises:
         ConfigError: the catalyst prompt does not fit into the reserve.
@@ -72,6 +73,7 @@ class Reader:
         self.words = WordCounts(context.decoder.parts.vocab_size)
         self.unrepeated: list[Tensor] = []
         self.chunk: Chunk | None = None
+        self.is_torn = False
         skips = context.speculator is not None and context.config.spec.skips
         self.selection = Selection(context.speculator) if skips and context.speculator is not None else None
 
@@ -181,6 +183,7 @@ class Reader:
         words = self.words.copy() if prunes else self.words  # a stopped pass does not count
         rarity = words.rarity(all_ids[0]) if prunes else None
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
+        self.is_torn = True
         self._add_novelty(part, all_ids, out, rarity)
         self.words = words
         if self._repeats:
@@ -198,7 +201,11 @@ class Reader:
         read = self._account(part, ids.shape[1], time.perf_counter() - began)
         # Both are done before either is reported: stopping here leaves a pot with room for the next chunk.
         mass = context.pot.add_importance_(out.mass) if self._observes_all else out.mass
-        return [read, *self._distill(mass)] if distills else [read]
+        events: list[Event] = [read]
+        if distills:
+            events += self._distill(mass)
+        self.is_torn = False
+        return events
 
     def _forward(
         self,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import secrets
 
-import torch
-
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError, PasswordRequired, WrongPassword
+from ondevice.memory import ran_out
 
 NO_MEMORY = "There was not enough memory for this. Choose a smaller pot and read again."
 _PASSWORD_NEEDED = "This file is locked. Type its password to open it."
@@ -26,7 +25,7 @@ def problem_text(error: Exception, activity: str) -> str:
             return _PASSWORD_NEEDED
         case OndeviceError():
             return on_screen(error)
-        case MemoryError() | torch.OutOfMemoryError():
+        case _ if ran_out(error):
             return NO_MEMORY
     reference = secrets.token_hex(4)
     log.error("%s failed [%s]: %s", activity, reference, type(error).__name__)

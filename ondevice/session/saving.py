@@ -22,6 +22,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
 from ondevice.events import Event
+from ondevice.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
 from ondevice.pot.saving import read_tensors, write_pot
@@ -49,7 +50,8 @@ def save_session(session: Session, path: Path) -> None:
     if session.context.spans:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
     session.reader.score_novelty()
-    _write(session, path, {}, [])
+    with memory_watched("saving", session.context.decoder.device):
+        _write(session, path, {}, [])
 
 
 def save_reading(session: Session, path: Path) -> list[Event]:
@@ -61,11 +63,13 @@ def save_reading(session: Session, path: Path) -> list[Event]:
     Raises:
         NotResumable: it reads a stream, or with a small model.
         PotError: no document is open, or the file cannot be written.
+        OutOfMemory: there is no room for a copy of the pot; the session is as it was.
     """
     require_resumable(session)
     events = session.context.settle()
     parts = {_READER + name: tensor for name, tensor in reader_state(session.reader, session.context).items()}
-    _write(session, path, parts, session.context.spans, is_reading=True)
+    with memory_watched("saving", session.context.decoder.device):
+        _write(session, path, parts, session.context.spans, is_reading=True)
     return events
 
 

@@ -19,6 +19,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, HeadsMeasured, TextTokenized
+from ondevice.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.session.plan import Plan
@@ -95,16 +96,21 @@ class Session:
         context.tokens = tokens
 
     def resume(self) -> Iterator[Event]:
-        """Read on from the cursor. Ends with `DocumentRead`, at the end of the document or where `stop` was called."""
+        """Read on from the cursor. Ends with `DocumentRead`, at the end of the document or where `stop` was called.
+
+        Raises:
+            OutOfMemory: what was read before stays, and it may be called again.
+        """
         context, began = self.context, time.perf_counter()
-        context.tokens  # noqa: B018 - raises before a document is open
+        self._require_whole()
         self._stop.clear()
-        try:
-            while context.spans and not self.is_stopping():
-                yield from self.reader.read_chunk()
-        except PassStopped:
-            pass  # the pot is as it was before that pass
-        yield from context.settle()
+        with memory_watched("reading", context.decoder.device):
+            try:
+                while context.spans and not self.is_stopping():
+                    yield from self.reader.read_chunk()
+            except PassStopped:
+                pass  # the pot is as it was before that pass
+            yield from context.settle()
         seconds = time.perf_counter() - began
         yield DocumentRead(context.ledger, seconds, context.num_cycles, context.num_heads_total, context.retention)
 
@@ -121,6 +127,12 @@ class Session:
     def is_stopping(self) -> bool:
         """Whether `stop` was called since the work at hand began."""
         return self._stop.is_set()
+
+    def _require_whole(self) -> None:
+        """Refuse to go on without a document, or where a pass failed after it was in the pot; raises PotError."""
+        self.context.tokens  # noqa: B018 - raises before a document is open
+        if self.reader.is_torn:
+            raise PotError("Something failed while the pot made room for more", fix="Read the document again.")
 
     def _begin(self, plan: Plan) -> None:
         """An empty context, with its pot where the size of that is known."""
@@ -151,8 +163,9 @@ class Session:
 
         Raises:
             PotError: no document has been read, or the question does not fit.
+            OutOfMemory: the pot is as it was before the question.
         """
-        self.context.tokens  # noqa: B018 - raises before a document is open
+        self._require_whole()
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
         generation = generation or self.context.config.generation
@@ -162,8 +175,9 @@ class Session:
     def answer(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Iterator[Event]:
         """As `ask`, with the tokens that go into the pot for it given."""
         self._stop.clear()
-        yield from self.context.settle()  # where reading was left in its middle
-        yield from answer(self.context, question, prompt, generation, self.drafts, self.is_stopping)
+        with memory_watched("answering", self.context.decoder.device):
+            yield from self.context.settle()  # where reading was left in its middle
+            yield from answer(self.context, question, prompt, generation, self.drafts, self.is_stopping)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -559,3 +559,14 @@ def test_the_version_is_that_of_the_package() -> None:
     result = run("--version")
     assert result.exit_code == 0
     assert result.stdout == f"ondevice {importlib.metadata.version('ondevice')}\n"
+
+
+def test_where_the_memory_runs_out_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000 bytes.")
+
+    monkeypatch.setattr("ondevice.session.engine.Engine.load", failing)
+    result = CliRunner().invoke(app, ["ask", "--json", __file__, "What?"])
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["code"] == "memory"
+    assert "The memory ran out" in result.stderr

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from ondevice.errors import ModelError
+from ondevice.memory import free_memory_bytes, ran_out
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
@@ -57,13 +58,13 @@ def _loading(folder: Path, device: torch.device) -> Iterator[None]:
     """What goes wrong with a model as the error that says so."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise ModelError(
-            f"The model does not fit on {device.type}",
-            where=str(folder),
-            fix="Add {engine.quantization} 4bit, or choose a smaller model.",
-        ) from error
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, MemoryError) as error:
+        if ran_out(error):
+            raise ModelError(
+                f"There is no room for the model on {device.type}: {free_memory_bytes(device) / 1e9:.1f} GB are free",
+                where=str(folder),
+                fix="Close other programs, add {engine.quantization} 4bit, or choose a smaller model.",
+            ) from error
         raise ModelError(
             f"transformers cannot load the model: {_first_line(error)}",
             where=str(folder),
