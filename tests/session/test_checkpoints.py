@@ -15,6 +15,7 @@ from ondevice.documents.types import Document, Page
 from ondevice.errors import PotError
 from ondevice.session.checkpoints import Checkpoints
 from ondevice.session.engine import Engine, Session
+from ondevice.session.saving import load_reading
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,6 +82,21 @@ def test_the_oldest_go_first_and_what_a_killed_process_left(tmp_path: Path, monk
     limited = Checkpoints(tmp_path, most_bytes=size * 5 // 2)
     limited.write(reading(f"0 {TEXT}"), places[0])
     assert sorted(tmp_path.iterdir()) == sorted((places[0], places[2]))
+
+
+@pytest.mark.parametrize("seconds", [-(10.0**9), 10.0**9], ids=["back", "ahead"])
+def test_a_clock_that_jumps_loses_nothing(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    places = [checkpoints.place(ENGINE, document(f"{number} {TEXT}")) for number in range(2)]
+    checkpoints.write(reading(f"0 {TEXT}"), places[0])
+    now = time.time() + seconds
+    os.utime(places[0], (now, now))  # the clock was set right since
+    checkpoints.write(reading(f"1 {TEXT}"), places[1])
+    monkeypatch.setattr("time.time", lambda: now)
+    checkpoints.write(reading(f"1 {TEXT}"), places[1])
+    assert sorted(tmp_path.iterdir()) == sorted(places)
+    for place in places:
+        assert load_reading(ENGINE, place).context.num_read > 0
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

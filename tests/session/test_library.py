@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -223,19 +224,22 @@ def test_a_damaged_pot_is_told_when_it_is_opened(library: Library, saved: Entry)
         library.open(ENGINE, saved.id)
 
 
-def test_a_full_disk_leaves_no_trace(library: Library, saved: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT], ids=os.strerror)
+def test_a_disk_that_refuses_leaves_no_trace(
+    number: int, library: Library, saved: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(LibraryError, match="disk is nearly full"):
         library.save(SESSION, {}, replaces=saved.id)
     monkeypatch.undo()
 
     def full(*args: Any, **options: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(number, os.strerror(number))
 
     for place in ("ondevice.pot.saving.save_file", "ondevice.session.library.Path.write_text"):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
-            with pytest.raises(LibraryError, match="No space left"):
+            with pytest.raises(LibraryError, match=os.strerror(number)):
                 library.save(SESSION, {}, replaces=saved.id)
         assert [path.name for path in library.folder.iterdir()] == [saved.id], "the one before is still there"
 
@@ -246,6 +250,25 @@ def test_what_a_killed_process_left_half_done_goes(library: Library, saved: Entr
         (library.folder / name).mkdir()
     assert len(library.entries()) == 1
     assert {path.name for path in library.folder.iterdir()} == {saved.id, ours, other}
+
+
+def test_two_apps_may_have_one_library(tmp_path: Path) -> None:
+    def work(session: Session) -> int:
+        """Save, list and delete, as an app does; returns how many entries of the other one were seen on the way."""
+        library, seen = Library(tmp_path), 0
+        for _ in range(12):
+            mine = library.save(session, RECORD)
+            listed = library.entries()
+            assert mine.id in {entry.id for entry in listed}
+            assert not any(entry.problem for entry in listed), "none is ever seen in part"
+            library.delete(mine.id)
+            seen += len(listed) - 1
+        return seen
+
+    with ThreadPoolExecutor(2) as pool:
+        seen = sum(pool.map(work, (read_session(), read_session())))
+    assert seen > 0, "they were at it at the same time"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_document_read_in_part_is_not_saved(library: Library) -> None:
