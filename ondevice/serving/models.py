@@ -110,7 +110,7 @@ class Models:
             return ""
         # Reading multiplies by every weight but those of the embedding and the output layer.
         sizes = [one.num_parameters - one.num_embedding_parameters for one in (self.current, row)]
-        return f"reads roughly {words.rough_rate(speed * sizes[0] / sizes[1])} here, by its size"
+        return f"roughly {words.rough_rate(speed * sizes[0] / sizes[1])}"
 
     def _too_large(self, row: CatalogueModel) -> str:
         """Why the machine cannot carry it; "" where it can."""
