@@ -92,7 +92,7 @@ def test_a_model_is_fetched_and_a_download_cancelled(visit: Visit) -> None:
     opened(visit)
     page.get_by_role("button", name="Download Qwen3-1.7B").click()
     visit.until(lambda: "Fetching Qwen3-1.7B" in visit.text(".od-models-state"), "it says how far")
-    assert page.get_by_role("button", name="Download Qwen3-4B").is_disabled()
+    visit.until(lambda: page.get_by_role("button", name="Download Qwen3-4B").is_disabled(), "one at a time")
     page.get_by_role("button", name="Cancel the download").click()
     visit.until(lambda: not page.is_visible(".od-models-state"), "it has ended")
     visit.until(lambda: row(visit, "Qwen3-1.7B").get_attribute("data-state") == "away", "it is not here")
