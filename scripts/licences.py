@@ -18,16 +18,16 @@ _LONGEST = 40  # some packages put the text of their licence where its name belo
 
 _HEAD = """# Licences
 
-ondevice itself is under the [Apache License 2.0](../LICENSE). It installs the packages below, and copies none of them: each
-comes from its authors under its own licence, as it states it in its metadata. `make licences` writes this page.
+ondevice itself is under the [Apache License 2.0](../LICENSE). It installs the packages below and copies none of them:
+each comes from its authors under its own licence, as its metadata states it. `make licences` writes this page.
 
 torch's default build for Linux brings libraries of NVIDIA along, which are under NVIDIA's own terms.
 """
 _MODELS = """
 ## Models
 
-None of them is part of this repository; `ondevice models fetch` brings one from where its authors or others put it. A licence
-that is not Apache's or MIT's sets terms for what may be done with the model: read it on the model's page.
+None of them is part of this repository; `ondevice models fetch` brings one from where its authors or others put it. A
+licence that is not Apache's or MIT's sets terms for what may be done with the model: read it on the model's page.
 
 | model | licence | comes from |
 | --- | --- | --- |
