@@ -49,7 +49,9 @@
 
   od.header = (element, props, watch, send) => {
     const find = (selector) => element.querySelector(selector), dialog = find("dialog"), list = find(".od-model-list");
-    const problem = dialog.querySelector(".od-problem"), said = find(".od-models-state");
+    const problem = dialog.querySelector(".od-problem"), said = find(".od-models-state span");
+    const cancel = button("Cancel", "Cancel the download", () => send.cancel_download({}), "od-stop");
+    said.parentElement.append(cancel); // for good: the keyboard's place is not lost while the download goes on
     let rows = [], shown = "", wasFetching = false;
     find(".od-badge-model").addEventListener("click", () => { dialog.showModal(); send.models({}); });
     od.follow(props, watch, (value) => {
@@ -64,7 +66,8 @@
       problem.hidden = !value?.problem;
       problem.textContent = value?.problem ?? "";
       said.textContent = busy || fetching || "";
-      if (fetching) said.append(button("Cancel", "Cancel the download", () => send.cancel_download({}), "od-stop"));
+      said.parentElement.hidden = !said.textContent;
+      cancel.hidden = !fetching;
       if (wasFetching && !fetching && dialog.open) send.models({}); // one more is here now, or it failed
       wasFetching = Boolean(fetching);
       const next = JSON.stringify([rows, Boolean(fetching), Boolean(busy), question]);

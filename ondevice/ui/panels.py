@@ -56,7 +56,8 @@ TEMPLATES = {
         '<span data-field="model"></span></button></div></div><p class="od-notice" role="note" hidden></p>'
         '<dialog class="od-dialog od-models" aria-labelledby="od-models-head"><h2 id="od-models-head">Models</h2>'
         '<p class="od-explain">What is downloaded stays here. Larger models answer better and read slower.</p>'
-        '<p class="od-problem" role="alert" hidden></p><p class="od-models-state" role="status"></p>'
+        '<p class="od-problem" role="alert" hidden></p>'
+        '<div class="od-models-state" hidden><span role="status"></span></div>'
         '<ul class="od-model-list"></ul><form method="dialog"><button class="od-button">Close</button></form></dialog>'
     ),
     "card": (

@@ -95,7 +95,7 @@ def test_a_model_is_fetched_and_a_download_cancelled(visit: Visit) -> None:
     assert page.get_by_role("button", name="Download Qwen3-4B").is_disabled()
     page.get_by_role("button", name="Cancel the download").click()
     visit.until(lambda: not page.is_visible(".od-models-state"), "it has ended")
-    assert row(visit, "Qwen3-1.7B").get_attribute("data-state") == "away"
+    visit.until(lambda: row(visit, "Qwen3-1.7B").get_attribute("data-state") == "away", "it is not here")
     page.get_by_role("button", name="Download Qwen3-1.7B").click()
     visit.until(lambda: row(visit, "Qwen3-1.7B").get_attribute("data-state") == "here", "it is here")
 

@@ -19,6 +19,7 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
+from ondevice.bench.reliability.damaged_pots import SavedPot, write_unsummed
 from ondevice.cli import app, conversation, opening
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
@@ -28,7 +29,6 @@ from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
 from ondevice.session.engine import Engine
-from tests.builders.damaged_pots import SavedPot, write_unsummed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 

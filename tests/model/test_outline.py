@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ModelError
+from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.catalogue import CATALOGUE, QWEN3_1_7B, QWEN_CODER_0_5B, CatalogueModel
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.outline import row_outline
@@ -33,6 +36,22 @@ def test_the_sizes_of_a_row_come_to_all_its_parameters(row: CatalogueModel) -> N
     assert sum(map(prod, checkpoint.shapes.values())) == row.num_parameters
     assert checkpoint.weight_bytes(2, "none") == row.weight_bytes(2)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+def test_what_another_thread_makes_meanwhile_keeps_its_memory_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    build = transformers.AutoModelForCausalLM.from_config
+
+    def beside(*args: Any, **kwargs: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            made.append(pool.submit(torch.nn.Linear, 2, 2).result())
+        return build(*args, **kwargs)
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_config", beside)
+    model = empty_model(tiny_model("llama").config, torch.bfloat16)
+    assert {(parameter.device.type, parameter.dtype) for parameter in model.parameters()} == {("meta", torch.bfloat16)}
+    assert {(parameter.device.type, parameter.dtype) for parameter in made[0].parameters()} == {("cpu", torch.float32)}
+    assert torch.nn.Linear(2, 2).weight.device.type == "cpu"
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "gemma2"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.modules.module import register_module_parameter_registration_hook  # noqa: E402
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
@@ -51,8 +54,20 @@ __all__ = ["empty_model", "hide_our_kernels", "transformers"]
 
 
 def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
-    """The causal LM of a configuration without its weights; buffers are there, for nothing stores them."""
-    from accelerate import init_empty_weights
+    """The causal LM of a configuration without its weights; buffers are there, for nothing stores them.
 
-    with init_empty_weights(include_buffers=False):
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    Another thread may read, or load a model, meanwhile: neither its parameters nor torch's default dtype are touched,
+    as they would be by accelerate's `init_empty_weights` and by a dtype for `from_config`.
+    """
+    own_thread = threading.get_ident()
+
+    def emptied(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
+        if parameter is None or threading.get_ident() != own_thread:
+            return None
+        return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # it may return a parameter
+    try:
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    finally:
+        hook.remove()
