@@ -1,4 +1,4 @@
-"""The locks hold what the constraints say, by hash; the page of licences names all of it; an audit counts what it asks."""
+"""Locks hold what the constraints say, by hash; the page of licences names all of it; an audit counts what it asks."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from ondevice.kernels import backend
 from ondevice.kernels.triton import probe
 
