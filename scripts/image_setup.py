@@ -27,7 +27,7 @@ from pathlib import Path
 PYTHON, TORCH, TRITON = (3, 11), (2, 7), (3, 3)  # the oldest that ondevice runs with, as in pyproject.toml
 VENV = Path("/opt/ondevice/venv")
 LOCK, CONSTRAINTS = Path("requirements-image.lock"), Path("constraints.txt")
-GPU_ONLY = "bitsandbytes"  # whose wheel for ARM has no code for Jetson boards
+GPU_ONLY = "bitsandbytes"  # whose wheel for ARM is made for servers and fails on Jetson boards
 # A base may point pip at an index or constraints of its own, where the same version is another build with another hash.
 OF_THE_BASE = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT", "PIP_TRUSTED_HOST")
 OTHER_BASES = (

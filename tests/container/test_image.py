@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import time
@@ -37,12 +38,22 @@ def image(images: Images) -> str:
     return images.built("localhost/ondevice:test", BASE=images.base(), MODEL="")
 
 
-@pytest.fixture
-def container(images: Images, image: str, tmp_path: Path) -> Iterator[Container]:
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the model that is here, which the user of the image may read."""
     model = stored(SMOLLM2)
     if model is None:
         pytest.skip("the smallest model is not here: `make setup` fetches it")
-    made = Container(images, image, tmp_path, model.parent)
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copytree(model, folder / model.name)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+@pytest.fixture
+def container(images: Images, image: str, models: Path, tmp_path: Path) -> Iterator[Container]:
+    made = Container(images, image, tmp_path, models)
     yield made
     made.close()
 
