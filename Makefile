@@ -2,6 +2,7 @@
 # from then on both work without a network.
 #
 #   PYTHON       the Python to use, 3.11 or newer
+#   TORCH        another torch, 2.7 or newer: a version, or the wheel of one that was built for this machine
 #   TORCH_ARGS   more arguments for the installation of torch, for instance the index of another build
 #   ARGS         more arguments for the app: make app ARGS="--port 8000"
 #   BENCH        where `make bench` writes
@@ -12,6 +13,7 @@ SHELL := /bin/bash
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+TORCH ?= $(shell grep '^torch==' constraints.txt)
 TORCH_ARGS ?=
 ARGS ?=
 BENCH ?= build/bench
@@ -61,8 +63,8 @@ $(BIN)/python:
 # the building of this project either: setuptools is in the lock.
 $(INSTALLED): $(BIN)/python pyproject.toml constraints.txt requirements.lock
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
-	$(PIP) install --quiet -c constraints.txt $(TORCH_ARGS) "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet -c constraints.txt "triton>=3.3; sys_platform == 'linux'"
+	$(PIP) install --quiet $(TORCH_ARGS) "$(TORCH)"
+	$(PIP) install --quiet "triton>=3.3; sys_platform == 'linux'"
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
