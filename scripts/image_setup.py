@@ -175,6 +175,9 @@ def project() -> None:
     """Install ondevice out of this folder, with nothing else."""
     _pip("--no-deps", "--no-build-isolation", ".")
     _run([str(VENV / "bin" / "ondevice"), "--version"])
+    tried = subprocess.run([str(VENV / "bin" / "python"), "-c", "import torch"], capture_output=True, text=True)
+    if tried.returncode:  # libraries of a GPU may come only when a container starts
+        print(f"torch cannot be imported while the image is built: {tried.stderr.strip().splitlines()[-1]}", flush=True)
 
 
 def _install_locked(chosen: Iterable[str]) -> None:
