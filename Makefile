@@ -2,6 +2,7 @@
 # from then on both work without a network.
 #
 #   PYTHON       the Python to use, 3.11 or newer
+#   TORCH        another torch, 2.7 or newer: a version, or the wheel of one that was built for this machine
 #   TORCH_ARGS   more arguments for the installation of torch, for instance the index of another build
 #   ARGS         more arguments for the app: make app ARGS="--port 8000"
 #   BENCH        where `make bench` writes
@@ -12,6 +13,7 @@ SHELL := /bin/bash
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+TORCH ?= $(shell grep '^torch==' constraints.txt)
 TORCH_ARGS ?=
 ARGS ?=
 BENCH ?= build/bench
@@ -20,11 +22,15 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 MODEL := $(VENV)/model-fetched
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+TOOLS := build/tools
+LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 --generate-hashes --no-header \
+	--default-index https://pypi.org/simple --no-emit-package torch --no-emit-package triton -c constraints.txt
 
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check screenshots screenshots-update clean
+.PHONY: help app setup test lint unit slow browser bench gpu-check screenshots screenshots-update lock audit licences \
+	clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -35,6 +41,9 @@ help:
 	@echo 'make screenshots  compare every screen with its baseline'
 	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
 	@echo 'make setup        only the set-up that all of these begin with'
+	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
+	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
+	@echo 'make licences     write docs/licences.md anew'
 	@echo 'make clean        remove what the set-up made here'
 
 app: setup
@@ -49,10 +58,14 @@ $(BIN)/python:
 		scripts/debian-packages "$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
 	$(PYTHON) -m venv $(VENV)
 
-# torch goes first and alone, so that nothing else decides which of its builds is taken.
-$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) install --quiet $(TORCH_ARGS) "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+# Everything in the lock has to have the hash that stands there, and nothing else comes with it. torch is not locked,
+# because each machine takes a build of its own; it says which triton it works with, or takes any. Nothing is asked for
+# the building of this project either: setuptools is in the lock.
+$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt requirements.lock
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
+	$(PIP) install --quiet $(TORCH_ARGS) "$(TORCH)"
+	$(PIP) install --quiet "triton>=3.3; sys_platform == 'linux'"
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(MODEL): $(INSTALLED)
@@ -113,6 +126,23 @@ screenshots-update: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	$(BIN)/pytest -q tests/browser/test_screens.py --update-baselines
 	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
+
+# What is not used by the product itself, and differs from what is: in a virtual environment of its own.
+$(TOOLS)/bin/python:
+	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
+	$(PYTHON) -m venv $(TOOLS)
+
+lock: $(TOOLS)/bin/python
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --quiet 'uv>=0.9'
+	$(LOCK) --all-extras pyproject.toml -o requirements.lock
+	$(LOCK) --extra gpu --extra mcp pyproject.toml -o requirements-image.lock
+
+# Without a network it says so, and fails nothing.
+audit: $(TOOLS)/bin/python
+	@$(PYTHON) scripts/audit.py $(TOOLS)/bin/python
+
+licences: $(INSTALLED)
+	$(BIN)/python scripts/licences.py
 
 clean:
 	rm -rf $(VENV) build ondevice.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

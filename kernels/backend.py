@@ -1,8 +1,8 @@
 """Which implementation runs an operation: torch, or a Triton kernel. One rule for all kernels.
 
 The environment variable KERNELS_IMPL decides: `torch`, `triton`, or `auto` (the default), which takes Triton for
-tensors on a CUDA device where Triton is installed, and torch for all others. What has no Triton kernel, but one that
-Numba compiles for CPUs, takes that with `auto`.
+tensors on a CUDA device where Triton is installed and can compile, and torch for all others. What has no Triton kernel,
+but one that Numba compiles for CPUs, takes that with `auto`.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ def uses_triton(tensor: Tensor) -> bool:
     """
     choice = _choice()
     if choice == "auto":
-        return tensor.is_cuda and _has("triton")
+        return tensor.is_cuda and _has("triton") and _compiles(tensor.device)
     if choice == "triton":
         _require_triton(tensor)
     return choice == "triton"
@@ -84,6 +84,13 @@ def _require_triton(tensor: Tensor) -> None:
             f"KERNELS_IMPL is 'triton', and Triton compiles nothing for {tensor.device.type!r}; "
             "set TRITON_INTERPRET=1 to run its kernels there, slowly"
         )
+
+
+def _compiles(device: torch.device) -> bool:
+    from ondevice.kernels.triton import probe
+
+    # While a graph is recorded nothing else may be launched; what it records ran before.
+    return torch.cuda.is_current_stream_capturing() or probe.works(device)
 
 
 @cache

@@ -142,13 +142,18 @@ def _port(port: int) -> Finding:
 
 
 def _models() -> Finding:
-    from ondevice.model.loading.cache_folder import cache_dir
+    from ondevice.model.loading.cache_folder import cache_dir, models_dir
     from ondevice.model.loading.catalogue import CATALOGUE
-    from ondevice.model.loading.stored import stored
+    from ondevice.model.loading.stored import is_given, stored
 
-    here = [row.title for row in CATALOGUE.values() if stored(row) is not None]
-    if here:
-        return Finding("models", "good", f"{', '.join(here)} in {cache_dir()}")
+    found = {row.title: path for row in CATALOGUE.values() if (path := stored(row)) is not None}
+    given = [title for title, path in found.items() if is_given(path)]
+    here = [title for title in found if title not in given]
+    texts = [f"{', '.join(here)} in {cache_dir()}"] if here else []
+    if given:
+        texts.append(f"{', '.join(given)} in {models_dir()}, which is only read")
+    if texts:
+        return Finding("models", "good", "; ".join(texts))
     text = f"none is in {cache_dir()} yet; the first start fetches one, later ones need no network"
     return Finding("models", "missing", text, "ondevice models fetch")
 

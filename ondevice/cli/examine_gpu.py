@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondevice.cli.finding import Finding
@@ -15,7 +11,6 @@ from ondevice.cli.finding import Finding
 if TYPE_CHECKING:
     from ondevice.results.graphics import Graphics
 
-_COMPILERS = ("cc", "gcc", "clang")
 _BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")
 
 
@@ -80,13 +75,11 @@ def _install(found: Graphics) -> str:
 
 def _compiler() -> Iterator[Finding]:
     """Triton compiles a small piece of C for every kernel."""
-    missing = []
-    if not os.environ.get("CC") and not any(map(shutil.which, _COMPILERS)):
-        missing.append("a C compiler")
-    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
-        missing.append("Python.h")
+    from ondevice.kernels.triton.probe import lacking
+
+    missing = lacking()
     if not missing:
         yield Finding("Triton's compiler", "good", "a C compiler and Python.h are there")
         return
-    fix = "Install gcc and python3-dev (on Debian and Ubuntu), or set KERNELS_IMPL=torch and compute slower"
-    yield Finding("Triton's compiler", "failure", f"{' and '.join(missing)} missing: no kernel can be compiled", fix)
+    text = f"{' and '.join(missing)} missing: no kernel can be compiled, and torch's compute instead, slower"
+    yield Finding("Triton's compiler", "missing", text, "Install gcc and python3-dev (on Debian and Ubuntu)")

@@ -50,3 +50,19 @@ def test_fetch_and_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("fetch", row.name) == (0, {"name": row.name, "path": str(path)})
     assert run("remove", row.name) == (0, {"name": row.name, "bytes_freed": 5})
     assert run("remove", row.name) == (0, {"name": row.name, "bytes_freed": 0})
+
+
+def test_what_came_with_an_image_is_named_and_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ONDEVICE_MODELS", str(tmp_path / "models"))
+    row = CATALOGUE["qwen2.5-coder-0.5b"]
+    path = tmp_path / "models" / row.name / row.file
+    monkeypatch.setattr(model_file, "cached_file", lambda model: path if model is row else None)
+    listed = {one["name"]: one["path"] for one in run("list")[1]["models"]}
+    assert listed[row.name] == str(path)
+    code, printed = run("remove", row.name)
+    assert code == 2
+    assert "ONDEVICE_MODELS" in printed["error"]["fix"]
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    findings = {one["topic"]: one for one in json.loads(done.stdout.splitlines()[-1])["findings"]}
+    assert findings["models"]["text"] == f"{row.title} in {tmp_path / 'models'}, which is only read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import zipfile
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from ondevice.errors import ModelDownloadError, ModelError
-from ondevice.model.loading import cache_folder, hub, load, model_file
+from ondevice.model.loading import cache_folder, hub, load, model_file, stored
 from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel, HubFile, WheelSlices, find
 from ondevice.model.loading.load import load_model, require_local
 from ondevice.model.loading.progress import silent
 from ondevice.model.loading.recommend import Recommendation
 from tests.builders.gguf_files import write_gguf
+from tests.builders.models import save_checkpoint, tiny_model
 
 SLICES = WheelSlices("tiny-slices-part{part}", "1.0", 3)
 
@@ -193,3 +195,61 @@ def test_rows_are_whole() -> None:
         assert row.num_parameters > row.num_embedding_parameters
         assert bool(row.file) == bool(row.sha256)
         assert row.fetch_bytes > 10**7
+
+
+class TestGivenPlace:
+    """ONDEVICE_MODELS: models that came with an image are used where they lie, and not deleted."""
+
+    @pytest.fixture
+    def given(self, tmp_path: Path, row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch) -> Path:
+        place = tmp_path / "models"
+        monkeypatch.setenv("ONDEVICE_CACHE", str(place))
+        model_file.ensure_file(row, silent)
+        index.fetched.clear()
+        monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("ONDEVICE_MODELS", str(place))
+        return place / row.name / row.file
+
+    def test_a_model_is_found_there_and_not_fetched(self, row: CatalogueModel, index: Index, given: Path) -> None:
+        assert model_file.cached_file(row) == given
+        assert model_file.ensure_file(row, silent, verify=True) == given
+        assert not index.fetched
+
+    def test_it_is_looked_at_before_the_cache(
+        self, row: CatalogueModel, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("ONDEVICE_MODELS")
+        own = model_file.ensure_file(row, silent)
+        assert own.is_relative_to(tmp_path / "cache")
+        monkeypatch.setenv("ONDEVICE_MODELS", str(tmp_path / "models"))
+        assert model_file.cached_file(row) == given
+
+    def test_a_damaged_one_is_passed_over(self, row: CatalogueModel, index: Index, given: Path, tmp_path: Path) -> None:
+        given.write_bytes(b"damaged")
+        assert model_file.cached_file(row) is None
+        assert model_file.ensure_file(row, silent).is_relative_to(tmp_path / "cache")
+
+    def test_it_is_not_deleted(self, row: CatalogueModel, given: Path, tmp_path: Path) -> None:
+        with pytest.raises(ModelError, match="came with this machine or image") as caught:
+            stored.remove(row)
+        assert "ONDEVICE_MODELS" in caught.value.fix
+        assert given.is_file()
+
+    def test_a_copy_in_the_cache_is(self, row: CatalogueModel, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        place = os.environ["ONDEVICE_MODELS"]
+        monkeypatch.delenv("ONDEVICE_MODELS")
+        model_file.ensure_file(row, silent)
+        monkeypatch.setenv("ONDEVICE_MODELS", place)
+        assert stored.remove(row) > 0
+        assert model_file.cached_file(row) == given
+
+
+def test_the_given_place_may_hold_what_the_hub_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_MODELS", str(tmp_path))
+    assert hub.cached("nobody/tiny") is None
+    folder = tmp_path / "hub" / "models--nobody--tiny" / "snapshots" / ("0" * 40)
+    save_checkpoint(tiny_model("llama"), folder)
+    refs = folder.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("0" * 40)
+    assert hub.cached("nobody/tiny") == folder

@@ -47,6 +47,24 @@ def cache_dir() -> Path:
     return folder
 
 
+def models_dir() -> Path | None:
+    """`$ONDEVICE_MODELS`: a further place with models, looked at before the cache and never written to; often an image.
+
+    It is laid out as the cache folder, and what the hub keeps stands in `hub` there.
+    """
+    named = os.environ.get("ONDEVICE_MODELS", "").strip()
+    return Path(named).expanduser() if named else None
+
+
+def intact_folder(name: str, *, verify: bool = False) -> Path | None:
+    """The complete folder of that name, of the read-only place or else of the cache; None: there is none."""
+    given = models_dir()
+    for place in (given, cache_dir()) if given is not None else (cache_dir(),):
+        if is_intact(place / name, verify=verify):
+            return place / name
+    return None
+
+
 def is_intact(folder: Path, *, verify: bool = False) -> bool:
     """Whether every file of the manifest is there with its size and samples, or with every byte if `verify`."""
     try:

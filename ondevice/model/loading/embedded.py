@@ -13,6 +13,7 @@ from ondevice.model.loading.cache_folder import (
     built_beside,
     cache_dir,
     held,
+    intact_folder,
     is_intact,
     remove_folders,
     require_room,
@@ -45,10 +46,11 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
         ModelError: it cannot be written to the cache folder.
     """
     report = on_progress or silent
+    found = intact_folder(_FOLDER, verify=verify)
+    if found is not None:
+        return found
     cache = cache_dir()
     folder = cache / _FOLDER
-    if is_intact(folder, verify=verify):
-        return folder
     waiting = f"Waiting for another process that prepares {_TITLE}"
     with writing(_TITLE, cache), held(cache / f"{_FOLDER}.lock", waiting, report):
         if not is_intact(folder, verify=verify):  # another process may have made it meanwhile
@@ -63,8 +65,7 @@ def remove_embedded() -> int:
 
 def cached_embedded() -> Path | None:
     """The folder of SmolLM2 if it is complete, None where it still has to be made."""
-    folder = cache_dir() / _FOLDER
-    return folder if is_intact(folder) else None
+    return intact_folder(_FOLDER)
 
 
 def _build(folder: Path, downloads: Path, report: Progress) -> None:

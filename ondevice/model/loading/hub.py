@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ondevice.errors import ModelDownloadError, ModelError
+from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import HubFile
 from ondevice.model.loading.checkpoint import inspect, read_config
 from ondevice.model.loading.progress import Progress
@@ -78,11 +79,20 @@ def require_reachable(where: str) -> None:
 
 
 def cached(hub_id: str) -> Path | None:
-    """The folder of a repository's files if they are all in the cache, else None; no connection is made."""
+    """The folder of a repository's files if they are all here, else None; no connection is made."""
+    given = models_dir()
+    found = _complete(hub_id, given / "hub") if given is not None else None
+    return found or _complete(hub_id, None)
+
+
+def _complete(hub_id: str, place: Path | None) -> Path | None:
+    """The folder of a repository in a cache of the hub's, None for the user's, if all of it is there."""
     from huggingface_hub import errors, snapshot_download
 
     try:
-        folder = snapshot_download(hub_id, allow_patterns=_ALLOWED, ignore_patterns=_IGNORED, local_files_only=True)
+        folder = snapshot_download(
+            hub_id, cache_dir=place, allow_patterns=_ALLOWED, ignore_patterns=_IGNORED, local_files_only=True
+        )
         inspect(Path(folder))
     except (errors.LocalEntryNotFoundError, errors.HFValidationError, OSError, ModelError):
         return None

@@ -19,7 +19,7 @@ from ondevice.model.loading.cache_folder import (
     cache_dir,
     folder_bytes,
     held,
-    is_intact,
+    intact_folder,
     remove_folders,
     require_room,
     writing,
@@ -35,8 +35,8 @@ _ROOM = 200_000_000  # one wheel beside the file
 
 def cached_file(model: CatalogueModel, *, verify: bool = False) -> Path | None:
     """The file where it has been fetched; nothing is fetched for it."""
-    folder = cache_dir() / model.name
-    return folder / model.file if is_intact(folder, verify=verify) else None
+    folder = intact_folder(model.name, verify=verify)
+    return folder / model.file if folder is not None else None
 
 
 def ensure_file(model: CatalogueModel, on_progress: Progress, *, verify: bool = False) -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ondevice.errors import ModelError
 from ondevice.model.loading import embedded, hub, model_file
+from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.progress import Progress
 
@@ -35,9 +37,28 @@ def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) 
 
 
 def remove(row: CatalogueModel) -> int:
-    """Delete a model from this machine; returns the bytes that are free now."""
+    """Delete a model from this machine; returns the bytes that are free now.
+
+    Raises:
+        ModelError: it lies where nothing is deleted, and nowhere else.
+    """
     if row is SMOLLM2:
-        return embedded.remove_embedded()
-    if row.file:
-        return model_file.remove_file(row)
-    return hub.remove(row.repository)
+        freed = embedded.remove_embedded()
+    elif row.file:
+        freed = model_file.remove_file(row)
+    else:
+        freed = hub.remove(row.repository)
+    left = stored(row)
+    if not freed and left is not None and is_given(left):
+        raise ModelError(
+            f"{row.title} came with this machine or image and is not deleted",
+            where=str(left),
+            fix="Delete it where the folder named by ONDEVICE_MODELS is filled, or unset that variable.",
+        )
+    return freed
+
+
+def is_given(path: Path) -> bool:
+    """Whether a model lies in the read-only place that ONDEVICE_MODELS names."""
+    given = models_dir()
+    return given is not None and path.is_relative_to(given)
