@@ -180,8 +180,8 @@ def _next_line(source: TextIO) -> str:
 
 @contextmanager
 def stopping(session: Stoppable) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM stop the work at hand instead of tearing us out of a forward pass; a second one gets
-    through. Gives whether one has come."""
+    """Let the first Ctrl-C or SIGTERM stop the work at hand instead of tearing us out of a forward pass; a second one
+    gets through. Gives whether one has come."""
     asked: list[int] = []
 
     def handle(number: int, *_: object) -> None:

@@ -12,16 +12,20 @@ from ondevice.scan.findings import named, stands_in
 
 _FEWEST, _MOST = 6, 10  # things to be listed
 _OTHERS = 3  # of the same form, which are not asked for
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
-_FIRST = """
+_NUMBERS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+"""
+_FIRST_NAMES = """
 Agnes Alfred Beatrice Bernard Clara Conrad Delia Edgar Esther Felix Greta Harold Ingrid Jasper Laura Leonard Martha
 Nathan Olive Percy Rosa Rupert Sylvia Theodore Ursula Victor Wilma
-""".split()
-_LAST = """
+"""
+_LAST_NAMES = """
 Abbot Barlow Calloway Drummond Eastlake Farrow Gilmore Hartnell Ivers Jessop Kendrick Lovell Marsden Norcross Oakes
 Penrose Quayle Ridley Selwyn Tolliver Underhill Vance Wexford Yardley
-""".split()
-_MONTHS = "January February March April May June July August September October November December".split()
+"""
+_MONTH_NAMES = "January February March April May June July August September October November December"
+_FIRST, _LAST, _MONTHS = _FIRST_NAMES.split(), _LAST_NAMES.split(), _MONTH_NAMES.split()
+_WORDS = _NUMBERS.split()
 
 
 def _code(rng: random.Random) -> str:
@@ -63,7 +67,7 @@ KINDS = {
         ),
         ("The key of the upper cupboard has the number {}.", "The insurance was renewed under number {}."),
         "List all marks of crates.",
-        "How many crates are there?",
+        "How many marks of crates are there?",
     ),
     "names": Kind(
         _name,

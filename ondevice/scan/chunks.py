@@ -1,4 +1,4 @@
-"""A document cut into chunks that overlap a little, in page order, each of which ends with a sentence where one does."""
+"""A document cut into chunks that overlap a little, in page order; they end with a sentence where one ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ondevice.documents.tokens import DocumentTokens
 
 _GAP = "\n"  # between two pages of one chunk
-_SENTENCE_END = re.compile(r"[.!?][\"”’)\]]*(?=\s)|\n")
+_SENTENCE_END = re.compile(r"[.!?][\"”’)\]]*(?=\s)|\n")  # noqa: RUF001
 _PAST = 0.6  # of a chunk: an end of a sentence before that leaves too much of it empty
 
 
