@@ -10,7 +10,6 @@ import typer
 
 from ondevice import words
 from ondevice.cli.ask import SAVED
-from ondevice.cli.conversation import stopping
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import Options
 from ondevice.cli.progress import ProgressDisplay
@@ -81,6 +80,7 @@ def _require_file(name: str) -> None:
 
 
 def _run(one: Scan, display: ProgressDisplay) -> None:
+    from ondevice.cli.conversation import stopping
     from ondevice.scan.scan import ChunkScanned
 
     began = time.perf_counter()

@@ -152,10 +152,14 @@ def _is_within(one: Place, other: Place) -> bool:
 
 def _passage(page: str, start: int, stop: int) -> str:
     """The sentence around some characters, in one line; of a long one what is nearest to them."""
-    from_, to = max(start - _MOST_QUOTED, 0), min(stop + _MOST_QUOTED, len(page))
-    before = [match.end() for match in _SENTENCE.finditer(page, from_, start)]
-    after = _SENTENCE.search(page, stop, to)
-    first, last = (before[-1] if before else from_), (after.start() if after else to)
+    first, last = sentence(page, start, stop)
     room = max(_MOST_QUOTED - (stop - start), 0)
-    first, last = max(first, start - room // 2), min(last, stop + room // 2)
-    return " ".join(page[first:last].split())
+    return " ".join(page[max(first, start - room // 2) : min(last, stop + room // 2)].split())
+
+
+def sentence(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The sentence around some characters of a text, [start, stop); of a long one what is near."""
+    from_, to = max(start - _MOST_QUOTED, 0), min(stop + _MOST_QUOTED, len(text))
+    before = [match.end() for match in _SENTENCE.finditer(text, from_, start)]
+    after = _SENTENCE.search(text, stop, to)
+    return before[-1] if before else from_, after.start() if after else to

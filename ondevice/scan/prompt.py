@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ondevice.model.chat import ChatParts
 
 _NAME = "{text}\n\n{question} Copy each from the text above, one a line. If there is none: - none"
-_JUDGE = '{text}\n\nQuestion: {question}\nDoes the text above say that "{thing}" is one of them? Answer yes or no.'
+_JUDGE = "Text: {text}\nQuestion: {question}\nProposed answer: {thing}\nIs that right by the text? Answer yes or no."
 YES, NO = "yes", "no"
 _TIMES = re.compile(r"(?i)^\s*(?:how many times|how often)\b")
 _COUNTING = re.compile(r"(?i)^\s*(?:how many|(?:what is|give|count|name)?\s*(?:the\s+)?number of)\b")

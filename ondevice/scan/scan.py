@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from ondevice.events import MAX_NOTES, DocumentOpened, Event, PageNote, TextToke
 from ondevice.model.passes import PassStopped
 from ondevice.scan.asker import Asker
 from ondevice.scan.chunks import Chunk, chunks
-from ondevice.scan.findings import Findings, named, stands_in
+from ondevice.scan.findings import Findings, named, sentence, stands_in
 from ondevice.scan.prompt import NO, YES, for_each, judging, judging_examples, naming, naming_examples
 from ondevice.session.engine import Engine
 
@@ -27,6 +27,7 @@ USUAL_CHUNK = 128  # tokens: a model of 0.5B parameters names one of two things 
 _FEWEST = 16  # tokens of a chunk
 _OVERLAP = 8  # one in so many tokens of a chunk is one of the chunk before
 _MOST_NAMED = 96  # tokens of an answer about one chunk
+_MOST_ROUNDS = 6  # answers about one chunk, each about what is left of it
 _PASSAGE = 160  # tokens that a passage has at most
 
 
@@ -181,14 +182,24 @@ class Scan:
         )
 
     def _look(self, chunk: Chunk) -> None:
-        """Ask on one chunk; it counts as read once all that was named of it is judged."""
+        """Ask on one chunk, and again on what is left of it without the sentences that something was named of; it
+        counts as read once all that was named is judged."""
         namer, judge = self._ready()
-        answer, is_ended = namer.answer(naming(self._chat, chunk.text, self._asked), _MOST_NAMED)
-        taken = [thing for thing in dict.fromkeys(named(answer)) if self._takes(judge, chunk, thing)]
+        text, seen, taken, is_cut = chunk.text, set[str](), list[str](), False
+        for _ in range(_MOST_ROUNDS):
+            answer, is_ended = namer.answer(naming(self._chat, text, self._asked), _MOST_NAMED)
+            is_cut |= not is_ended
+            things = [thing for thing in dict.fromkeys(named(answer)) if thing not in seen]
+            seen.update(things)
+            taken += [thing for thing in things if self._takes(judge, chunk, thing)]
+            rest = _without(text, things)
+            if rest == text or not rest.strip():
+                break
+            text = rest
         has_found = [self.findings.add(chunk, thing) for thing in taken]
         self._num_chunks += 1
         self._num_with += any(has_found)
-        self._num_cut += not is_ended
+        self._num_cut += is_cut
         self._num_read = chunk.stop
 
     def _takes(self, judge: Asker, chunk: Chunk, thing: str) -> bool:
@@ -214,3 +225,12 @@ class Scan:
             )
             self._askers = namer, judge
         return self._askers
+
+
+def _without(text: str, things: Sequence[str]) -> str:
+    """A text without the sentences that any of the things stands in."""
+    for thing in things:
+        while places := stands_in(thing, text):
+            first, last = sentence(text, *places[0])
+            text = f"{text[:first]} {text[last:]}"
+    return text
