@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
+from statistics import median
 
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.scan.chunks import Chunk
@@ -21,6 +23,7 @@ _NUMBER = re.compile(r"\d+")
 _SPACE = re.compile(r"\s+")
 _MOST_WORDS = 5  # of one name or date in a row
 _SENTENCE = re.compile(r"(?<=[.!?])[\"”’)\]]*\s+|\n+")  # noqa: RUF001
+_SHARE, _FEW = 3, 4  # of the median surety; of fewer findings none is held against the others
 _MOST_QUOTED = 240  # characters of a passage
 
 
@@ -37,9 +40,16 @@ class Place:
 
 @dataclass(slots=True)
 class Finding:
-    """One thing found: its text as it stands first, and all its places in document order."""
+    """One thing found.
+
+    Attributes:
+        text: as it stands first.
+        surety: how sure the model was at its surest that it is what was asked for; above 0, in no unit.
+        places: all of them, in document order.
+    """
 
     text: str
+    surety: float = 0.0
     places: list[Place] = field(default_factory=list)
 
 
@@ -47,20 +57,36 @@ class Findings:
     """What was found so far, each thing once.
 
     Attributes:
-        found: in the order of the document.
+        all: in the order of the document.
         dropped: what the model named and its chunk does not say; each once.
     """
 
     def __init__(self, tokens: DocumentTokens) -> None:
-        self.found: list[Finding] = []
+        self.all: list[Finding] = []
         self.dropped: list[str] = []
         self._tokens = tokens
         self._by_text: dict[str, Finding] = {}
 
+    @property
+    def found(self) -> list[Finding]:
+        """Those of which the model is not much less sure than of most. How sure it is at all differs by question."""
+        least = self._least
+        return [finding for finding in self.all if finding.surety >= least]
+
+    @property
+    def doubtful(self) -> list[Finding]:
+        """The others."""
+        least = self._least
+        return [finding for finding in self.all if finding.surety < least]
+
+    @property
+    def _least(self) -> float:
+        return median(finding.surety for finding in self.all) / _SHARE if len(self.all) >= _FEW else -inf
+
     def __len__(self) -> int:
         return len(self.found)
 
-    def add(self, chunk: Chunk, text: str) -> bool:
+    def add(self, chunk: Chunk, text: str, surety: float = 1.0) -> bool:
         """Take what was named of a chunk; whether it stands there."""
         places = [self._place(chunk, start, stop) for start, stop in stands_in(text, chunk.text)]
         key = folded(text)
@@ -72,8 +98,9 @@ class Findings:
         if finding is None:
             first = places[0]
             finding = Finding(self._tokens.texts[first.index][first.start : first.stop])
-            self.found.append(finding)
+            self.all.append(finding)
         self._by_text[key] = finding
+        finding.surety = max(finding.surety, surety)
         known = {(place.index, place.start) for place in finding.places}
         finding.places += [place for place in places if (place.index, place.start) not in known]
         finding.places.sort(key=lambda place: (place.index, place.start))
@@ -85,7 +112,7 @@ class Findings:
 
     def _around(self, places: list[Place]) -> Finding | None:
         """The finding that all of these places lie in, or around: the same thing, named with more or fewer words."""
-        for finding in reversed(self.found):
+        for finding in reversed(self.all):
             if all(any(_is_within(place, other) for other in finding.places) for place in places):
                 return finding
         return None

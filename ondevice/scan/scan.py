@@ -79,7 +79,6 @@ class Scan:
 
     Attributes:
         findings: so far.
-        doubted: what was named, stands in the text, and is not what was asked for by the model's own second judgement.
 
     Raises:
         ConfigError: the chunk does not suit the model.
@@ -114,7 +113,7 @@ class Scan:
         self._askers: tuple[Asker, Asker] | None = None
         self.tokens = DocumentTokens(document, loaded.tokenizer.encode)
         self.findings = Findings(self.tokens)
-        self.doubted: list[str] = []
+        self._refused: list[str] = []
         self._num_read = self._num_chunks = self._num_with = self._num_cut = 0
 
     def run(self) -> Iterator[Event | ChunkScanned]:
@@ -165,6 +164,11 @@ class Scan:
         return self.tokens.num_total is not None and self._num_read == self.tokens.num_tokens
 
     @property
+    def doubted(self) -> list[str]:
+        """What was named and stands in the text, but is not what was asked for by the model's own second judgement."""
+        return [*self._refused, *(finding.text for finding in self.findings.doubtful)]
+
+    @property
     def ledger(self) -> ScanLedger:
         """The account of what was looked at."""
         tokens = self.tokens
@@ -185,36 +189,36 @@ class Scan:
         """Ask on one chunk, and again on what is left of it without the sentences that something was named of; it
         counts as read once all that was named is judged."""
         namer, judge = self._ready()
-        text, seen, taken, is_cut = chunk.text, set[str](), list[str](), False
+        text, seen, is_cut, has_found = chunk.text, set[str](), False, False
         for _ in range(_MOST_ROUNDS):
             answer, is_ended = namer.answer(naming(self._chat, text, self._asked), _MOST_NAMED)
             is_cut |= not is_ended
             things = [thing for thing in dict.fromkeys(named(answer)) if thing not in seen]
             seen.update(things)
-            taken += [thing for thing in things if self._takes(judge, chunk, thing)]
+            for thing in things:
+                has_found |= self._take(judge, chunk, thing)
             rest = _without(text, things)
             if rest == text or not rest.strip():
                 break
             text = rest
-        has_found = [self.findings.add(chunk, thing) for thing in taken]
         self._num_chunks += 1
-        self._num_with += any(has_found)
+        self._num_with += has_found
         self._num_cut += is_cut
         self._num_read = chunk.stop
 
-    def _takes(self, judge: Asker, chunk: Chunk, thing: str) -> bool:
-        """Whether a thing is what was asked for, by its own sentences; what stands in none of them is left to be
-        dropped."""
+    def _take(self, judge: Asker, chunk: Chunk, thing: str) -> bool:
+        """Add a thing to the findings if by one of its own sentences it is what was asked for; whether it was added.
+        What stands in none is dropped there."""
         passages = dict.fromkeys(
             self.findings.passage(chunk, start, stop) for start, stop in stands_in(thing, chunk.text)
         )
         yes, no = (self._tokenizer.encode(word)[0].tolist()[0] for word in (YES, NO))
-        for passage in passages:
-            if judge.leaning(judging(self._chat, passage, self._asked, thing), yes, no) > 0:
-                return True
-        if passages and thing not in self.doubted:
-            self.doubted.append(thing)
-        return not passages
+        surety = [judge.leaning(judging(self._chat, text, self._asked, thing), yes, no) for text in passages]
+        if surety and max(surety) <= 0:
+            if thing not in self._refused:
+                self._refused.append(thing)
+            return False
+        return self.findings.add(chunk, thing, max(surety, default=0.0))
 
     def _ready(self) -> tuple[Asker, Asker]:
         if self._askers is None:

@@ -93,3 +93,16 @@ def test_a_long_passage_is_cut_around_the_thing() -> None:
     passage = findings.found[0].places[0].passage
     assert "KX-4821" in passage
     assert len(passage) <= 240
+
+
+def test_what_the_model_is_much_less_sure_of_is_doubtful() -> None:
+    tokens = tokens_of("One two three four five.")
+    findings, (chunk,) = Findings(tokens), chunks(tokens, 500, 0)
+    for word, surety in (("One", 0.9), ("two", 0.8), ("three", 0.2)):
+        findings.add(chunk, word, surety)
+    assert not findings.doubtful  # too few to compare
+    findings.add(chunk, "four", 1.2)
+    assert [one.text for one in findings.found] == ["One", "two", "four"]
+    assert [one.text for one in findings.doubtful] == ["three"]
+    findings.add(chunk, "three", 0.7)
+    assert len(findings) == 4
