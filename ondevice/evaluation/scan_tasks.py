@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ondevice.evaluation.samples import CountTokens, Sample, longest
-from ondevice.scan.findings import named, stands_in
+from ondevice.scan.findings import folded, named, stands_in
 
 _FEWEST, _MOST = 6, 10  # things to be listed
 _OTHERS = 3  # of the same form, which are not asked for
@@ -121,9 +121,10 @@ def make_list(kind: Kind, rng: random.Random, sentences: Sequence[str], length: 
 
 
 def list_scores(items: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """Recall, precision, and by how much the number of things listed is wrong, as a share of what it should be."""
+    """Recall, precision, and by how much the number of things listed is wrong, as a share of what it should be; what is
+    listed several times counts once."""
     found = {reference for reference in references if any(stands_in(reference, item) for item in items)}
-    wrong = [item for item in items if not any(stands_in(reference, item) for reference in references)]
+    wrong = {folded(item) for item in items if not any(stands_in(reference, item) for reference in references)}
     num_named = len(found) + len(wrong)
     return {
         "recall": len(found) / len(references),

@@ -41,6 +41,7 @@ def test_a_document_says_its_things_once_and_is_as_long_as_it_may_be(name: str) 
         ("The marks are AB-1 and that of the crate by the door, CD-2.", 1.0, 1.0),
         ("- none", 0.0, 0.0),
         ("- AB-1\n- AB-1", 0.5, 1.0),
+        ("- AB-1\n- XX-9\n- xx-9", 0.5, 0.5),
     ],
 )
 def test_lists_are_scored(answer: str, recall: float, precision: float) -> None:
