@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, shelf, mcp, models, library, eval, bench, results, record, plan, doctor`.
+"""The command line: `ondevice app, ask, shelf, scan, mcp, models, library, eval, bench, results, record, plan, doctor`.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -25,6 +25,7 @@ from ondevice.cli.options import takes_options
 from ondevice.cli.plan import plan
 from ondevice.cli.record import record
 from ondevice.cli.results import results
+from ondevice.cli.scan import scan
 from ondevice.cli.shelf import shelf
 from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 
@@ -60,6 +61,7 @@ def about(
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
 app.command("shelf")(takes_options(shelf))
+app.command("scan")(takes_options(scan))
 app.command("mcp")(takes_options(mcp))
 app.add_typer(evaluations, name="eval")
 app.add_typer(benchmarks, name="bench")

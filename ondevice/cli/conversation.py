@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ondevice import words
 from ondevice.cli.progress import ProgressDisplay
@@ -27,6 +27,12 @@ _TERMINAL = "/dev/tty"
 _GOODBYES = ("exit", "quit", "bye")
 
 
+class Stoppable(Protocol):
+    """Work that ends by itself soon after it is asked to: a session, a scan."""
+
+    def stop(self) -> None: ...
+
+
 def read_document(session: Session, document: Document, display: ProgressDisplay, keeper: Keeper) -> None:
     """Read the whole document into the pot, and say what was read and which pages hold no text.
 
@@ -39,7 +45,7 @@ def read_document(session: Session, document: Document, display: ProgressDisplay
     num_before = session.context.num_read
     try:
         # What cannot be kept is left at once: a stream may be waiting for a pipe that nothing comes out of.
-        with _stopping(session) if keeper.is_on else nullcontext(lambda: False) as is_asked:
+        with stopping(session) if keeper.is_on else nullcontext(lambda: False) as is_asked:
             for event in session.resume():
                 display.apply(event)
                 for waited in keeper.keep_if_due(session):
@@ -106,7 +112,7 @@ def answer(
         place: what a page is called; None: by its unit and number.
     """
     finished = None
-    with _stopping(session):
+    with stopping(session):
         for event in session.ask(question, history=history):
             display.telemetry.apply(event)
             if isinstance(event, AnswerToken):
@@ -173,9 +179,9 @@ def _next_line(source: TextIO) -> str:
 
 
 @contextmanager
-def _stopping(session: Session) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM stop the session instead of tearing us out of a forward pass; a second one gets
-    through. Gives whether one has come."""
+def stopping(session: Stoppable) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C or SIGTERM stop the work at hand instead of tearing us out of a forward pass; a second one
+    gets through. Gives whether one has come."""
     asked: list[int] = []
 
     def handle(number: int, *_: object) -> None:

@@ -145,6 +145,17 @@ EVALUATIONS = (
         resumes=True,
     ),
     Entry(
+        "scan",
+        "ondevice.evaluation.run_scan",
+        "List and count things scattered over a text: a scan of it, the same question to a pot, and to a full cache.",
+        (
+            replace(_TEXT, help="The text among whose sentences the things are scattered."),
+            Option("lengths", INTS, "Tokens of a document.", "4096,8192"),
+            Option("trials", int, "Documents of each length; codes, names and dates take turns.", 3, min=1),
+        ),
+        resumes=True,
+    ),
+    Entry(
         "perplexity",
         "ondevice.evaluation.perplexity",
         "How well the next tokens of a text are foretold while it is read: pot, StreamingLLM, a full cache.",

@@ -19,6 +19,10 @@ _SHELVES: tuple[tuple[str, str, Literal["ratio", "difference"]], ...] = (
     ("the right document alone", "shelf_share_of_single", "ratio"),
     ("BM25 passages of all", "shelf_minus_bm25", "difference"),
 )
+_SCANS: tuple[tuple[str, str], ...] = (
+    ("the same question to 1,024 slots with host tier", "ask"),
+    ("the same question to a full cache", "full"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,23 @@ HEADLINES = (
             kind=kind,
         )
         for against, key, kind in _SHELVES
+    ),
+    *(
+        Headline(
+            f"{what}, `ondevice scan` of 4,096 tokens of a novel with 6 to 10 codes, names or dates in it, "
+            "Qwen2.5-Coder-0.5B",
+            against,
+            "scan_0_5b",
+            f"scan_{key}",
+            f"{name}_{key}",
+            "difference",
+            less_is_better,
+        )
+        for what, key, less_is_better in (
+            ("share of a list that is found", "recall", False),
+            ("how wrong a number is, as a share of it", "count_error", True),
+        )
+        for against, name in _SCANS
     ),
     Headline(
         "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",

@@ -1,0 +1,170 @@
+"""`ondevice scan`: a question such as "list all ..." or "how many ...", asked on every piece of a document."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ondevice import words
+from ondevice.cli.ask import SAVED
+from ondevice.cli.opening import STREAM, open_document
+from ondevice.cli.options import Options
+from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
+from ondevice.cli.terminal import EXIT_INTERRUPTED, Interrupted, err, errors_shown, print_json, printable, say
+from ondevice.config import READING, EngineConfig, with_values
+from ondevice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ondevice.scan.scan import Scan
+
+_MOST_PAGES = 8  # that are named for one finding
+_MOST_NAMED = 12  # of what was not taken
+
+
+class ModelOptions(
+    Options, of={path: one for path, one in READING.items() if path.startswith("engine.") and path != "engine.seed"}
+):
+    """Which model, and where it computes: a scan has no pot to choose for."""
+
+    def config(self) -> EngineConfig:
+        return with_values(EngineConfig(), self.values())
+
+
+def scan(
+    document: Annotated[str, typer.Argument(metavar="DOC", help="A file.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help='Such as "List all ..." or "How many ...?".')],
+    options: ModelOptions,
+    chunk: Annotated[
+        int, typer.Option(min=0, show_default="what suits the model", help="Tokens that are looked at at once.")
+    ] = 0,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Take the document's password from the first line of stdin.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
+) -> None:
+    """Find everything of a kind in a document of any length: the question is asked on every piece of it, in order.
+
+    Each finding is named with its page and the sentence that it stands in, and stands in the document as a string. How
+    many there are is how many different ones were found. Ctrl-C ends it with what was found until then.
+    """
+    with errors_shown(as_json):
+        _require_file(document)
+        with ProgressDisplay(err()) as display:
+            opened = open_document(document, password_stdin, display)
+            engine = load_engine(options.config(), display)
+            from ondevice.scan.scan import Scan
+
+            one, began = Scan(engine, opened, question, chunk=chunk), time.perf_counter()
+            _run(one, display)
+        seconds = time.perf_counter() - began
+        _show(one, seconds)
+        if as_json:
+            print_json(_report(one, seconds))
+        if not one.is_complete:
+            raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _require_file(name: str) -> None:
+    if name == STREAM:
+        raise ConfigError("A stream cannot be scanned: its text is not kept", fix="Save it to a file, and name that.")
+    if name.endswith(SAVED):
+        raise ConfigError(
+            "A scan reads a document, and a saved pot holds what was kept of one",
+            where=Path(name).name,
+            fix="Name the document itself.",
+        )
+
+
+def _run(one: Scan, display: ProgressDisplay) -> None:
+    from ondevice.cli.conversation import stopping
+    from ondevice.scan.scan import ChunkScanned
+
+    began = time.perf_counter()
+    try:
+        with stopping(one):
+            for event in one.run():
+                if not isinstance(event, ChunkScanned):
+                    display.apply(event)
+                    continue
+                share = event.num_read / event.num_total
+                left = (time.perf_counter() - began) * (1 - share) / share
+                display.stage(
+                    "Scanning",
+                    share,
+                    f"{words.count(event.num_read)} of {words.plural(event.num_total, 'token')}, "
+                    f"{words.count(event.num_found)} found, {words.forecast(left)} left",
+                )
+    except KeyboardInterrupt:  # the second one
+        raise Interrupted("Stopped.") from None
+
+
+def _show(one: Scan, seconds: float) -> None:
+    """Findings to standard output, the account of them to standard error."""
+    found, unit = one.findings.found, one.tokens.document.unit
+    print(f"{words.count(len(found))} found{':' if found else '.'}")
+    for number, finding in enumerate(found, 1):
+        pages = list(dict.fromkeys(place.page for place in finding.places))
+        first = finding.places[0].passage
+        quoted = f": {first}" if first != finding.text else ""
+        on = f"{unit}{'s' if len(pages) > 1 else ''} {words.ranges(pages, _MOST_PAGES)}"
+        print(printable(f"{number}. {' '.join(finding.text.split())} ({on}){quoted}"))
+    for line in _account(one, seconds):
+        say(printable(line))
+    for line in words.notes(one.tokens.notes, unit, 20):
+        say(line, "yellow")
+    if not one.is_complete:
+        ledger = one.ledger
+        say(f"Stopped: {words.plural(ledger.tokens_unread, 'token')} were not looked at.", "yellow")
+
+
+def _account(one: Scan, seconds: float) -> list[str]:
+    ledger = one.ledger
+    lines = [
+        f"Looked at {words.count(ledger.tokens_read)} of {words.plural(ledger.tokens_total, 'token')} in "
+        f"{words.plural(ledger.chunks_read, 'chunk')}, {words.count(ledger.chunks_found)} of which had something, "
+        f"in {words.duration(seconds)}."
+    ]
+    if ledger.chunks_cut:
+        lines.append(f"In {words.plural(ledger.chunks_cut, 'chunk')} more was named than was written down.")
+    if one.doubted:
+        lines.append(f"Named, and not what was asked for on a second look: {_some(one.doubted)}.")
+    if one.findings.dropped:
+        lines.append(f"Not found in the document, and dropped: {_some(one.findings.dropped)}.")
+    return lines
+
+
+def _some(things: list[str]) -> str:
+    more = len(things) - _MOST_NAMED
+    return ", ".join(things[:_MOST_NAMED]) + (f" and {words.count(more)} more" if more > 0 else "")
+
+
+def _report(one: Scan, seconds: float) -> dict[str, Any]:
+    from ondevice.results.machine import versions
+
+    document = one.tokens.document
+    return {
+        "question": one.question,
+        "count": len(one.findings),
+        "findings": [
+            {
+                "text": finding.text,
+                "places": [
+                    {"page": place.page, "start": place.start, "stop": place.stop, "passage": place.passage}
+                    for place in finding.places
+                ],
+            }
+            for finding in one.findings.found
+        ],
+        "doubted": one.doubted,
+        "not_in_document": one.findings.dropped,
+        "complete": one.is_complete,
+        "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
+        "ledger": one.ledger.to_dict(),
+        "chunk_tokens": one.size,
+        "seconds": seconds,
+        "versions": versions(),
+    }

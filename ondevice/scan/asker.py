@@ -1,0 +1,80 @@
+"""Short questions to a model, each after the same beginning, which is read once and stays in a pot of fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ondevice.decode.loop_guard import LoopGuard
+from ondevice.model.decoder import Decoder
+from ondevice.model.tokenizer import Tokenizer
+from ondevice.pot.memory_pot import MemoryPot
+
+
+class Asker:
+    """One beginning.
+
+    Args:
+        beginning: ids that come before every question.
+        num_tokens: the most that a question and its answer have together.
+        is_stopped: polled between layers.
+
+    Attributes:
+        num_passed: tokens that went through the model so far.
+
+    Raises:
+        PotError: there is no room for the pot.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tokenizer: Tokenizer,
+        beginning: Sequence[int],
+        num_tokens: int,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._decoder, self._tokenizer, self._is_stopped = decoder, tokenizer, is_stopped
+        self.num_passed = 0
+        self.pot: MemoryPot = decoder.new_pot(len(beginning) + num_tokens)
+        self.pot.expect(len(beginning) + num_tokens)
+        self._read(beginning)
+
+    def answer(self, question: Sequence[int], most: int) -> tuple[str, bool]:
+        """The likeliest answer of at most so many tokens, and whether the model ended it.
+
+        Raises:
+            PassStopped: it was stopped.
+        """
+        written, guard = list[int](), LoopGuard()
+        with self.pot.savepoint():
+            logits = self._read(question)
+            while len(written) < most:
+                token = int(logits.argmax(dim=-1))
+                if token in self._tokenizer.eos_ids:
+                    return self._tokenizer.decode(written), True
+                written.append(token)
+                if guard.push(token):
+                    break
+                logits = self._read([token])
+        return self._tokenizer.decode(written), False
+
+    def leaning(self, question: Sequence[int], one: int, other: int) -> float:
+        """How much likelier the answer begins with token `one` than with `other`: the difference of their logits.
+
+        Raises:
+            PassStopped: it was stopped.
+        """
+        with self.pot.savepoint():
+            logits = self._read(question)[0]
+        return float(logits[one] - logits[other])
+
+    @torch.inference_mode()
+    def _read(self, ids: Sequence[int]) -> Tensor:
+        """Logits (1, vocab_size) after some more ids."""
+        decoder = self._decoder
+        out = decoder.forward(decoder.ids(list(ids)), self.pot, is_stopped=self._is_stopped)
+        self.num_passed += len(ids)
+        return decoder.head.logits(out.hidden_states[:, -1])
