@@ -6,6 +6,7 @@ that the pieces of a page can stand below each other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,8 @@ PIECE_TOKENS = 384
 _SEARCHED = 128  # tokens before the end of a piece among which a better end is looked for
 _MAX_CHARS = 12_000  # of a piece: 64 kB even where every character takes four bytes and some for its mark
 _CONTEXT_CHARS = 48
+_FEWEST_CHARS = 30  # of a usual line: shorter ones are those of lists and tables
+_GAP, _ENDS = re.compile(r"\S(?:\t| {3,})\S"), ".!?:;\u061f\u3002"
 
 PageText = tuple[str, npt.NDArray[np.int32]]
 PageSource = Callable[[int], PageText]
@@ -39,23 +42,48 @@ class Excerpt:
 
 
 def page_source(document: Document, tokens: DocumentTokens | None, encode: Encode) -> PageSource:
-    """Text and character spans (n, 2) of the page at an index.
+    """Text as it is shown and character spans (n, 2) of the page at an index.
 
     Args:
         tokens: of the session; None before reading has begun: a page is then tokenised when it is asked for, and
             the last ones are remembered.
     """
+    shown = flowing if document.kind == "pdf" else str
     if tokens is not None and tokens.keeps_text and tokens.num_total is not None:
-        return lambda index: (tokens.texts[index], tokens.page_spans(index))
+        return lambda index: (shown(tokens.texts[index]), tokens.page_spans(index))
     pages = document.pages
     assert isinstance(pages, tuple), "a stream is never shown"
 
     @lru_cache(maxsize=8)
     def encoded(index: int) -> PageText:
         text = pages[index].text
-        return text, encode(text)[1] if text else np.empty((0, 2), np.int32)
+        return shown(text), encode(text)[1] if text else np.empty((0, 2), np.int32)
 
     return encoded
+
+
+def flowing(text: str) -> str:
+    """The text of a PDF's page with its lines joined into paragraphs: as many characters, some ends of lines as spaces.
+
+    A line goes on in the next one where it is nearly as long as the long ones of the page, ends no sentence, and a word
+    begins the next; rows of tables and short lines stay as they are.
+    """
+    lines = text.split("\n")
+    lengths = sorted(len(line) for line in lines if line.strip())
+    usual = lengths[len(lengths) * 3 // 4] if lengths else 0
+    if usual < _FEWEST_CHARS:
+        return text
+    ends = [" " if _goes_on(line, after, usual) else "\n" for line, after in pairwise(lines)]
+    return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
+
+
+def _goes_on(line: str, after: str, usual: int) -> bool:
+    end = line.rstrip()
+    begins = after[:1].isalpha() or (end[-1:] == "," and after[:1].strip())
+    if len(end) < 0.75 * usual or not begins or _GAP.search(line) or _GAP.search(after):
+        return False
+    digits = sum(map(str.isdigit, line))
+    return digits < 0.2 * len(line) and (after[0].islower() or end[-1] not in _ENDS)
 
 
 def num_pieces(num_tokens: int) -> int:
@@ -104,10 +132,10 @@ def _cut(text: str, spans: npt.NDArray[np.int32], at: int) -> int:
         return 0
     if at >= len(spans):
         return len(spans)
-    for ending in ("\n", " "):
+    for ending in ("\n", ". ", " "):
         for token in range(at, at - _SEARCHED, -1):
             begin, before = int(spans[token][0]), int(spans[token - 1][0])
-            if begin > before and ending in text[before:begin]:
+            if begin > before and ending in text[before : begin + len(ending) - 1]:
                 return token
     return at
 

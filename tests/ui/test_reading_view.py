@@ -1,0 +1,45 @@
+"""Lines of a PDF as paragraphs: every character keeps its place, and what is no paragraph stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondevice.ui.map.reading_view import flowing
+
+PARAGRAPH = """The lamp of the tower was lit at dusk on every day of the year
+and burned until the morning, as the law asked of all keepers.
+Where the keeper was ill, his wife or the eldest of his children,
+2 of them in most years, went up the 212 steps in his place."""
+TABLE = """Harbour master of Tollen     12   1,204   98
+Lighthouse of Varre Skerry    7     310   12
+Customs officer of Tollen    31   2,871  104"""
+LIST = """Ada Lindqvist of the harbour office in Tollen
+- Jon Hale, keeper of the light on Varre Skerry
+- Mary Ekman, who kept the books of both places"""
+
+
+def test_lines_of_a_paragraph_are_one() -> None:
+    shown = flowing(f"Chapter 1\n{PARAGRAPH}\n\nHe left.\n{PARAGRAPH}")
+    first = PARAGRAPH.replace("\n", " ", 1)  # a sentence ends with the second line
+    assert shown.split("\n")[:2] == ["Chapter 1", first.split("\n")[0]]
+    assert "eldest of his children, 2 of them" in shown
+    assert "\n\nHe left.\n" in shown
+
+
+@pytest.mark.parametrize("text", [TABLE, LIST, "", "\n\n", "One line", "A\nB\nC", "12 of June\n13 of June\n14 of June"])
+def test_what_is_no_paragraph_stays(text: str) -> None:
+    assert flowing(text) == text
+
+
+def test_letters_without_cases_flow_too() -> None:
+    line = "نام استاندارد شمشه و شمشال توليد شده به روش ريخته گری"
+    assert flowing(f"{line}\n{line}") == f"{line} {line}"
+
+
+@given(st.text(alphabet="ab C.,-12\n\t  é", max_size=400))
+def test_every_character_keeps_its_place(text: str) -> None:
+    shown = flowing(text)
+    assert len(shown) == len(text)
+    assert all(new == old or (old == "\n" and new == " ") for old, new in zip(text, shown, strict=True))
