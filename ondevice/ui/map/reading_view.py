@@ -109,6 +109,8 @@ def piece(
     runs, room = [], _MAX_CHARS
     for run, after in pairwise(edges):
         shown = _text_of(text, spans, begin + run, begin + after)
+        if part and not run:  # what parted it from the piece before
+            shown = shown.removeprefix(" ")
         if len(shown) > room:
             shown = shown[:room] + f"… ({len(shown) - room:,} characters are not shown)"
         room = max(room - len(shown), 0)
