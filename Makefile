@@ -24,7 +24,7 @@ MODEL := $(VENV)/model-fetched
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TOOLS := build/tools
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 --generate-hashes --no-header \
-	--default-index https://pypi.org/simple --no-emit-package torch --no-emit-package triton -c constraints.txt
+	--no-emit-package torch --no-emit-package triton -c constraints.txt
 
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1

@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PULLED = "docker.io/library/python:3.11-slim-bookworm"
+PULLED = "python:3.11-slim-bookworm"
 MADE, SUITE = "localhost/ondevice-base", "bookworm"
-CPU_INDEX = "--index-url https://download.pytorch.org/whl/cpu"
 MODELS = "/opt/ondevice/models"
 UID = 10001
 
@@ -167,10 +166,9 @@ def pip_settings() -> list[str]:
     files = re.findall(r"^\s*(/\S+), exists: True$", told, re.MULTILINE)
     values = "".join(Path(file).read_text() for file in files)
     there = [path for path in re.findall(r"(?<![\w/:])(/[\w./-]+)", values) if Path(path).exists()]
-    index = os.environ.get("TORCH_ARGS", "" if "find-links" in values else CPU_INDEX)
     return [
         *(part for path in dict.fromkeys(files + there) for part in ("-v", f"{path}:{path}:ro")),
-        *("--build-arg", f"TORCH_ARGS={index}"),
+        *("--build-arg", f"TORCH_ARGS={os.environ.get('TORCH_ARGS', '')}"),
     ]
 
 
