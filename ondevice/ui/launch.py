@@ -129,6 +129,7 @@ def serving(
         from ondevice.serving.uploads import Uploads
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
+        from ondevice.ui.mark import MARK, mark_routes
         from ondevice.ui.panels import scripts, stylesheet
         from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import make_theme
@@ -138,7 +139,11 @@ def serving(
         keeping, speeds = Keeping(is_on=keeps), ReadingSpeeds(data_dir() / "speeds.json" if keeps else None)
         jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds)
         uploads = Uploads(uploads_folder, limits)
-        routes = [*map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)), recording_route()]
+        routes = [
+            *map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)),
+            recording_route(),
+            *mark_routes(),
+        ]
         if api:
             routes += Api(jobs, uploads, auth).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)
@@ -153,6 +158,7 @@ def serving(
             inbrowser=inbrowser,
             prevent_thread_lock=True,
             quiet=True,
+            favicon_path=str(MARK),
             theme=make_theme(),
             css=stylesheet(),
             head=scripts(),

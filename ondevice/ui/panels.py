@@ -46,9 +46,16 @@ _TIME_KEY = (
     "</ul>"
 )
 
+
+def _asset(name: str) -> str:
+    return (resources.files("ondevice.assets") / name).read_text(encoding="utf-8")
+
+
+_MARK = _asset("mark.svg").replace("<svg", '<svg class="od-mark" aria-hidden="true"', 1).strip()
 TEMPLATES = {
     "header": (
-        '<div class="od-header"><div><h1>ondevice</h1><p>Reads documents of any length in a fixed amount of memory, '
+        f'<div class="od-header"><div><h1>{_MARK}ondevice</h1>'
+        "<p>Reads documents of any length in a fixed amount of memory, "
         'and shows what it keeps.</p></div><div class="od-badges">'
         '<span class="od-badge od-badge-local" title="The page may only talk to this machine; the browser enforces it, '
         'and a test proves it.">100 % local<span>: nothing leaves this machine</span></span>'
@@ -198,7 +205,3 @@ def scripts() -> str:
 def stylesheet() -> str:
     """The app's own rules on top of the theme's."""
     return "\n".join(_asset(name) for name in ("ui.css", "panes.css"))
-
-
-def _asset(name: str) -> str:
-    return (resources.files("ondevice.assets") / name).read_text(encoding="utf-8")

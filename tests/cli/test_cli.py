@@ -344,7 +344,7 @@ def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
         def interrupting(event: object) -> None:
             apply(event)
             if isinstance(event, AnswerToken) and event.index == 2:
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
 
         monkeypatch.setattr(type(display.telemetry), "apply", lambda self, event: interrupting(event))
         finished = conversation.answer(session, "When?", display)

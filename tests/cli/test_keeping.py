@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -65,7 +64,7 @@ def stop_after(num_read: int, monkeypatch: pytest.MonkeyPatch, number: int = sig
         apply(self, event)
         if isinstance(event, TokensRead) and event.num_read > num_read:
             monkeypatch.setattr(ProgressDisplay, "apply", apply)
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)  # at once; os.kill may reach another thread first
 
     monkeypatch.setattr(ProgressDisplay, "apply", interrupted)
 

@@ -44,6 +44,21 @@ def test_the_page_is_served_with_its_guards(url: str) -> None:
     assert "window.ondevice" in response.text, "the drawing code is in the page itself"
 
 
+def test_it_can_be_installed_as_an_app_of_its_own(url: str) -> None:
+    page = HTTP.get(url).text
+    assert 'rel="manifest" href="/manifest.json"' in page
+    response = HTTP.get(f"{url}/manifest.json")
+    assert response.headers["content-type"] == "application/manifest+json"
+    manifest = response.json()
+    assert (manifest["name"], manifest["display"], manifest["start_url"]) == ("ondevice", "standalone", "/")
+    (icon,) = manifest["icons"]
+    for path in (icon["src"], "/favicon.ico"):
+        drawn = HTTP.get(url + path)
+        assert drawn.headers["content-type"].startswith("image/svg+xml")
+        assert drawn.text.startswith("<svg")
+    assert set(re.findall(r"https?://[\w./]+", drawn.text)) == {"http://www.w3.org/2000/svg"}
+
+
 def test_a_rebound_name_reaches_nothing(url: str) -> None:
     for path in ("/", "/config", "/health", "/gradio_api/queue/data"):
         assert HTTP.get(url + path, headers={"host": "evil.example"}).status_code == 400
