@@ -126,6 +126,7 @@ def _write(
     is_reading: bool = False,
 ) -> None:
     """Write a session, with what there is of a reading in its middle; raises as `write_pot`."""
+    session.require_whole()
     tokens, pot = session.context.tokens, session.context.pot
     document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
     # What settings left open is settled now; another tier beside the pot does not change it.

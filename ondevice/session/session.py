@@ -102,7 +102,7 @@ class Session:
             OutOfMemory: what was read before stays, and it may be called again.
         """
         context, began = self.context, time.perf_counter()
-        self._require_whole()
+        self.require_whole()
         self._stop.clear()
         with memory_watched("reading", context.decoder.device):
             try:
@@ -128,7 +128,7 @@ class Session:
         """Whether `stop` was called since the work at hand began."""
         return self._stop.is_set()
 
-    def _require_whole(self) -> None:
+    def require_whole(self) -> None:
         """Refuse to go on without a document, or where a pass failed after it was in the pot; raises PotError."""
         self.context.tokens  # noqa: B018 - raises before a document is open
         if self.reader.is_torn:
@@ -165,7 +165,7 @@ class Session:
             PotError: no document has been read, or the question does not fit.
             OutOfMemory: the pot is as it was before the question.
         """
-        self._require_whole()
+        self.context.tokens  # noqa: B018 - raises before a document is open
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
         generation = generation or self.context.config.generation
@@ -174,6 +174,7 @@ class Session:
 
     def answer(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Iterator[Event]:
         """As `ask`, with the tokens that go into the pot for it given."""
+        self.require_whole()
         self._stop.clear()
         with memory_watched("answering", self.context.decoder.device):
             yield from self.context.settle()  # where reading was left in its middle

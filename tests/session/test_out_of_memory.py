@@ -140,3 +140,12 @@ def test_a_copy_for_which_there_is_no_room_costs_nothing(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
     whole, ended = finished(start(BASES["tier"])[1]), finished(session)
     assert all(torch.equal(whole[key], ended[key]) for key in whole)
+
+
+def test_what_cannot_go_on_is_not_written(tmp_path: Path) -> None:
+    session = start(BASES["tier"])[1]
+    read_passes(session, 2)
+    session.reader.is_torn = True
+    with pytest.raises(PotError, match=r"Read the document again"):
+        save_reading(session, tmp_path / "copy")
+    assert list(tmp_path.iterdir()) == []
