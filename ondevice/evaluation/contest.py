@@ -12,7 +12,7 @@ from ondevice.errors import PotError
 from ondevice.evaluation.contenders import CONTENDERS, Retriever, fits_whole, room_for_text, text_document
 from ondevice.evaluation.measurement import Note, Setup
 from ondevice.evaluation.passages import Passages
-from ondevice.evaluation.trials import Trial, is_done, rows_of, write_down
+from ondevice.evaluation.trials import Trial, earlier_rows, is_done, written_down
 from ondevice.events import AnswerToken, Event
 from ondevice.results.results import Row
 from ondevice.session.session import Session
@@ -81,19 +81,10 @@ def run_exams(
         budgets: slots of each; every exam is sat with each of them.
         summary: the figures of all rows so far.
     """
-    rows = list(setup.earlier)
-    if setup.earlier:
-        yield Note(f"Going on with {setup.out_file}: {len(rows)} figures are there.")
-    elif setup.out_file is not None:
-        setup.out_file.with_suffix(".csv").unlink(missing_ok=True)
+    rows = yield from earlier_rows(setup)
     for exam, budget in ((exam, budget) for exam in exams for budget in budgets):
         for config, reads, group in _groups(setup, exam, names, budget):
-            for item in _sit(setup, exam, config, reads, group, budget, rows):
-                if isinstance(item, Trial):
-                    rows += rows_of([item])
-                    item = replace(item, summary=summary(rows))
-                    write_down(setup.out_file, item)
-                yield item
+            yield from written_down(_sit(setup, exam, config, reads, group, budget, rows), setup, rows, summary)
 
 
 def write_answer(

@@ -22,7 +22,7 @@ from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.ruler_tasks import read_sources
 from ondevice.evaluation.samples import Sample
 from ondevice.evaluation.scan_tasks import KINDS, count_error, count_of, items_of, list_scores, make_list
-from ondevice.evaluation.trials import Trial, is_done, rows_of, write_down
+from ondevice.evaluation.trials import Trial, earlier_rows, is_done, rows_of, written_down
 from ondevice.events import Event
 from ondevice.results.results import Row
 from ondevice.scan.scan import ChunkScanned, Scan
@@ -53,11 +53,8 @@ def run_scan(
     setup: Setup, sentences: Sequence[str], lengths: Sequence[int], num_trials: int
 ) -> Iterator[Event | Note | Trial]:
     """Events and trials; each trial is one document, and one after the other of each kind of list."""
-    engine, rows = setup.engine, list(setup.earlier)
-    if rows:
-        yield Note(f"Going on with {setup.out_file}: {len(rows)} figures are there.")
-    elif setup.out_file is not None:
-        setup.out_file.with_suffix(".csv").unlink(missing_ok=True)
+    engine = setup.engine
+    rows = yield from earlier_rows(setup)
 
     def count(text: str) -> int:
         return len(engine.loaded.tokenizer.encode(text)[0])
@@ -71,12 +68,8 @@ def run_scan(
         for contender in _NAMES:
             if is_done(rows, contender, _case(replace(trial, question=1))):  # the last of its two
                 continue
-            for item in _sit(setup, contender, sample, (kind.lists, kind.counts), trial):
-                if isinstance(item, Trial):
-                    rows += _rows([item])
-                    item = replace(item, summary=summary(rows))
-                    write_down(setup.out_file, item)
-                yield item
+            items = _sit(setup, contender, sample, (kind.lists, kind.counts), trial)
+            yield from written_down(items, setup, rows, summary, _rows)
 
 
 def _sit(

@@ -20,7 +20,7 @@ from ondevice.evaluation.passages import GAP, Passages
 from ondevice.evaluation.ruler_tasks import TASKS, Sources, make_sample, read_sources
 from ondevice.evaluation.run_ruler import SCORE
 from ondevice.evaluation.samples import exam_of
-from ondevice.evaluation.trials import Trial, case_of, is_done, question_scores, rows_of, write_down
+from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
 from ondevice.events import Event
 from ondevice.results.results import Row
 from ondevice.session.engine import Session
@@ -72,23 +72,20 @@ def run_shelf(
     setup: Setup, sources: Sources, length: int, num_documents: int, num_rows: int
 ) -> Iterator[Event | Note | Trial]:
     """Events and trials of all rows; the documents of one are made from the seed and its number."""
-    rows, budget = list(setup.earlier), budget_of(setup.engine.config, None)
-    if not rows and setup.out_file is not None:
-        setup.out_file.with_suffix(".csv").unlink(missing_ok=True)
+    budget = budget_of(setup.engine.config, None)
+    rows = yield from earlier_rows(setup)
     for number in range(num_rows):
         cases = [case_of(_TASK, budget, str(number), question) for question in range(num_documents)]
         missing = [name for name in (ALONE, SHELF, SEARCH) if not all(is_done(rows, name, case) for case in cases)]
         if not missing:
             continue
         exams = list(_documents(setup, sources, length, num_documents, number))
-        for item in _row(setup, exams, missing, budget, number):
-            if isinstance(item, Trial):
-                if is_done(rows, item.contender, item.case):
-                    continue
-                rows += rows_of([item])
-                item = replace(item, summary=summary(rows))
-                write_down(setup.out_file, item)
-            yield item
+        new = (
+            item
+            for item in _row(setup, exams, missing, budget, number)
+            if not isinstance(item, Trial) or not is_done(rows, item.contender, item.case)
+        )
+        yield from written_down(new, setup, rows, summary)
 
 
 def _documents(setup: Setup, sources: Sources, length: int, num_documents: int, number: int) -> Iterator[Exam]:

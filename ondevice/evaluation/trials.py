@@ -6,14 +6,16 @@ What was asked and answered goes into a table beside the results (`.csv`), figur
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ondevice.config import EngineConfig
+from ondevice.evaluation.measurement import Note, Setup
+from ondevice.events import Event
 from ondevice.results.results import Row, row
 from ondevice.results.tables import SHARE
 
@@ -87,7 +89,38 @@ def is_done(rows: Iterable[Row], contender: str, case: dict[str, Any]) -> bool:
     return any(one.contender == contender and one.case == case for one in rows)
 
 
-def write_down(out_file: Path | None, trial: Trial) -> None:
+def earlier_rows(setup: Setup) -> Generator[Note, None, list[Row]]:
+    """Rows of the runs before, which this one goes on with; where there are none, an older table makes way."""
+    rows = list(setup.earlier)
+    if rows:
+        yield Note(f"Going on with {setup.out_file}: {len(rows)} figures are there.")
+    elif setup.out_file is not None:
+        setup.out_file.with_suffix(".csv").unlink(missing_ok=True)
+    return rows
+
+
+def written_down(
+    items: Iterable[Event | Note | Trial],
+    setup: Setup,
+    rows: list[Row],
+    summary: Callable[[Sequence[Row]], dict[str, float]],
+    make_rows: Callable[[Sequence[Trial]], list[Row]] | None = None,
+) -> Iterator[Event | Note | Trial]:
+    """The same items; each trial among them is written down, its rows are added to `rows`, and it gets the figures of
+    all of these.
+
+    Args:
+        make_rows: of one trial; default: `rows_of`.
+    """
+    for item in items:
+        if isinstance(item, Trial):
+            rows += (make_rows or rows_of)([item])
+            item = replace(item, summary=summary(rows))
+            _write_down(setup.out_file, item)
+        yield item
+
+
+def _write_down(out_file: Path | None, trial: Trial) -> None:
     """Add a trial to the table beside the results."""
     if out_file is None:
         return
