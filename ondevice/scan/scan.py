@@ -99,6 +99,7 @@ class Scan:
         self._asked = for_each(self.question)
         self._chat = loaded.tokenizer.chat_parts(use_template=engine.config.generation.chat)
         self._decoder, self._tokenizer = engine.decoder, loaded.tokenizer
+        self._yes, self._no = (int(self._tokenizer.encode(word)[0][0]) for word in (YES, NO))
         self._examples = naming_examples(self._chat), judging_examples(self._chat)
         around = len(naming(self._chat, "", self._asked)) + _MOST_NAMED
         room = loaded.max_positions - max(map(len, self._examples)) - around
@@ -212,8 +213,9 @@ class Scan:
         passages = dict.fromkeys(
             self.findings.passage(chunk, start, stop) for start, stop in stands_in(thing, chunk.text)
         )
-        yes, no = (self._tokenizer.encode(word)[0].tolist()[0] for word in (YES, NO))
-        surety = [judge.leaning(judging(self._chat, text, self._asked, thing), yes, no) for text in passages]
+        surety = [
+            judge.leaning(judging(self._chat, text, self._asked, thing), self._yes, self._no) for text in passages
+        ]
         if surety and max(surety) <= 0:
             if thing not in self._refused:
                 self._refused.append(thing)

@@ -90,15 +90,10 @@ class Models:
         reason = self._too_large(row) if is_known and not is_current else ""
         if not is_current and is_here:
             facts.append("here")
-        said = " · ".join(filter(None, (*facts, self._speed(row))))
+        if speed := self._speed(row):
+            facts.append(speed)
         state = "current" if is_current else "too large" if reason else "here" if is_here else "away"
-        return {
-            "name": row.name,
-            "title": row.title,
-            "facts": said,
-            "state": state,
-            "reason": reason,
-        }
+        return {"name": row.name, "title": row.title, "facts": " · ".join(facts), "state": state, "reason": reason}
 
     def _speed(self, row: CatalogueModel) -> str:
         """How fast it read here, or should by its size beside the model in use; "" where neither has read."""
