@@ -1,0 +1,155 @@
+"""Ray for as long as a block runs: one of our own on this machine alone, or the cluster that a user names."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ondevice.errors import ConfigError
+
+EXTRA = "ondevice[scale]"
+LOOSE_CPUS = 2  # beside those of engines: reading tables, parsing and writing must never wait for an engine to end
+_STORE_BYTES = 200_000_000  # of the documents on their way from parsers to engines; more of them go to the disk
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a cluster that engines take.
+
+    Attributes:
+        engines: number of them; 0: as many as there is room for.
+        cpus: of each; 0: on this machine as many as it has for all, elsewhere 1.
+        gpus: of each, also less than one.
+        store_bytes: of the object store of a Ray of our own.
+    """
+
+    engines: int = 0
+    cpus: int = 0
+    gpus: float = 0.0
+    store_bytes: int = _STORE_BYTES
+
+
+def require_packages() -> None:
+    """Refuse to go on without the packages of the extra; raises ConfigError."""
+    try:
+        import fsspec  # noqa: F401
+        import pyarrow  # noqa: F401
+        import ray.data  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The package `{error.name}` is not installed", fix=f"Run `python -m pip install '{EXTRA}'`."
+        ) from None
+
+
+@contextmanager
+def running(address: str, share: Share) -> Iterator[Share]:
+    """A Ray to work on while the block runs, and the share of it that engines take, with all numbers settled.
+
+    Ray reports no usage, has no dashboard, and without an address listens on the loopback alone.
+
+    Args:
+        address: as `ray.init` takes it (`auto`, `host:port`, `ray://host:port`); "": one of our own.
+
+    Raises:
+        ConfigError: the extra is not installed, nothing answers at the address, or the share is larger than all.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _quiet(), _connected(address, share) if address else _own(share) as settled:
+            yield settled
+
+
+@contextmanager
+def _own(share: Share) -> Iterator[Share]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    engines = share.engines or (1 if share.cpus == 0 else max(cores // share.cpus, 1))
+    settled = Share(engines, share.cpus or max(cores // engines, 1), share.gpus, share.store_bytes)
+    # Read when Ray is imported: a node of its own then lives on 127.0.0.1, as it does on other systems than Linux.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # or Ray would write one into the home folder
+    require_packages()
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="ondevice-ray-")  # documents pass through it: it is private, and goes
+    try:
+        ray.init(
+            address="local",
+            num_cpus=settled.engines * settled.cpus + LOOSE_CPUS,
+            include_dashboard=False,
+            object_store_memory=share.store_bytes,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+            _node_ip_address="127.0.0.1",
+        )
+        yield settled
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _connected(address: str, share: Share) -> Iterator[Share]:
+    require_packages()
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        what = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ConfigError(
+            f"There is no Ray to work on: {what}", where=address, fix="Start one with `ray start --head`."
+        ) from None
+    try:
+        yield _fitted(share, ray.cluster_resources())
+    finally:
+        ray.shutdown()
+
+
+def _fitted(share: Share, there: dict[str, float]) -> Share:
+    """The share in what a cluster has; raises ConfigError."""
+    cpus = share.cpus or 1
+    room = int((there.get("CPU", 0) - LOOSE_CPUS) // cpus)
+    if share.gpus:
+        room = min(room, int(there.get("GPU", 0) / share.gpus + 1e-9))
+    engines = share.engines or room
+    if not 0 < engines <= room:
+        raise ConfigError(
+            f"The cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs: room for {max(room, 0)} "
+            f"engines of {cpus} CPUs and {share.gpus:g} GPUs, {LOOSE_CPUS} CPUs being needed beside them",
+            fix="Lower --engines, --cpus-per-engine or --gpus-per-engine, or add machines.",
+        )
+    return Share(engines, cpus, share.gpus, share.store_bytes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray says what went wrong in the errors that it raises; all else that it logs is for those who work on Ray."""
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            with suppress(Exception):
+                one.setLevel(level)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What was raised in a worker, of an error that Ray made of it."""
+    seen: Any = error
+    while (inner := getattr(seen, "cause", None) or seen.__cause__) is not None:
+        seen = inner
+    return seen
