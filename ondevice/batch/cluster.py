@@ -63,6 +63,7 @@ def running(address: str, share: Share) -> Iterator[Share]:
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with _quiet(), _connected(address, share) if address else _own(share) as settled:

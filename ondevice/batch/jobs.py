@@ -32,9 +32,9 @@ FORMAT = 1
 CORPUS, DOCUMENTS = "work/corpus.parquet", "work/documents"
 _JOB = "job.json"
 _POLL_SECONDS = 2.0
-_FILTER_BYTES = (
-    64 << 20
-)  # what the actor is booked for that drops what is done: Ray's own gigabyte is more than some have
+# What tasks are booked for, of a node's memory. As engines are booked for none, Ray Data makes no one task of parsing and
+# reading; and the gigabyte that it books for the actor that drops what is done is more than some machines have.
+_PARSER_BYTES, _FILTER_BYTES = 512 << 20, 64 << 20
 Report = Callable[[str, int, int], None]  # what is done, how many of how many
 
 
@@ -100,7 +100,7 @@ def read_corpus(batch: Batch, num_left: int) -> None:
         return
     with _checkpoint(batch.place, DOCUMENTS):
         table = ray.data.read_parquet(batch.place.path(CORPUS), filesystem=batch.place.arrow)
-        rows = _each_alone(table).map(parse)
+        rows = _each_alone(table).map(parse, num_cpus=1, memory=_PARSER_BYTES)
         rows = rows.map(Reader, fn_constructor_args=(batch.work(),), **_engines(batch.share))
         with _watched(batch, DOCUMENTS, "Reading", num_left):
             _write(rows, batch.place, DOCUMENTS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,9 +57,10 @@ class Reader:
         account = account_key(row["id"])
         if self._place.has(account):
             return dict(json.loads(self._place.read(account)))
-        began = time.perf_counter()
+        began, started = time.perf_counter(), time.time()
         done: dict[str, Any] = {name: row[name] for name in ("id", "uri", "also", "bytes", "error", "parse_seconds")}
         done |= {"pot": "", "pages": 0, "tokens": 0, "ledger": "{}"}
+        done |= {"worker": f"{platform.node()}:{os.getpid()}", "started": started}
         if not done["error"]:
             try:
                 with self._attempt(row["id"]):

@@ -51,9 +51,8 @@ def batch(
     again.
     """
     with errors_shown(as_json), ProgressDisplay(err()) as display:
-        from ondevice.batch.cluster import Share, require_packages, running
+        from ondevice.batch.cluster import Share, running
 
-        require_packages()
         config, share = options.config(answers.config()), Share(engines, cpus_per_engine, gpus_per_engine)
         began = time.perf_counter()
         display.stage("Starting Ray", None)
