@@ -32,8 +32,8 @@ FORMAT = 1
 CORPUS, DOCUMENTS = "work/corpus.parquet", "work/documents"
 _JOB = "job.json"
 _POLL_SECONDS = 2.0
-# What tasks are booked for, of a node's memory. As engines are booked for none, Ray Data makes no one task of parsing and
-# reading; and the gigabyte that it books for the actor that drops what is done is more than some machines have.
+# What tasks are booked for, of a node's memory. Engines are booked for none: otherwise Ray Data would make one task of
+# parsing and reading. And the gigabyte that it books for the actor that drops what is done is more than some nodes have.
 _PARSER_BYTES, _FILTER_BYTES = 512 << 20, 64 << 20
 Report = Callable[[str, int, int], None]  # what is done, how many of how many
 

@@ -101,8 +101,8 @@ BENCHMARKS = (
         """Many documents: a batch beside a plain loop, two engines beside one, and kills in its middle (needs the extra
         `scale`).
 
-        With parts `overhead` what 100,000 documents would take on up to 1,000 engines is in the summary, too. About half
-        an hour on two cores with the smallest model.
+        What 100,000 documents would take on up to 1,000 engines is worked out from the part `overhead`. About half an
+        hour on two cores with the smallest model.
         """,
         (Option("parts", str, "Some of overhead,speedup,kills.", "", shown="all"), _QUICK),
     ),

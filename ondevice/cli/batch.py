@@ -47,8 +47,8 @@ def batch(
 ) -> None:
     """Read every document of a corpus into a saved pot, and ask each of them all questions.
 
-    What cannot be read has its error in its row. A run that was stopped or killed goes on when the same command is given
-    again.
+    What cannot be read has its error in its row. A run that was stopped or killed goes on when the same command is
+    given again.
     """
     with errors_shown(as_json), ProgressDisplay(err()) as display:
         from ondevice.batch.cluster import Share, running

@@ -6,8 +6,8 @@ engines
     seconds(n, w) = start + max(n * reading / w, n * handling)
 
 where `reading` is what an engine takes for a document, and `handling` what the command does for one that takes no
-reading. From `reading / handling` engines on, the command is the bottleneck, and more of them bring nothing. Parsers and
-the network of the place that pots are written to are taken to keep up.
+reading. From `reading / handling` engines on, the command is the bottleneck, and more of them bring nothing. Parsers
+and the network of the place that pots are written to are taken to keep up.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def seconds(num_documents: int, num_engines: int, reading: float, handling: floa
 
 
 def modelled(reading: float, handling: float, start: float) -> dict[str, float]:
-    """Figures of a summary, from seconds a document with one engine, seconds to hand out and note one, and seconds that a
-    run takes to start and to end."""
+    """Figures of a summary, from seconds a document with one engine, seconds to hand out and note one, and seconds that
+    a run takes to start and to end."""
     hours = {
         f"hours_100k_{engines}_engines": seconds(_DOCUMENTS, engines, reading, handling, start) / _HOUR
         for engines in _ENGINES

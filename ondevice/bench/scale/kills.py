@@ -1,4 +1,4 @@
-"""`ondevice batch` with something killed in its middle: a worker, the command itself, the machine it runs on, another one.
+"""`ondevice batch` with something killed in its middle: a worker, the command, the node it runs on, another node.
 
 Afterwards every document has to be there, and none to have been done twice.
 """

@@ -12,7 +12,7 @@ from ondevice.session.saving import save_session
 
 
 def read_in_turn(engine: Engine, folder: Path, out: Path) -> list[dict[str, Any]]:
-    """Read every file of a folder into a saved pot; rows as a batch has them, of when each began and how long it took."""
+    """Read every file of a folder into a saved pot; rows as a batch has them: when each began, how long it took."""
     out.mkdir()
     done: list[dict[str, Any]] = []
     for path in sorted(folder.iterdir()):
