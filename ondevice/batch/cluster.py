@@ -16,6 +16,7 @@ from typing import Any
 from ondevice.errors import ConfigError
 
 EXTRA = "ondevice[scale]"
+OWN = ("", "local")  # addresses of a Ray of our own
 LOOSE_CPUS = 2  # beside those of engines: reading tables, parsing and writing must never wait for an engine to end
 _STORE_BYTES = 200_000_000  # of the documents on their way from parsers to engines; more of them go to the disk
 
@@ -56,7 +57,7 @@ def running(address: str, share: Share) -> Iterator[Share]:
     Ray reports no usage, has no dashboard, and without an address listens on the loopback alone.
 
     Args:
-        address: as `ray.init` takes it (`auto`, `host:port`, `ray://host:port`); "": one of our own.
+        address: as `ray.init` takes it (`auto`, `host:port`, `ray://host:port`); "" or `local`: one of our own.
 
     Raises:
         ConfigError: the extra is not installed, nothing answers at the address, or the share is larger than all.
@@ -66,7 +67,7 @@ def running(address: str, share: Share) -> Iterator[Share]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with _quiet(), _connected(address, share) if address else _own(share) as settled:
+        with _quiet(), _own(share) if address in OWN else _connected(address, share) as settled:
             yield settled
 
 
@@ -77,7 +78,8 @@ def _own(share: Share) -> Iterator[Share]:
     settled = Share(engines, share.cpus or max(cores // engines, 1), share.gpus, share.store_bytes)
     # Read when Ray is imported: a node of its own then lives on 127.0.0.1, as it does on other systems than Linux.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # or Ray would write one into the home folder
+    # Without a token of ours Ray would write one into the home folder.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     require_packages()
     import ray
 

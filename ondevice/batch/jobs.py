@@ -33,7 +33,7 @@ CORPUS, DOCUMENTS = "work/corpus.parquet", "work/documents"
 _JOB = "job.json"
 _POLL_SECONDS = 2.0
 # What tasks are booked for, of a node's memory. Engines are booked for none: otherwise Ray Data would make one task of
-# parsing and reading. And the gigabyte that it books for the actor that drops what is done is more than some nodes have.
+# parsing and reading. And the gigabyte that it books for the actor that drops what is done is more than some have.
 _PARSER_BYTES, _FILTER_BYTES = 512 << 20, 64 << 20
 Report = Callable[[str, int, int], None]  # what is done, how many of how many
 
@@ -83,7 +83,7 @@ class Batch:
 def list_corpus(batch: Batch, uris: Sequence[str]) -> int:
     """Write the table of the corpus, a row for each id; returns how many documents are left to be read."""
     listed = ray.data.from_items([{"uri": uri} for uri in uris]).map(identify)
-    rows = one_of_each(_failing_clearly(listed.take_all))
+    rows = one_of_each(failing_clearly(listed.take_all))
     batch.place.fs.makedirs(batch.place.path("work"), exist_ok=True)
     with batch.place.writing(CORPUS) as file:
         pa.parquet.write_table(pa.Table.from_pylist(rows), file)
@@ -101,7 +101,7 @@ def read_corpus(batch: Batch, num_left: int) -> None:
     with _checkpoint(batch.place, DOCUMENTS):
         table = ray.data.read_parquet(batch.place.path(CORPUS), filesystem=batch.place.arrow)
         rows = _each_alone(table).map(parse, num_cpus=1, memory=_PARSER_BYTES)
-        rows = rows.map(Reader, fn_constructor_args=(batch.work(),), **_engines(batch.share))
+        rows = rows.map(Reader, fn_constructor_args=(batch.work(),), **engines_of(batch.share))
         with _watched(batch, DOCUMENTS, "Reading", num_left):
             _write(rows, batch.place, DOCUMENTS)
 
@@ -118,7 +118,7 @@ def ask_all(batch: Batch, questions: Sequence[Mapping[str, str]], name: str) -> 
     with _checkpoint(batch.place, name):
         table = ray.data.read_parquet(batch.place.path(DOCUMENTS), filesystem=batch.place.arrow)
         rows = _each_alone(table).flat_map(
-            Asker, fn_constructor_args=(batch.work(), list(questions)), **_engines(batch.share)
+            Asker, fn_constructor_args=(batch.work(), list(questions)), **engines_of(batch.share)
         )
         with _watched(batch, name, "Asking", num_left):
             _write(rows, batch.place, name)
@@ -150,7 +150,8 @@ def _each_alone(table: ray.data.Dataset) -> ray.data.Dataset:
     return table.repartition(target_num_rows_per_block=1)
 
 
-def _engines(share: Share) -> dict[str, Any]:
+def engines_of(share: Share) -> dict[str, Any]:
+    """Options of what makes an engine for each of its actors."""
     return {
         "compute": ray.data.ActorPoolStrategy(size=share.engines, max_tasks_in_flight_per_actor=2),
         "num_cpus": share.cpus,
@@ -160,10 +161,11 @@ def _engines(share: Share) -> dict[str, Any]:
 
 def _write(rows: ray.data.Dataset, place: Place, folder: str) -> None:
     place.fs.makedirs(place.path(folder), exist_ok=True)
-    _failing_clearly(lambda: rows.write_parquet(place.path(folder), filesystem=place.arrow))
+    failing_clearly(lambda: rows.write_parquet(place.path(folder), filesystem=place.arrow))
 
 
-def _failing_clearly(work: Callable[[], Any]) -> Any:
+def failing_clearly(work: Callable[[], Any]) -> Any:
+    """What some work on Ray gives; raises OndeviceError where Ray gives up, or as a worker has."""
     try:
         return work()
     except (ray.exceptions.RayError, OSError) as error:

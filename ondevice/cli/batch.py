@@ -7,7 +7,7 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,11 +21,29 @@ if TYPE_CHECKING:
 
 Address = Annotated[
     str,
-    typer.Option(metavar="ADDRESS", show_default="this machine", help="A cluster of Ray: auto, HOST:PORT or ray://..."),
+    typer.Option(
+        metavar="ADDRESS", show_default="this machine", help="A cluster of Ray: auto, HOST:PORT, ray://... or local."
+    ),
 ]
 Engines = Annotated[int, typer.Option(min=0, show_default="what there is room for", help="Engines side by side.")]
 Cpus = Annotated[int, typer.Option(min=0, show_default="its share", help="Threads of each engine.")]
 Gpus = Annotated[float, typer.Option(min=0, help="GPUs of each engine; 0.25 lets four share one.")]
+# The options of every command that can work on a cluster, with their defaults.
+CLUSTER: dict[str, tuple[Any, Any]] = {
+    "address": (Address, ""),
+    "engines": (Engines, 0),
+    "cpus_per_engine": (Cpus, 0),
+    "gpus_per_engine": (Gpus, 0.0),
+}
+
+
+class Cluster(NamedTuple):
+    """What was given of the options of `CLUSTER`."""
+
+    address: str
+    engines: int
+    cpus: int
+    gpus: float
 
 
 def batch(

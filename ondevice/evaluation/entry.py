@@ -41,6 +41,8 @@ class Entry:
         doc: what is measured.
         options: in the order of the help; every command also takes those of the pot, `--out` and `--json`.
         resumes: whether a stopped run is kept in the file of `--out`, after each item, and goes on from there.
+        grid: the option whose values may be measured on machines of their own, by --address: numbers, or names of
+            contenders. "": none.
         fits_text: a pot without a size of its own is as large as the text needs, as for a user; otherwise it is fixed.
     """
 
@@ -49,4 +51,5 @@ class Entry:
     doc: str
     options: tuple[Option, ...]
     resumes: bool = False
+    grid: str = ""
     fits_text: bool = False

@@ -50,6 +50,7 @@ EVALUATIONS = (
             ),
         ),
         resumes=True,
+        grid="lengths",
     ),
     Entry(
         "qa",
@@ -63,6 +64,7 @@ EVALUATIONS = (
             Option("new_tokens", int, "The longest answer, in tokens.", 64, min=1),
         ),
         resumes=True,
+        grid="contenders",
         fits_text=True,
     ),
     Entry(
@@ -76,6 +78,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS,
         ),
         resumes=True,
+        grid="contenders",
         fits_text=True,
     ),
     Entry(
@@ -92,6 +95,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS[:2],
         ),
         resumes=True,
+        grid="contenders",
     ),
     Entry(
         "babilong",
@@ -106,6 +110,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS[:2],
         ),
         resumes=True,
+        grid="lengths",
     ),
     Entry(
         "recall",
@@ -131,6 +136,7 @@ EVALUATIONS = (
             _SPANS,
         ),
         resumes=True,
+        grid="ratios",
     ),
     Entry(
         "shelf",
@@ -154,6 +160,7 @@ EVALUATIONS = (
             Option("trials", int, "Documents of each length; codes, names and dates take turns.", 3, min=1),
         ),
         resumes=True,
+        grid="lengths",
     ),
     Entry(
         "perplexity",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 import torch
@@ -56,7 +57,7 @@ class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
     Attributes:
-        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE.
+        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE, on its device.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
@@ -75,14 +76,25 @@ class MemoryPot:
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
-    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        shape: PotShape,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        devices: Sequence[torch.device] | None = None,
+    ) -> None:
         self.shape = shape
+        self._devices = tuple(devices or [torch.device(device)] * shape.num_layers)
+        self.is_spread = len(set(self._devices)) > 1
         heads = (shape.batch, shape.num_kv_heads)
         # Layers of one size lie in one tensor: what concerns several layers is one write instead of one per layer.
         self._storage: list[tuple[slice, Tensor]] = []
-        for layers, capacity in shape.groups():
-            size = (shape.num_tensors, layers.stop - layers.start, *heads, capacity, shape.head_dim)
-            self._storage.append((layers, torch.zeros(size, dtype=dtype, device=device)))
+        for group, capacity in shape.groups():
+            for layers in self._on_one_device(group):
+                size = (shape.num_tensors, layers.stop - layers.start, *heads, capacity, shape.head_dim)
+                buffer = torch.zeros(size, dtype=dtype, device=self._devices[layers.start])
+                self._storage.append((layers, buffer))
         # Keys, values and what is kept beside the keys, layer by layer.
         self._slots = [list(buffers.unbind()) for _, storage in self._storage for buffers in storage.unbind(1)]
         self.keys, self.values, *third = (list(buffers) for buffers in zip(*self._slots, strict=True))
@@ -103,6 +115,28 @@ class MemoryPot:
         self.num_ranked = [0] * shape.num_layers
         self.victims: Victims | None = None
         self.is_uniform = True
+
+    def _on_one_device(self, layers: slice) -> Iterator[slice]:
+        """Runs of neighbouring layers whose slots are on the same device: usually one run."""
+        start = layers.start
+        for _, run in groupby(self._devices[layers]):
+            stop = start + len(list(run))
+            yield slice(start, stop)
+            start = stop
+
+    def device_of(self, layer: int) -> torch.device:
+        """Where the keys and values of a layer are."""
+        return self._devices[layer]
+
+    def synchronize(self) -> None:
+        """Wait until all devices of the pot have done what they were given."""
+        for device in set(self._devices):
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
+
+    def beside(self, tensor: Tensor, layer: int) -> Tensor:
+        """A tensor on the device of a layer's keys and values; provenance is on the first device, for all layers."""
+        return tensor.to(self._devices[layer]) if self.is_spread else tensor
 
     @property
     def nbytes(self) -> int:
@@ -158,6 +192,7 @@ class MemoryPot:
         end = start if victims is not None else start + keys.shape[2]
         assert end <= self.keys[layer].shape[2], f"{end} tokens do not fit in {self.keys[layer].shape[2]} slots"
         index = slice(start, end) if victims is None else victims
+        index = index if isinstance(index, slice) else self.beside(index, layer)
         for buffer, new in zip(self._slots[layer], (keys, values, *third), strict=True):
             replace_slots_(buffer, index, new)
         seen = self.rotated or self.keys
@@ -268,7 +303,7 @@ class MemoryPot:
             part[..., :num_kept] = part.gather(-1, index)
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for some in self._pieces(layers, num_kept):
-            part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
+            part = self.beside(index[some.start - layers.start : some.stop - layers.start].flatten(0, 1), some.start)
             for buffer in self._storage_of(some):
                 keep_slots_(buffer.flatten(0, 1), part, num_cached)
         for layer in range(layers.start, layers.stop):
@@ -424,6 +459,7 @@ class MemoryPot:
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
                     continue
                 positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
+                positions = self.beside(positions, some.start)
                 beside.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
@@ -436,11 +472,17 @@ class MemoryPot:
                 continue
             keys, rotated = storage[0, own, ..., slots, :], storage[2, own, ..., slots, :]
             positions, end = self.positions[group][own, ..., slots].flatten(0, 1), max(self.next_position[group])
+            positions = self.beside(positions, group.start)
             rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
         return [*self._slots[layer], *(t[layer] for t in self.provenance())]
+
+    def slots_of(self, layer: int, slots: Tensor) -> list[Tensor]:
+        """The numbers of some slots for each of `layer_buffers`, on its device."""
+        beside = self.beside(slots, layer)
+        return [beside] * len(self._slots[layer]) + [slots] * len(self.provenance())
 
     def _commit_some(
         self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
@@ -492,12 +534,14 @@ class MemoryPot:
             yield slice(start, min(start + size, layers.stop))
 
     def layers_by_length(self) -> list[tuple[slice, int]]:
-        """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
+        """Runs of neighbouring layers of one size, on one device, that hold equally many tokens, with that number:
+        usually one run."""
         runs: list[tuple[slice, int]] = []
         start = 0
         for layer in range(1, self.shape.num_layers + 1):
             same = layer < self.shape.num_layers and (
-                self.keys[layer].shape[2] == self.keys[start].shape[2]
+                self._devices[layer] == self._devices[start]
+                and self.keys[layer].shape[2] == self.keys[start].shape[2]
                 and self.num_cached[layer] == self.num_cached[start]
                 and self.next_position[layer] == self.next_position[start]
             )

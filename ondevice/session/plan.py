@@ -334,6 +334,11 @@ class Plan:
         if self.config.pot.is_auto:
             return self.sized(None).check()
         config = self.config
+        if self.decoder.parts.is_spread and (config.art.enabled or config.pot.key_rotation == "half-cache"):
+            raise ConfigError(
+                "A model on several GPUs takes neither {art.enabled} nor {pot.key_rotation} half-cache",
+                fix="Leave them out.",
+            )
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
                 f"The model's prompt and the sinks take {self.num_protected} slots, all that {{pot.num_kept}} leaves",

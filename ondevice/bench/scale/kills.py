@@ -102,7 +102,7 @@ def _raylet(process: psutil.Process) -> psutil.Process:
 
 def _kill_other_node(corpus: Corpus, out: Path, log: Path) -> tuple[dict[str, int], float]:
     """Two nodes, an engine on each, of which the one without the command is killed; the other has room for both."""
-    token = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -127,13 +127,8 @@ def _node(options: list[str], log: Path, environment: dict[str, str]) -> Iterato
     with started(command, log, environment) as process:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline and process.is_running():
-            if b"--block" in log.read_bytes().split(b"\n")[-1] or _is_up(process):
+            if "raylet" in (child.name() for child in process.children(recursive=True)):
                 yield process
                 return
             time.sleep(0.2)
         raise OndeviceError("A node of Ray did not start", where=str(log), fix="See the log.")
-
-
-def _is_up(process: psutil.Process) -> bool:
-    names = [child.name() for child in process.children(recursive=True)]
-    return "raylet" in names
