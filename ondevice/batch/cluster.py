@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from ondevice.errors import ConfigError
 
 EXTRA = "ondevice[scale]"
 OWN = ("", "local")  # addresses of a Ray of our own
+_LOOPBACK = "127.0.0.1"
 LOOSE_CPUS = 2  # beside those of engines: reading tables, parsing and writing must never wait for an engine to end
 _STORE_BYTES = 200_000_000  # of the documents on their way from parsers to engines; more of them go to the disk
 
@@ -65,10 +66,14 @@ def running(address: str, share: Share) -> Iterator[Share]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with _quiet(), _own(share) if address in OWN else _connected(address, share) as settled:
-            yield settled
+    if address in OWN:
+        # Read when Ray is imported: a node of its own then lives on 127.0.0.1, as it does on other systems than Linux.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Without a token of ours Ray would write one into the home folder.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    require_packages()
+    with _quiet(), _own(share) if address in OWN else _connected(address, share) as settled:
+        yield settled
 
 
 @contextmanager
@@ -76,11 +81,6 @@ def _own(share: Share) -> Iterator[Share]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     engines = share.engines or (1 if share.cpus == 0 else max(cores // share.cpus, 1))
     settled = Share(engines, share.cpus or max(cores // engines, 1), share.gpus, share.store_bytes)
-    # Read when Ray is imported: a node of its own then lives on 127.0.0.1, as it does on other systems than Linux.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    # Without a token of ours Ray would write one into the home folder.
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    require_packages()
     import ray
 
     folder = tempfile.mkdtemp(prefix="ondevice-ray-")  # documents pass through it: it is private, and goes
@@ -93,8 +93,9 @@ def _own(share: Share) -> Iterator[Share]:
             log_to_driver=False,
             logging_level=logging.ERROR,
             _temp_dir=folder,
-            _node_ip_address="127.0.0.1",
+            _node_ip_address=_LOOPBACK,
         )
+        assert ray.util.get_node_ip_address() == _LOOPBACK, "Ray was imported before this was called"
         yield settled
     finally:
         ray.shutdown()
@@ -103,7 +104,6 @@ def _own(share: Share) -> Iterator[Share]:
 
 @contextmanager
 def _connected(address: str, share: Share) -> Iterator[Share]:
-    require_packages()
     import ray
 
     try:
@@ -137,17 +137,18 @@ def _fitted(share: Share, there: dict[str, float]) -> Share:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ray says what went wrong in the errors that it raises; all else that it logs is for those who work on Ray."""
+    """Ray says what went wrong in the errors that it raises; all else that it tells is for those who work on Ray."""
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [one.level for one in loggers]
     for one in loggers:
         one.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for one, level in zip(loggers, levels, strict=True):
-            with suppress(Exception):
-                one.setLevel(level)
+            one.setLevel(level)
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -18,6 +18,6 @@ def in_cells(worker: type, arguments: Sequence[Any], num_cells: int, share: Shar
         OndeviceError: a cell has failed.
     """
     cells = ray.data.range(num_cells, override_num_blocks=num_cells).rename_columns({"id": "cell"})
-    done = cells.map(worker, fn_constructor_args=arguments, **engines_of(share)).iter_rows()
-    while (row := failing_clearly(lambda: next(iter(done), None))) is not None:
+    done = iter(cells.map(worker, fn_constructor_args=arguments, **engines_of(share)).iter_rows())
+    while (row := failing_clearly(lambda: next(done, None))) is not None:
         yield row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +28,21 @@ class Islands(TorchDispatchMode):
         super().__init__()
         self._islands = WeakIdKeyDictionary()  # of storages, which views share
         self.num_moved = 0
+
+    def __enter__(self) -> Islands:
+        def cpu(tensor: Tensor) -> Tensor:  # torch would give back the tensor itself
+            copy = tensor.clone()
+            self._islands.pop(copy.untyped_storage(), None)
+            return copy
+
+        self._patched = pytest.MonkeyPatch()
+        self._patched.setattr(Tensor, "cpu", cpu)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._patched.undo()
 
     def put(self, tensors: Iterator[Tensor] | list[Tensor], device: torch.device) -> None:
         """Say where tensors are."""
