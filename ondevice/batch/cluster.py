@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ondevice.errors import ConfigError
 
 EXTRA = "ondevice[scale]"
@@ -29,13 +31,13 @@ class Share:
     Attributes:
         engines: number of them; 0: as many as there is room for.
         cpus: of each; 0: on this machine as many as it has for all, elsewhere 1.
-        gpus: of each, also less than one.
+        gpus: of each, also less than one; None: one where there are any, on this machine its share.
         store_bytes: of the object store of a Ray of our own.
     """
 
     engines: int = 0
     cpus: int = 0
-    gpus: float = 0.0
+    gpus: float | None = None
     store_bytes: int = _STORE_BYTES
 
 
@@ -80,7 +82,9 @@ def running(address: str, share: Share) -> Iterator[Share]:
 def _own(share: Share) -> Iterator[Share]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     engines = share.engines or (1 if share.cpus == 0 else max(cores // share.cpus, 1))
-    settled = Share(engines, share.cpus or max(cores // engines, 1), share.gpus, share.store_bytes)
+    num_gpus = torch.cuda.device_count()
+    gpus = min(num_gpus / engines, 1) if share.gpus is None else share.gpus
+    settled = Share(engines, share.cpus or max(cores // engines, 1), gpus, share.store_bytes)
     import ray
 
     folder = tempfile.mkdtemp(prefix="ondevice-ray-")  # documents pass through it: it is private, and goes
@@ -88,6 +92,7 @@ def _own(share: Share) -> Iterator[Share]:
         ray.init(
             address="local",
             num_cpus=settled.engines * settled.cpus + LOOSE_CPUS,
+            num_gpus=num_gpus,
             include_dashboard=False,
             object_store_memory=share.store_bytes,
             log_to_driver=False,
@@ -121,18 +126,20 @@ def _connected(address: str, share: Share) -> Iterator[Share]:
 
 def _fitted(share: Share, there: dict[str, float]) -> Share:
     """The share in what a cluster has; raises ConfigError."""
-    cpus = share.cpus or 1
+    cpus, gpus = share.cpus or 1, share.gpus
+    if gpus is None:
+        gpus = 1.0 if there.get("GPU") else 0.0
     room = int((there.get("CPU", 0) - LOOSE_CPUS) // cpus)
-    if share.gpus:
-        room = min(room, int(there.get("GPU", 0) / share.gpus + 1e-9))
+    if gpus:
+        room = min(room, int(there.get("GPU", 0) / gpus + 1e-9))
     engines = share.engines or room
     if not 0 < engines <= room:
         raise ConfigError(
             f"The cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs: room for {max(room, 0)} "
-            f"engines of {cpus} CPUs and {share.gpus:g} GPUs, {LOOSE_CPUS} CPUs being needed beside them",
+            f"engines of {cpus} CPUs and {gpus:g} GPUs, {LOOSE_CPUS} CPUs being needed beside them",
             fix="Lower --engines, --cpus-per-engine or --gpus-per-engine, or add machines.",
         )
-    return Share(engines, cpus, share.gpus, share.store_bytes)
+    return Share(engines, cpus, gpus, share.store_bytes)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,10 @@ from ondevice.errors import ConfigError, OndeviceError
 FORMAT = 1
 CORPUS, DOCUMENTS = "work/corpus.parquet", "work/documents"
 _JOB = "job.json"
-_POLL_SECONDS = 2.0
+_POLL_SECONDS, _POLLS_SHARE = (
+    2.0,
+    50,
+)  # between two looks at how far a job is, and as many times as long as a look takes
 # What tasks are booked for, of a node's memory. Engines are booked for none: otherwise Ray Data would make one task of
 # parsing and reading. And the gigabyte that it books for the actor that drops what is done is more than some have.
 _PARSER_BYTES, _FILTER_BYTES = 512 << 20, 64 << 20
@@ -205,8 +209,11 @@ def _watched(batch: Batch, folder: str, what: str, total: int) -> Iterator[None]
     before = len(place.keys(_noted(folder)))
 
     def watch() -> None:
-        while not is_over.wait(_POLL_SECONDS):
+        pause = _POLL_SECONDS
+        while not is_over.wait(pause):
+            began = time.perf_counter()
             batch.report(what, min(max(len(place.keys(_noted(folder))) - before, 0), total), total)
+            pause = max(_POLL_SECONDS, _POLLS_SHARE * (time.perf_counter() - began))
 
     thread = threading.Thread(target=watch, name="batch-progress", daemon=True)
     batch.report(what, 0, total)

@@ -17,7 +17,9 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import err, errors_shown, print_json, say
 
 if TYPE_CHECKING:
+    from ondevice.batch.cluster import Share
     from ondevice.batch.outcome import Outcome
+    from ondevice.config import EngineConfig
 
 Address = Annotated[
     str,
@@ -27,13 +29,16 @@ Address = Annotated[
 ]
 Engines = Annotated[int, typer.Option(min=0, show_default="what there is room for", help="Engines side by side.")]
 Cpus = Annotated[int, typer.Option(min=0, show_default="its share", help="Threads of each engine.")]
-Gpus = Annotated[float, typer.Option(min=0, help="GPUs of each engine; 0.25 lets four share one.")]
+Gpus = Annotated[
+    float | None,
+    typer.Option(min=0, show_default="1, where there are any", help="GPUs of each engine; 0.25 lets four share one."),
+]
 # The options of every command that can work on a cluster, with their defaults.
 CLUSTER: dict[str, tuple[Any, Any]] = {
     "address": (Address, ""),
     "engines": (Engines, 0),
     "cpus_per_engine": (Cpus, 0),
-    "gpus_per_engine": (Gpus, 0.0),
+    "gpus_per_engine": (Gpus, None),
 }
 
 
@@ -43,7 +48,13 @@ class Cluster(NamedTuple):
     address: str
     engines: int
     cpus: int
-    gpus: float
+    gpus: float | None
+
+    def share(self, config: EngineConfig) -> Share:
+        """The part of a cluster for engines with these settings."""
+        from ondevice.batch.cluster import Share
+
+        return Share(self.engines, self.cpus, 0.0 if config.device == "cpu" else self.gpus)
 
 
 def batch(
@@ -60,7 +71,7 @@ def batch(
     address: Address = "",
     engines: Engines = 0,
     cpus_per_engine: Cpus = 0,
-    gpus_per_engine: Gpus = 0.0,
+    gpus_per_engine: Gpus = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON in the last line.")] = False,
 ) -> None:
     """Read every document of a corpus into a saved pot, and ask each of them all questions.
@@ -69,10 +80,10 @@ def batch(
     given again.
     """
     with errors_shown(as_json), ProgressDisplay(err()) as display:
-        from ondevice.batch.cluster import Share, running
+        from ondevice.batch.cluster import running
 
-        config, share = options.config(answers.config()), Share(engines, cpus_per_engine, gpus_per_engine)
-        began = time.perf_counter()
+        config, began = options.config(answers.config()), time.perf_counter()
+        share = Cluster(address, engines, cpus_per_engine, gpus_per_engine).share(config)
         display.stage("Starting Ray", None)
         with running(address, share) as settled:
             from ondevice.batch.jobs import Batch, ask_all, list_corpus, read_corpus

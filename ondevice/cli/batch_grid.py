@@ -81,14 +81,14 @@ def measure_grid(
     entry: Entry, config: EngineConfig, options: SimpleNamespace, cluster: Cluster, out_file: Path | None
 ) -> tuple[Result, str]:
     """The result, and what is to be said after it; a stopped run goes on from `out_file`."""
-    from ondevice.batch.cluster import Share, running
+    from ondevice.batch.cluster import running
     from ondevice.results.results import Result, write_result
 
     measurement, earlier, cells = measurement_of(entry), unfinished(out_file), cells_of(entry, options)
     known = "" if earlier is None else json.dumps(earlier.to_dict())
     found: dict[int, Result] = {}
     result: Result | None = None
-    with running(cluster.address, Share(cluster.engines, cluster.cpus, cluster.gpus)) as share:
+    with running(cluster.address, cluster.share(config)) as share:
         from ondevice.batch.grid import in_cells
 
         arguments = (entry, config, cells, command_line(sys.argv[1:]), known, share.cpus)

@@ -86,7 +86,9 @@ def read_and_ask(engine: Engine) -> tuple[Any, ...]:
 def test_what_cannot_be_spread_is_refused() -> None:
     loaded = tiny_loaded()
     loaded.model.hf_device_map = SPLIT
-    engine = Engine(loaded, plain_config(pot=PotConfig(capacity=192, num_kept=96, reserve=64, key_rotation="half-cache")))
+    engine = Engine(
+        loaded, plain_config(pot=PotConfig(capacity=192, num_kept=96, reserve=64, key_rotation="half-cache"))
+    )
     with pytest.raises(ConfigError, match="spread"):
         engine.session()
 

@@ -14,7 +14,7 @@ import torch
 
 from ondevice.bench.natural_text import paragraphs
 from ondevice.bench.scale.costs import modelled
-from ondevice.bench.scale.kills import KINDS, kill_one
+from ondevice.bench.scale.kills import KINDS, Kill, kill_one
 from ondevice.bench.scale.kills import rows_of as rows_of_kills
 from ondevice.bench.scale.loop import read_in_turn
 from ondevice.bench.scale.runs import Corpus, rate, rows, run
@@ -64,7 +64,7 @@ def measure(setup: Setup, sizes: Sizes, parts: Sequence[str]) -> Table:
             found += _with_two(setup, _corpus(setup, folder / "two", sizes.documents, sizes.tokens), folder, sizes)
         if "kills" in parts:
             killed = _corpus(setup, folder / "killed", sizes.killed_documents, sizes.killed_tokens)
-            kills = []
+            kills = list[Kill]()
             for kind in KINDS:
                 setup.report(f"Killing: {kind}", len(kills) / len(KINDS))
                 kills.append(kill_one(killed, kind, folder / kind.replace(" ", "-")))
@@ -141,10 +141,10 @@ def _corpus(setup: Setup, folder: Path, num_documents: int, num_tokens: int) -> 
     folder.mkdir()
     encode = setup.engine.loaded.tokenizer.encode
     for number in range(num_documents):
-        source, text, spans = paragraphs(random.Random(f"{setup.engine.config.seed} {number}").getrandbits(32)), "", []
-        while len(spans) < num_tokens:
-            text += next(source) + "\n\n"
-            spans = encode(text)[1]
+        source = paragraphs(random.Random(f"{setup.engine.config.seed} {number}").getrandbits(32))
+        text = next(source)
+        while len(spans := encode(text)[1]) < num_tokens:
+            text += f"\n\n{next(source)}"
         (folder / f"{number:04}.txt").write_text(text[: spans[num_tokens - 1, 1]], encoding="utf-8")
     return Corpus(str(folder), num_documents, _options(setup))
 
