@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -20,7 +22,11 @@ from ondevice.errors import ConfigError
 EXTRA = "ondevice[scale]"
 OWN = ("", "local")  # addresses of a Ray of our own
 _LOOPBACK = "127.0.0.1"
+_TOKEN = secrets.token_hex(
+    32
+)  # of a Ray of our own, which would write one into the home folder; it knows but one a process
 LOOSE_CPUS = 2  # beside those of engines: reading tables, parsing and writing must never wait for an engine to end
+_ANSWER_SECONDS = 10.0
 _STORE_BYTES = 200_000_000  # of the documents on their way from parsers to engines; more of them go to the disk
 
 
@@ -43,14 +49,9 @@ class Share:
 
 def require_packages() -> None:
     """Refuse to go on without the packages of the extra; raises ConfigError."""
-    try:
-        import fsspec  # noqa: F401
-        import pyarrow  # noqa: F401
-        import ray.data  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"The package `{error.name}` is not installed", fix=f"Run `python -m pip install '{EXTRA}'`."
-        ) from None
+    for name in ("fsspec", "pyarrow", "ray"):  # not imported: Ray reads its environment then
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(f"The package `{name}` is not installed", fix=f"Run `python -m pip install '{EXTRA}'`.")
 
 
 @contextmanager
@@ -71,8 +72,7 @@ def running(address: str, share: Share) -> Iterator[Share]:
     if address in OWN:
         # Read when Ray is imported: a node of its own then lives on 127.0.0.1, as it does on other systems than Linux.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        # Without a token of ours Ray would write one into the home folder.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     require_packages()
     with _quiet(), _own(share) if address in OWN else _connected(address, share) as settled:
         yield settled
@@ -109,19 +109,32 @@ def _own(share: Share) -> Iterator[Share]:
 
 @contextmanager
 def _connected(address: str, share: Share) -> Iterator[Share]:
+    _require_listening(address)
     import ray
 
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        what = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ConfigError(
-            f"There is no Ray to work on: {what}", where=address, fix="Start one with `ray start --head`."
-        ) from None
+        raise _unreachable(address, error) from None
     try:
         yield _fitted(share, ray.cluster_resources())
     finally:
         ray.shutdown()
+
+
+def _require_listening(address: str) -> None:
+    """Refuse an address at which nothing listens, for which Ray would wait for minutes; raises ConfigError."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise _unreachable(address, error) from None
+
+
+def _unreachable(address: str, error: Exception) -> ConfigError:
+    what = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return ConfigError(f"There is no Ray to work on: {what}", where=address, fix="Start one with `ray start --head`.")
 
 
 def _fitted(share: Share, there: dict[str, float]) -> Share:

@@ -7,7 +7,6 @@ another one; where the command ends, the next one begins at the checkpoint.
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 import time
@@ -26,12 +25,10 @@ from ondevice.batch.cluster import Share, cause_of
 from ondevice.batch.corpus import identify, one_of_each, parse
 from ondevice.batch.places import Place
 from ondevice.batch.work import Asker, Reader, Work
-from ondevice.config import SETTINGS, EngineConfig, value_of
-from ondevice.errors import ConfigError, OndeviceError
+from ondevice.config import EngineConfig
+from ondevice.errors import OndeviceError
 
-FORMAT = 1
 CORPUS, DOCUMENTS = "work/corpus.parquet", "work/documents"
-_JOB = "job.json"
 _POLL_SECONDS, _POLLS_SHARE = (
     2.0,
     50,
@@ -64,24 +61,6 @@ class Batch:
 
     def work(self) -> Work:
         return Work(self.dest, self.config, self.share.cpus, secrets.token_hex(8))
-
-    def require_same_settings(self) -> None:
-        """Refuse a place where pots were made with other settings; raises ConfigError."""
-        place, read_with = self.place, {path: value_of(self.config, path) for path, one in SETTINGS.items()
-                                        if not one.answers}  # fmt: skip
-        job = json.loads(json.dumps({"format": FORMAT, "settings": read_with}))
-        if not place.has(_JOB):
-            place.write(_JOB, json.dumps(job, indent=1).encode())
-            return
-        found = json.loads(place.read(_JOB))
-        if found == job:
-            return
-        other = sorted(path for path, value in read_with.items() if found.get("settings", {}).get(path) != value)
-        raise ConfigError(
-            f"What is there was made with other settings: {', '.join(other) or 'those of another version'}",
-            where=self.dest,
-            fix="Give the same settings, or name another --out.",
-        )
 
 
 def list_corpus(batch: Batch, uris: Sequence[str]) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +11,6 @@ import pyarrow.parquet
 
 from ondevice.batch.jobs import DOCUMENTS, rows_of
 from ondevice.batch.places import Place
-from ondevice.errors import ConfigError
 
 _AS_JSON = ("also", "ledger", "sources", "unfounded", "error")  # columns that hold JSON
 
@@ -67,36 +64,3 @@ def _collect(place: Place, folder: str, name: str) -> _Counts:
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return {name: json.loads(value or "null") if name in _AS_JSON else value for name, value in row.items()}
-
-
-def read_questions(path: Path) -> list[dict[str, str]]:
-    """Questions, one JSON object a line: `question`, and an `id` of its own, else its number.
-
-    Raises:
-        ConfigError: a line is no such object, or there is none.
-    """
-    questions: list[dict[str, str]] = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The questions cannot be read: {error}", where=str(path), fix="Check the name.") from None
-    for number, line in _numbered(lines):
-        try:
-            found = json.loads(line)
-            question, id = found["question"], found.get("id", number)
-            if not isinstance(question, str) or not question.strip() or not isinstance(id, str | int):
-                raise ValueError
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise ConfigError(
-                "A line is no question", where=f"{path}, line {number}", fix='Write {"question": "..."} on each.'
-            ) from None
-        questions.append({"id": str(id), "question": question})
-    if not questions:
-        raise ConfigError("There is no question", where=str(path), fix='Write {"question": "..."} on each line.')
-    if len({one["id"] for one in questions}) < len(questions):
-        raise ConfigError("Two questions have the same id", where=str(path), fix="Give each one of its own, or none.")
-    return questions
-
-
-def _numbered(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())

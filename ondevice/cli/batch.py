@@ -80,26 +80,29 @@ def batch(
     given again.
     """
     with errors_shown(as_json), ProgressDisplay(err()) as display:
-        from ondevice.batch.cluster import running
+        from ondevice.batch.cluster import require_packages, running
 
         config, began = options.config(answers.config()), time.perf_counter()
         share = Cluster(address, engines, cpus_per_engine, gpus_per_engine).share(config)
+        require_packages()
+        from ondevice.batch.asked import read_questions, require_same_settings
+        from ondevice.batch.places import Place, named
+
+        place, asked = Place(out), read_questions(questions) if questions is not None else []
+        uris = named(corpus, place)
+        require_same_settings(place, config)
         display.stage("Starting Ray", None)
         with running(address, share) as settled:
             from ondevice.batch.jobs import Batch, ask_all, list_corpus, read_corpus
-            from ondevice.batch.outcome import gather, read_questions
-            from ondevice.batch.places import Place, named
+            from ondevice.batch.outcome import gather
 
-            asked = read_questions(questions) if questions is not None else []
-            uris = named(corpus, Place(out))
             one = Batch(out, config, settled, lambda what, done, of: _report(display, what, done, of))
-            one.require_same_settings()
             display.stage("Listing the corpus", None)
             read_corpus(one, list_corpus(one, uris))
             folder = f"work/answers-{_name_of(asked, config.generation)}" if asked else None
             if folder:
                 ask_all(one, asked, folder)
-            outcome = gather(one.place, folder)
+            outcome = gather(place, folder)
         display.clear()
         _show(outcome, out, time.perf_counter() - began)
         if as_json:

@@ -75,7 +75,9 @@ def test_a_corpus_is_read_asked_and_gone_on_with(made: Path) -> None:
         ["batch", str(made / "corpus"), "--out", str(made / "out"), "--model", str(made / "tiny"), "--capacity", "600"],
     )
     assert refused.exit_code == 2
-    assert "other settings: pot.capacity" in refused.output
+    assert "made with other settings" in refused.output
+    assert "--capacity" in refused.output
+    assert "--policy" not in refused.output
 
 
 def test_a_ray_of_our_own_listens_on_this_machine_alone_and_reports_nothing() -> None:
