@@ -114,7 +114,7 @@ def _connected(address: str, share: Share) -> Iterator[Share]:
 
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         raise _unreachable(address, error) from None
     try:
         yield _fitted(share, ray.cluster_resources())

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ondevice.cli.batch import Cluster
-from ondevice.cli.measure import measurement_of
 from ondevice.cli.running import command_line, empty_result, is_same_run, unfinished
 from ondevice.cli.terminal import say
 from ondevice.config import EngineConfig
@@ -59,7 +58,7 @@ class Cell:
         from ondevice.evaluation.measurement import Note, Setup
         from ondevice.events import Event
 
-        measurement, items, notes = measurement_of(self._entry), list[Any](), list[str]()
+        measurement, items, notes = self._entry.measurement(), list[Any](), list[str]()
         result = self._empty
         setup = Setup(self._engine, lambda *_: None, read, result.config, self._earlier, None)
         for item in measurement.run(setup, self._cells[row["cell"]]):
@@ -84,7 +83,7 @@ def measure_grid(
     from ondevice.batch.cluster import running
     from ondevice.results.results import Result, write_result
 
-    measurement, earlier, cells = measurement_of(entry), unfinished(out_file), cells_of(entry, options)
+    measurement, earlier, cells = entry.measurement(), unfinished(out_file), cells_of(entry, options)
     known = "" if earlier is None else json.dumps(earlier.to_dict())
     found: dict[int, Result] = {}
     result: Result | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,7 +77,7 @@ def _measure(
     from ondevice.evaluation.measurement import Note, Setup
     from ondevice.results.results import write_result
 
-    measurement = measurement_of(entry)
+    measurement: Measurement[Any] = entry.measurement()
     engine = load_engine(settings_of_entry(entry, pot, options), display)
     result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
     earlier, opened = result.rows, lambda path: open_document(str(path), False, display)
@@ -105,15 +104,9 @@ def _measure(
     return result, measurement.closing(result.summary) if measurement.closing else ""
 
 
-def measurement_of(entry: Entry) -> Measurement[Any]:
-    """What a row of a registry names."""
-    measurement: Measurement[Any] = importlib.import_module(entry.module).MEASUREMENT
-    return measurement
-
-
 def settings_of_entry(entry: Entry, pot: PotOptions, options: SimpleNamespace) -> EngineConfig:
     """The settings of the engine that is measured; raises ConfigError for what cannot be."""
-    config = measurement_of(entry).config(pot.config, options)
+    config = entry.measurement().config(pot.config, options)
     if entry.fits_text:
         return config
     # What is measured is the pot, unless more is asked for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,3 +54,7 @@ class Entry:
     resumes: bool = False
     grid: str = ""
     fits_text: bool = False
+
+    def measurement(self) -> Any:
+        """The `Measurement` of its module."""
+        return importlib.import_module(self.module).MEASUREMENT
