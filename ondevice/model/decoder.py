@@ -20,6 +20,7 @@ from ondevice.config import KeyRotation, StoredPot
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.coded_attention import Frame
+from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.memory import free_memory_bytes, usable_bytes
@@ -325,13 +326,17 @@ class Decoder:
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
         if num_tokens == num_observed == 1 and not observes_peak:
             return observed_attention(query, keys, values, **options)
-        out = attention(query, keys, values, **options)
+        out = attention(query, keys, values, **options, in_bfloat16=self._rounds_activations())
         if num_observed == 0:
             return out, None
         # Without a mask the observed queries are causal, as the last slots that they are.
         options["mask"] = None if mask is None else mask[:, :, -num_observed:]
         observed = attention_peak if observes_peak else attention_mass
         return out, observed(query[:, :, -num_observed:], keys, **options)
+
+    def _rounds_activations(self) -> bool:
+        """Whether products with the weights round what they multiply: then attention may do so, too."""
+        return any(rounds_activations(linear.weight) for linear in self.parts.layers[0].linears.values())
 
     def _rotate_seen(self, layer: int, keys: Tensor, pot: MemoryPot, cos: Tensor, sin: Tensor) -> Tensor:
         """Keys after RoPE, of a pot that does not store them."""
