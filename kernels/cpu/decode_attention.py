@@ -5,17 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
 from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT8, LANES
 from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from ondevice.kernels.coded_attention import Coded
 
 _NO_WINDOW = (1 << 31) - 1
 _NO_CODES = (0,) * 13

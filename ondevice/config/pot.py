@@ -95,7 +95,7 @@ class PotConfig:
     stored: StoredPot = setting(  # in codes nothing is kept beside keys and values: they are rotated as they are read
         "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which three to "
         "five times as many fit into the same bytes.", option="--pot-type", api="pot_type", label="What slots hold",
-        form=Control(2, "How exactly keys and values are kept. Default: {default}. In 8 bits three to five times as "
+        form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits three to five times as "
                         "many tokens fit into the same memory. Takes effect at the next reading.",
                      choices=(("Full precision", "model"), ("8 bits", "int8"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ondevice.config import ArtConfig
 from ondevice.events import BlocksRead
-from ondevice.kernels.coded_attention import Coded, coded_attention
+from ondevice.kernels.coded_attention import coded_attention
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
 from ondevice.model.families import ModelParts

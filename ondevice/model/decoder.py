@@ -19,7 +19,7 @@ from torch import Tensor
 from ondevice.config import KeyRotation, StoredPot
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
-from ondevice.kernels.coded_attention import Frame
+from ondevice.kernels.codes import Frame
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.kernels.attention import attention
-from ondevice.kernels.coded_attention import Coded, coded_attention
+from ondevice.kernels.coded_attention import coded_attention
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.projection import project
 from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
 from ondevice.model.rotary import Angles

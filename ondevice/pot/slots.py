@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.coded_attention import Coded, Frame, decode_keys, encode_keys
+from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.kernels.rope import rotate_half

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from ondevice.errors import ModelError
 from ondevice.files import READABLE, replacing
-from ondevice.kernels.coded_attention import Frame
+from ondevice.kernels.codes import Frame
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.tokenizer import Tokenizer

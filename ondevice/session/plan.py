@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
-from ondevice.kernels.coded_attention import Frame
+from ondevice.kernels.codes import Frame
 from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder

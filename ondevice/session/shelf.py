@@ -23,7 +23,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
 from ondevice.events import PageNote
-from ondevice.kernels.coded_attention import Frame
+from ondevice.kernels.codes import Frame
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot

@@ -3,14 +3,8 @@
 import pytest
 import torch
 from ondevice.kernels.backend import choosing
-from ondevice.kernels.coded_attention import (
-    Coded,
-    Frame,
-    coded_attention,
-    coded_attention_ref,
-    decode_keys,
-    encode_keys,
-)
+from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
+from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
 from ondevice.kernels.quantize import quantize
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.termination import Termination

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ondevice.config import TierDtypeName
 from ondevice.errors import DamagedPot, PotError
-from ondevice.kernels.coded_attention import Frame
+from ondevice.kernels.codes import Frame
 from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
 from ondevice.pot.memory_pot import MemoryPot
