@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ondevice.events import Event
+from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.workspace import Phase
 from ondevice.session.library import Entry
 
@@ -37,6 +39,13 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanFinished:
+    """A scan has ended, or was stopped: all that it found, as JSON; see `scan.account.report`."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The job was stopped before anything came of it."""
 
@@ -64,4 +73,16 @@ class Failed:
     text: str
 
 
-JobEvent = Event | Waiting | Working | Opened | Saved | Stopped | NotKept | QuestionFailed | Failed
+JobEvent = (
+    Event
+    | ChunkScanned
+    | Waiting
+    | Working
+    | Opened
+    | Saved
+    | ScanFinished
+    | Stopped
+    | NotKept
+    | QuestionFailed
+    | Failed
+)

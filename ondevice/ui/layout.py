@@ -146,6 +146,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         "Text in the document can try to steer the answer: check what matters.",
         examples=[{"text": text} for text in _EXAMPLES],
     )
+    parts["scan"] = panel("scan", events=("scan_all", "stop_scan", "close_scan", "save_found"))
     with gr.Row(elem_id="od-ask-row"):
         parts["question"] = gr.Textbox(
             label="Question",

@@ -22,6 +22,7 @@ from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.render import Patch
+from ondevice.ui.scan_actions import ScanActions
 
 ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
@@ -35,6 +36,7 @@ def wire(
     library: LibraryActions,
     compare: CompareActions,
     models: ModelActions,
+    scan: ScanActions,
     *,
     reads_at_once: bool,
 ) -> None:
@@ -100,6 +102,7 @@ def wire(
     _wire_settings(screen)
     _wire_library(demo, parts, library)
     _wire_compare(screen, compare)
+    _wire_scan(parts, scan)
     used = _wire_models(parts, models)
     if reads_at_once:
         used.then(stream(read_opened), [session_id, *screen.form.values()], **common, **ENGINE_LANE)
@@ -128,6 +131,26 @@ def _wire_compare(screen: Screen, compare: CompareActions) -> None:
 
     parts["compare_stop"].click(once(compare.stop), session_id, **common, **QUICK_LANE)
     parts["compare"].export(export, session_id, **common, **QUICK_LANE)
+
+
+def _wire_scan(parts: dict[str, Any], scan: ScanActions) -> None:
+    stream, once, shown = _streaming(parts), _single(parts), [parts["session_id"], parts["shown"]]
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+
+    # As in the library: all that is in an event comes from the browser.
+    def run(visitor_id: str, shown: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from stream(scan.run)(visitor_id, event._data.get("question"), shown)
+
+    def quickly(action: Callable[..., Patch]) -> Callable[..., Any]:
+        def handler(visitor_id: str, shown: str, event: gr.EventData) -> dict[Any, Any]:
+            return once(action)(visitor_id, shown)
+
+        return handler
+
+    parts["scan"].scan_all(run, shown, **common, **ENGINE_LANE)
+    parts["scan"].stop_scan(quickly(scan.stop), shown, **common, **QUICK_LANE)
+    parts["scan"].close_scan(quickly(scan.close), shown, **common, **QUICK_LANE)
+    parts["scan"].save_found(quickly(scan.export), shown, **common, **QUICK_LANE)
 
 
 def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryActions) -> None:

@@ -1,0 +1,18 @@
+"""The skeletons of the scan and of the shelf; see `panels`."""
+
+from __future__ import annotations
+
+_BUTTON = '<button type="button" class="od-button {0}">{1}</button>'
+_BAR = '<div class="od-track" role="progressbar" aria-valuemin="0"><div class="od-thumb"></div></div>'
+SCAN = (
+    '<section class="od-scan" hidden aria-label="Scan of the whole document">'
+    '<div class="od-offer" role="note" hidden><p>This asks for everything of a kind. An answer comes from what the pot '
+    "holds and brings back, and may miss some; a scan asks every piece of the document, and takes longer than reading "
+    f"it did.</p>{_BUTTON.format('od-scan-all', 'Scan whole document')}</div>"
+    '<div class="od-found" hidden><div class="od-found-head"><h2></h2><p role="status" aria-live="polite"></p><div>'
+    f"{_BUTTON.format('od-stop od-scan-stop', 'Stop scan')}{_BUTTON.format('od-scan-save', 'Save as CSV')}"
+    f"{_BUTTON.format('od-scan-close', 'Close')}</div></div>"
+    f'{_BAR}<p class="od-scan-detail"></p><div class="od-rows"><table><thead><tr><th scope="col">Found</th>'
+    '<th scope="col"></th><th scope="col">Sentence</th></tr></thead><tbody></tbody></table></div>'
+    '<p class="od-more"></p><ul class="od-notes od-scan-account"></ul></div></section>'
+)
