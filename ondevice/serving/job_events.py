@@ -73,6 +73,30 @@ class Failed:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ShelfLaid:
+    """Documents lie side by side: their names, `num_asked` were to choose from, and what the pot holds of them."""
+
+    documents: tuple[str, ...]
+    num_asked: int
+    tokens_read: int
+    tokens_kept: int
+    slots_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfAnswered:
+    """What one document said, or several side by side: `document` is its id, "" for several. `passages` name each the
+    document, its page and its tokens; `problem` says why there is no answer."""
+
+    document: str
+    name: str
+    text: str
+    passages: tuple[dict[str, Any], ...]
+    account: str
+    problem: str
+
+
 JobEvent = (
     Event
     | ChunkScanned
@@ -81,6 +105,8 @@ JobEvent = (
     | Opened
     | Saved
     | ScanFinished
+    | ShelfLaid
+    | ShelfAnswered
     | Stopped
     | NotKept
     | QuestionFailed

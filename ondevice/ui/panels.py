@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from ondevice.ui.shelf_panels import SCAN
+from ondevice.ui.shelf_panels import SCAN, SHELF, SHELF_HEAD
 from ondevice.ui.token_panels import MAP, SCRIPTS, TEXT
 
 _BAR = (
@@ -127,6 +127,9 @@ TEMPLATES = {
         '<div class="od-answers"></div><p class="od-said" role="status" aria-live="polite"></p></section>'
     ),
     "scan": SCAN,
+    "shelf_head": SHELF_HEAD,
+    "shelf": SHELF,
+    "jump": "<div hidden></div>",
     "recording": (
         '<section class="od-panel od-recording"><div class="od-recording-head"><button type="button" '
         'class="od-primary" data-play>See it read a novel</button>'
@@ -200,6 +203,7 @@ def scripts() -> str:
         "compare.js",
         "library.js",
         "scan.js",
+        "shelf.js",
     )
     code = "\n".join(_asset(name) for name in files)
     return f"<script>{code}</script>"

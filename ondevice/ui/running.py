@@ -37,6 +37,7 @@ from ondevice.ui.layout import header
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
 from ondevice.ui.scan_render import scan_panel
+from ondevice.ui.shelf_render import shelf_controls, shelf_payload
 from ondevice.ui.throttle import Throttle
 
 _EXPIRED = Problem(
@@ -120,6 +121,8 @@ class Runner:
             **render.everything(visitor.current),
             **self.documents(visitor),
             **compare_controls(visitor),
+            **shelf_controls(visitor),
+            "shelf": shelf_payload(visitor),
             "compare": comparison_payload(visitor),
             "header": header(self.jobs.engine) | self.fetching() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
 from ondevice import words
@@ -12,11 +10,11 @@ from ondevice.scan.findings import Finding
 from ondevice.scan.prompt import ASKS_FOR_ALL, asks_for_all
 from ondevice.serving.scan_state import Scanning
 from ondevice.serving.workspace import Phase, Workspace
+from ondevice.ui.tables import as_csv
 
 _MOST_ROWS = 200  # of the table; the file has all
 _MOST_PLACES = 8  # of one finding in it
 _CAN_SCAN = (Phase.READY, Phase.STOPPED, Phase.READ)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 def scan_panel(workspace: Workspace) -> dict[str, Any]:
@@ -44,18 +42,11 @@ def scan_progress(scanning: Scanning) -> str:
 
 def to_csv(scanning: Scanning) -> str:
     """What was found, a row each, with all its pages and the sentence that it stands in first."""
-    unit, text = scanning.scan.tokens.document.unit, io.StringIO()
-    rows = csv.writer(text, lineterminator="\r\n")
-    rows.writerow(["found", f"{unit}s", "sentence"])
-    for finding in scanning.scan.findings.found:
-        pages = " ".join(map(str, pages_of(finding)))
-        rows.writerow([_plain(" ".join(finding.text.split())), pages, _plain(finding.places[0].passage)])
-    return text.getvalue()
-
-
-def _plain(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula: what it says is somebody else's."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    rows = (
+        (" ".join(finding.text.split()), " ".join(map(str, pages_of(finding))), finding.places[0].passage)
+        for finding in scanning.scan.findings.found
+    )
+    return as_csv(("found", f"{scanning.scan.tokens.document.unit}s", "sentence"), rows)
 
 
 def _scan(scanning: Scanning, *, in_line: bool) -> dict[str, Any]:

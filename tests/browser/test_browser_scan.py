@@ -61,7 +61,7 @@ def test_a_scan_is_offered_and_its_findings_lead_into_the_text(visit: Visit, mon
     rows = page.locator(".od-rows tbody tr")
     assert rows.count() >= 1
     name = rows.first.locator("th").inner_text()
-    rows.first.locator(".od-place").first.click()
+    rows.first.locator(".od-place").last.click()
     page.wait_for_selector(".od-text .od-flash")
     assert " ".join("".join(page.locator(".od-text .od-flash").all_text_contents()).split()) == name
     with page.expect_download() as download:
