@@ -1,4 +1,4 @@
-"""The tab “Several documents”: which components it has. No behaviour; `wiring` adds that."""
+"""The tab “Shelf”: which components it has. No behaviour; `wiring` adds that."""
 
 from __future__ import annotations
 
