@@ -48,6 +48,13 @@ EVALUATIONS = (
                 True,
                 flag="--late-question/--known-question",
             ),
+            Option(
+                "together",
+                bool,
+                "Hide the keys of all depths in one text, each with a name, and read that once: faster, and harder.",
+                False,
+                flag="--together",
+            ),
         ),
         resumes=True,
     ),
