@@ -110,6 +110,13 @@ EVALUATIONS = (
             Option("lengths", INTS, "Tokens of a prompt with its answer; 0: the story alone.", "0,4096,16384"),
             Option("rows", int, "Stories of each task, the same at every length.", 10, min=1),
             Option("tasks", str, "Tasks, with commas between them.", "", shown="all"),
+            Option(
+                "together",
+                bool,
+                "Tell all stories in one book, each with words of its own, and read that once: faster, and harder.",
+                False,
+                flag="--together",
+            ),
             *_CHOICE_OF_ROWS[:2],
         ),
         resumes=True,

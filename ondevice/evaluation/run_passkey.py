@@ -132,9 +132,7 @@ def _read(session: Session) -> Generator[Event, None, float]:
     return speed
 
 
-def _ask(
-    session: Session, case: Case, passkey: Passkey, speed: float, num_keys: int = 1
-) -> Iterator[Event | Trial]:
+def _ask(session: Session, case: Case, passkey: Passkey, speed: float, num_keys: int = 1) -> Iterator[Event | Trial]:
     answer = ""
     for event in complete(session, passkey.question):
         yield event
