@@ -41,12 +41,16 @@ Rules = tuple[Termination, ...]
 
 
 def rules(chosen: Rules, taus: Sequence[float]) -> Iterator[tuple[str, Rules | None]]:
-    """The rules that are compared, by name: none, those of the settings, the ablations of the paper's Table 2 that change
-    something (calibrated ones have no bound for the direction), and one threshold for all heads after the other.
+    """The rules that are compared, by name: none, those of the settings, the ablations of the paper's Table 2 that
+    change something (calibrated rules have no bound for the direction), and one threshold for all heads after another.
     """
     yield OFF, None
     yield "settings", chosen
-    for part, without in (("scale", {"tau": math.inf}), ("direction", {"phi": math.inf}), ("patience", {"patience": 1})):
+    for part, without in (
+        ("scale", {"tau": math.inf}),
+        ("direction", {"phi": math.inf}),
+        ("patience", {"patience": 1}),
+    ):
         if (ablated := tuple(replace(rule, **without) for rule in chosen)) != chosen:
             yield f"settings without {part}", ablated
     for tau in taus:
