@@ -21,7 +21,6 @@
       heat ??= od.heatOf(canvas);
       const first = Math.floor(shape.scroll / tall / BAND), last = Math.floor((shape.scroll + shape.height - 1) / tall / BAND);
       for (const index of bands.keys()) if (index < first - KEPT_BANDS || index > last + KEPT_BANDS) bands.delete(index);
-      paintFrame(context);
       context.imageSmoothingEnabled = false;
       for (let index = first; index <= last && index * BAND * across < total; index++) {
         let band = bands.get(index);
@@ -29,6 +28,7 @@
         context.drawImage(band, shape.left, index * BAND * tall - shape.scroll, across * pitch, band.height * tall);
       }
       paintPages(context);
+      paintFrame(context);
       paintLit(context);
       paintEdge(context);
       paintPlace(context);

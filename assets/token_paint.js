@@ -10,12 +10,12 @@
 
   /** What can be laid over the field, in the order of the bytes of ondevice/serving/token_map.py. */
   od.LAYERS = [
-    { name: "novel", text: "kept because it was new" },
-    { name: "sink", text: "always kept" },
-    { name: "host", text: "waits in host memory" },
-    { name: "pruned", text: "pruned on the way" },
-    { name: "skipped", text: "skipped" },
-  ];
+    { name: "novel", text: "kept because it was new", most: 1 },
+    { name: "sink", text: "always kept", most: 1 },
+    { name: "host", text: "waits in host memory", most: 0.5 },
+    { name: "pruned", text: "pruned on the way", most: 0.7 },
+    { name: "skipped", text: "skipped", most: 0.7 },
+  ]; // `most` of its colour: what covers most of a document is only tinted
   od.CELL_BYTES = BYTES + od.LAYERS.length;
 
   const rgb = (text) => text.match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
@@ -30,7 +30,7 @@
       const at = (Math.max(byte - WEAKEST, 0) / (255 - WEAKEST)) * (STOPS - 1), low = Math.min(Math.floor(at), STOPS - 2);
       scale[byte] = packed(between(stops[low], stops[low + 1], at - low));
     }
-    const layers = od.LAYERS.map(({ name }) => rgb(od.colour(element, `layer-${name}`)));
+    const layers = od.LAYERS.map(({ name, most }) => ({ ink: rgb(od.colour(element, `layer-${name}`)), most }));
     return { scale, lost: packed(rgb(od.colour(element, "lost-cell"))), layers };
   };
 
@@ -41,11 +41,11 @@
   };
 
   /** A colour with some of a layer's over it: the more, the larger the part of its tokens (0..255) that are in it. */
-  const covered = (colour, layer, part) => {
-    const weight = 0.25 + 0.75 * Math.sqrt(part / 255);
-    if (!colour) return packed(layer, Math.round(255 * weight));
+  const covered = (colour, { ink, most }, part) => {
+    const weight = most * (0.25 + 0.75 * Math.sqrt(part / 255));
+    if (!colour) return packed(ink, Math.round(255 * weight));
     const under = [colour & 255, (colour >> 8) & 255, (colour >> 16) & 255];
-    return packed(between(under, layer, weight));
+    return packed(between(under, ink, weight));
   };
 
   /** Paints `count` cells into `pixels` from `to` on, as those of a tile from its cell `from` on.

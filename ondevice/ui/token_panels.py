@@ -22,7 +22,7 @@ _ZOOM = (
     '<div class="od-tools" role="group" aria-label="Zoom">'
     + _BUTTON.format('data-zoom="out" aria-label="Zoom out" disabled', "−")  # noqa: RUF001
     + _BUTTON.format('data-zoom="in" aria-label="Zoom in" disabled', "+")
-    + _BUTTON.format('data-zoom="whole" disabled', "Whole document")
+    + _BUTTON.format('data-zoom="whole" title="Show the whole document" disabled', "All")
     + "</div>"
 )
 _LOOK = (
