@@ -147,7 +147,7 @@ def merged(stretches: Sequence[tuple[int, int]], most: int = _MAX_STRETCHES) -> 
             joined.append((start, stop))
     if len(joined) > most:
         gaps = np.array([after[0] - before[1] for before, after in pairwise(joined)])
-        ends = np.sort(np.argpartition(gaps, len(gaps) - most + 1)[len(gaps) - most + 1 :])
-        firsts, lasts = [0, *(ends + 1)], [*ends, len(joined) - 1]
+        ends = np.sort(np.argsort(gaps)[len(gaps) - most + 1 :]).tolist()
+        firsts, lasts = [0, *(end + 1 for end in ends)], [*ends, len(joined) - 1]
         joined = [(joined[first][0], joined[last][1]) for first, last in zip(firsts, lasts, strict=True)]
     return tuple(joined)

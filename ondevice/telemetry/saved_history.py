@@ -51,6 +51,8 @@ def history_of(record: object, num_tokens: int, num_cycles: int) -> RetentionHis
 
 def _parsed(record: Any, num_tokens: int) -> RetentionHistory:
     first, positions, is_complete = record["first_cycle"], record["num_positions"], record["is_complete"]
+    if not isinstance(positions, list) or not positions:
+        raise ValueError
     whole = [first, *positions]
     if not all(type(number) is int and number > 0 for number in whole) or type(is_complete) is not bool:
         raise ValueError
