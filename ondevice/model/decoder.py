@@ -7,6 +7,7 @@ transformers' own forward pass to float tolerance: that is the first test of the
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, TypeGuard
@@ -16,9 +17,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import KeyRotation
+from ondevice.config import KeyRotation, StoredPot
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
+from ondevice.kernels.codes import Frame
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
@@ -26,7 +28,7 @@ from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.head import Head
 from ondevice.model.layer import Heads, after_attention, finish, project_heads
-from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
+from ondevice.model.one_token import DecodeAttention, OneToken, attend_coded, plain_layers
 from ondevice.model.passes import Cache, Pass, PassStopped, Pruner
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.token_graph import TokenGraph, suits
@@ -104,11 +106,13 @@ class Decoder:
         batch: int = 1,
         key_rotation: KeyRotation = "stored",
         capacities: tuple[int, ...] | None = None,
+        stored: StoredPot = "model",
     ) -> PotShape:
         """The shape of a pot for this model.
 
         Args:
             capacities: the slots of each layer, or of each KV head, layer by layer, where they differ.
+            stored: in codes nothing is kept beside the keys, whatever `key_rotation` says.
         """
         num_layers, num_heads = len(self.parts.layers), self.parts.num_kv_heads
         num_parts = 1 if capacities is None else len(capacities) // num_layers
@@ -119,19 +123,27 @@ class Decoder:
             self.parts.head_dim,
             capacity,
             batch,
-            key_rotation,
+            key_rotation if stored == "model" else "on-read",
             self._rotary.dim,
             capacities,
             num_parts,
+            stored,
         )
 
-    def allocate(self, shape: PotShape) -> MemoryPot:
+    def allocate(self, shape: PotShape, frame: Frame | None = None) -> MemoryPot:
         """An empty pot.
+
+        Args:
+            frame: of the keys of each layer of the model, where they are kept in codes; see `prefill.key_frame`.
 
         Raises:
             PotError: it would not fit into the memory that is free.
         """
-        needed, usable = shape.nbytes(self.dtype), usable_bytes(free_memory_bytes(self.device))
+        needed, devices = shape.nbytes(self.dtype), Counter(self.parts.devices)
+        usable = min(  # of all that is needed, where each device takes its layers' part
+            usable_bytes(free_memory_bytes(device)) * len(self.parts.devices) // number
+            for device, number in devices.items()
+        )
         if needed > usable:
             capacity = shape.capacity
             raise PotError(
@@ -139,8 +151,10 @@ class Decoder:
                 fix=f"{int(capacity * 0.9 * usable / needed):,} slots would fit: lower {{pot.capacity}}, or choose "
                 "another {pot.policy} than full, which has a slot for every token that it reads.",
             )
-        devices = [device for device in self.parts.devices for _ in range(shape.num_parts)]
-        return MemoryPot(shape, dtype=self.dtype, device=self.device, devices=devices)
+        if frame is not None:  # where heads are layers of the pot, each has its own
+            frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
+        places = [device for device in self.parts.devices for _ in range(shape.num_parts)]
+        return MemoryPot(shape, dtype=self.dtype, device=self.device, devices=places, frame=frame)
 
     @torch.inference_mode()
     def forward(
@@ -192,7 +206,7 @@ class Decoder:
             is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
             if self._token_graph is not None and is_plain and attention is None and self._takes_one_token(pot):
                 is_answer = isinstance(origin, int) and origin == PROMPT and not num_transient
-                if is_answer and not isinstance(pot.victims, list):
+                if is_answer and pot.rotated and not isinstance(pot.victims, list):
                     stop_if_asked()
                     return Pass(self._token_graph.run(input_ids, pot), [])
             hidden = self.parts.embed(input_ids)
@@ -203,7 +217,7 @@ class Decoder:
             mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
             early_states: Tensor | None = None
             if self._one_token is not None and is_plain and self._takes_one_token(pot):
-                hidden = self.parts.norm(self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention))
+                hidden = self.parts.norm(self._one_token.run(hidden, pot, angles, stop_if_asked, attention))
                 pot.commit_(num_staying, origin, num_transient)
                 return Pass(hidden, mass)
             num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
@@ -313,7 +327,14 @@ class Decoder:
         if isinstance(pot, MemoryPot) and not pot.rotated:
             first = pot.next_position[layer]
             positions = pot.positions_with(layer, (first + angles.offsets).to(torch.int32))
-            if not pot.halves and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
+            is_plain = num_tokens == 1 and num_observed == 0 and mask is None and softcap is None
+            if pot.is_coded:
+                coded = pot.coded(layer, keys.shape[2])
+                if is_plain:
+                    attend = decode_attention.attend_coded if decode_attention is not None else attend_coded
+                    return attend(layer, query, coded, positions, angles.table(first), self.parts.scale), None
+                keys, values = coded.wide_keys(self.dtype), coded.wide_values(self.dtype)
+            elif is_plain and not pot.halves:
                 cos, sin = (self._moved(table, place) for table in angles.table(first))
                 positions = self._moved(positions, place)
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
@@ -344,8 +365,8 @@ class Decoder:
         return rotate_with_half_(pot.workspace[:, :, :used], keys, pot.halves[layer][:, :, :used], cos, sin)
 
     def _takes_one_token(self, pot: Cache) -> TypeGuard[MemoryPot]:
-        """Whether one more token sees all that the pot holds, and keys are stored as it reads them."""
-        if not isinstance(pot, MemoryPot) or not pot.rotated:
+        """Whether one more token sees all that the pot holds, and attention takes keys as they are stored."""
+        if not isinstance(pot, MemoryPot) or not (pot.rotated or pot.is_coded):
             return False
         windows = (layer.sliding_window for layer in self.parts.layers)
         positions = pot.next_position[:: pot.shape.num_parts]

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import Extent, check_pot
 from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
+from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame, within
 
 Victims = slice | list[Tensor | None]
 
@@ -46,18 +47,23 @@ class NextSlot(NamedTuple):
 
 
 class NewTokens(NamedTuple):
-    """Document tokens of one KV head: keys before RoPE and values (n, head_dim), origin (n,) int32."""
+    """Document tokens of one KV head: what each buffer of the slots holds of them (n, ...), and origin (n,) int32."""
 
-    keys: Tensor
-    values: Tensor
+    parts: list[Tensor]
     origin: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values."""
+        return sum(part.nbytes for part in self.parts)
 
 
 class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
     Attributes:
-        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE, on its device.
+        slots: what the slots hold of keys and values, layer by layer.
+        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none in codes.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
@@ -83,23 +89,18 @@ class MemoryPot:
         dtype: torch.dtype,
         device: torch.device | str,
         devices: Sequence[torch.device] | None = None,
+        frame: Frame | None = None,
     ) -> None:
-        self.shape = shape
-        self._devices = tuple(devices or [torch.device(device)] * shape.num_layers)
-        self.is_spread = len(set(self._devices)) > 1
+        self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
-        # Layers of one size lie in one tensor: what concerns several layers is one write instead of one per layer.
-        self._storage: list[tuple[slice, Tensor]] = []
-        for group, capacity in shape.groups():
-            for layers in self._on_one_device(group):
-                size = (shape.num_tensors, layers.stop - layers.start, *heads, capacity, shape.head_dim)
-                buffer = torch.zeros(size, dtype=dtype, device=self._devices[layers.start])
-                self._storage.append((layers, buffer))
-        # Keys, values and what is kept beside the keys, layer by layer.
-        self._slots = [list(buffers.unbind()) for _, storage in self._storage for buffers in storage.unbind(1)]
-        self.keys, self.values, *third = (list(buffers) for buffers in zip(*self._slots, strict=True))
-        self.rotated = third[0] if shape.key_rotation == "stored" else []
-        self.halves = third[0] if shape.key_rotation == "half-cache" else []
+        self.slots: WideSlots | CodedSlots
+        self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
+        if shape.stored == "model":
+            self.slots = WideSlots(shape, dtype=dtype, devices=devices or [device] * shape.num_layers)
+            self.keys, self.values = self.slots.keys, self.slots.values
+            self.rotated, self.halves = self.slots.rotated, self.slots.halves
+        else:
+            self.slots = CodedSlots(shape, frame or plain_frame(shape), dtype=dtype, device=device)
         self.workspace = (
             torch.zeros(*heads, shape.capacity, shape.head_dim, dtype=dtype, device=device) if self.halves else None
         )
@@ -116,28 +117,6 @@ class MemoryPot:
         self.victims: Victims | None = None
         self.is_uniform = True
 
-    def _on_one_device(self, layers: slice) -> Iterator[slice]:
-        """Runs of neighbouring layers whose slots are on the same device: usually one run."""
-        start = layers.start
-        for _, run in groupby(self._devices[layers]):
-            stop = start + len(list(run))
-            yield slice(start, stop)
-            start = stop
-
-    def device_of(self, layer: int) -> torch.device:
-        """Where the keys and values of a layer are."""
-        return self._devices[layer]
-
-    def synchronize(self) -> None:
-        """Wait until all devices of the pot have done what they were given."""
-        for device in set(self._devices):
-            if device.type == "cuda":
-                torch.cuda.current_stream(device).synchronize()
-
-    def beside(self, tensor: Tensor, layer: int) -> Tensor:
-        """A tensor on the device of a layer's keys and values; provenance is on the first device, for all layers."""
-        return tensor.to(self._devices[layer]) if self.is_spread else tensor
-
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers; constant over the life of the pot."""
@@ -150,7 +129,7 @@ class MemoryPot:
 
     def num_free_in(self, layer: int) -> int:
         """Slots that one layer still has free."""
-        return self.keys[layer].shape[2] - self.num_cached[layer]
+        return self.capacities[layer] - self.num_cached[layer]
 
     def by_layer(self, counts: Sequence[int]) -> tuple[int, ...]:
         """A number of each layer of the pot, such as `num_cached`, for an average head of each layer of the model."""
@@ -160,12 +139,12 @@ class MemoryPot:
     @property
     def capacities(self) -> list[int]:
         """Slots of each layer."""
-        return [keys.shape[2] for keys in self.keys]
+        return self.slots.capacities
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
         workspace = [] if self.workspace is None else [self.workspace]
-        return [*self.keys, *self.values, *self.rotated, *self.halves, *workspace, *self.provenance()]
+        return [*(buffer for layer in self.slots.layers for buffer in layer), *workspace, *self.provenance()]
 
     def provenance(self) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
@@ -184,19 +163,33 @@ class MemoryPot:
 
         The slots are not counted as used until `commit_`. Arguments have shape (batch, num_kv_heads, n, head_dim),
         `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
-        keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values.
+        keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values; or the codes of both, which
+        `coded` gives with what belongs to them.
         """
-        start = self.num_cached[layer]
-        third = [rotated] if self.rotated else [rotate_half(keys, self.shape.rotary_dim)] if self.halves else []
+        start, capacity = self.num_cached[layer], self.capacities[layer]
         victims = _of_layer(self.victims, layer)
         end = start if victims is not None else start + keys.shape[2]
-        assert end <= self.keys[layer].shape[2], f"{end} tokens do not fit in {self.keys[layer].shape[2]} slots"
-        index = slice(start, end) if victims is None else victims
-        index = index if isinstance(index, slice) else self.beside(index, layer)
-        for buffer, new in zip(self._slots[layer], (keys, values, *third), strict=True):
-            replace_slots_(buffer, index, new)
-        seen = self.rotated or self.keys
-        return seen[layer][:, :, :end], self.values[layer][:, :, :end]
+        assert end <= capacity, f"{end} tokens do not fit in {capacity} slots"
+        self.slots.write_(layer, slice(start, end) if victims is None else victims, keys, rotated, values)
+        seen_keys, seen_values, *_ = self.slots.layers[layer]
+        if self.rotated:
+            seen_keys = self.rotated[layer]
+        return seen_keys[:, :, :end], seen_values[:, :, :end]
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether keys and values are in codes."""
+        return isinstance(self.slots, CodedSlots)
+
+    @property
+    def frame(self) -> Frame | None:
+        """What keys in codes are measured from, (num_layers, num_kv_heads, head_dim); None: they are not in codes."""
+        return self.slots.frame if isinstance(self.slots, CodedSlots) else None
+
+    def coded(self, layer: int, num_slots: int) -> Coded:
+        """The first slots of a layer of a pot in codes."""
+        assert isinstance(self.slots, CodedSlots)
+        return self.slots.coded(layer, num_slots)
 
     def positions_with(self, layer: int, new: Tensor) -> Tensor:
         """Positions of what attention reads once tokens at positions `new` (n,) int32 were appended, not committed.
@@ -224,7 +217,8 @@ class MemoryPot:
         assert not isinstance(self.victims, list)
         slots: list[NextSlot] = []
         for layers, used in self.layers_by_length():
-            storage = self._storage_of(layers)
+            assert isinstance(self.slots, WideSlots)
+            storage = self.slots.whole(layers)
             at = slice(used, used + 1) if self.victims is None else self.victims
             end = used + (self.victims is None)
             assert end <= storage.shape[-2]
@@ -303,8 +297,9 @@ class MemoryPot:
             part[..., :num_kept] = part.gather(-1, index)
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for some in self._pieces(layers, num_kept):
-            part = self.beside(index[some.start - layers.start : some.stop - layers.start].flatten(0, 1), some.start)
-            for buffer in self._storage_of(some):
+            part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
+            part = self.slots.beside(part, some.start)
+            for buffer in self.slots.of(some):
                 keep_slots_(buffer.flatten(0, 1), part, num_cached)
         for layer in range(layers.start, layers.stop):
             self.num_cached[layer] = self.num_ranked[layer] = num_kept
@@ -330,9 +325,8 @@ class MemoryPot:
             origin: (batch, num_kv_heads, n) int32.
         """
         new = slice(self.num_cached[layer], self.num_cached[layer] + keys.shape[2])
-        assert new.stop <= self.keys[layer].shape[2]
-        replace_slots_(self.keys[layer], new, keys)
-        replace_slots_(self.values[layer], new, values)
+        assert new.stop <= self.capacities[layer]
+        self.slots.put_(layer, new, self.slots.parts_of(layer, keys, values))
         replace_slots_(self.origin[layer], new, origin)
         self.novelty[layer, ..., new] = UNKNOWN
         self.num_cached[layer] = new.stop
@@ -344,12 +338,13 @@ class MemoryPot:
         Heads may take different numbers, all that are needed to fill free slots at least; `number_by_origin_` then
         gives them their positions. Batch 1.
         """
-        assert num_used <= self.keys[layer].shape[2]
+        assert num_used <= self.capacities[layer]
         for head, tokens in enumerate(heads):
             count = tokens.origin.shape[0]
             assert num_used - count <= self.num_cached[layer], "a free slot would hold nothing"
             new = slice(num_used - count, num_used)
-            self.keys[layer][0, head, new], self.values[layer][0, head, new] = tokens.keys, tokens.values
+            for buffer, part in zip(self.slots.layers[layer], tokens.parts, strict=False):
+                buffer[0, head, new] = part
             self.origin[layer, 0, head, new] = tokens.origin
             self.importance[layer, 0, head, new], self.novelty[layer, 0, head, new] = 0.0, UNKNOWN
         first_new = num_used - max(tokens.origin.shape[0] for tokens in heads)
@@ -381,7 +376,7 @@ class MemoryPot:
         """
         layers = layers or slice(0, self.shape.num_layers)
         for same, used in self.layers_by_length():
-            own = _within(layers, same)
+            own = within(layers, same)
             positions = self.positions[same][own, ..., :used]
             positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
         for layer in range(layers.start, layers.stop):
@@ -416,8 +411,8 @@ class MemoryPot:
             for name, buffer in zip(PROVENANCE, self.provenance(), strict=True)
         }
         for layer, used in enumerate(self.num_cached):
-            state[f"keys.{layer}"] = self.keys[layer][:, :, :used].clone()
-            state[f"values.{layer}"] = self.values[layer][:, :, :used].clone()
+            for name, buffer in zip(self.slots.names, self.slots.layers[layer], strict=False):
+                state[f"{name}.{layer}"] = buffer[:, :, :used].clone()
         state["num_cached"] = torch.tensor(self.num_cached)
         state["next_position"] = torch.tensor(self.next_position)
         state["num_ranked"] = torch.tensor(self.num_ranked)
@@ -432,7 +427,8 @@ class MemoryPot:
         Raises:
             DamagedPot: no pot of this shape and type can have that state; this one is as it was.
         """
-        check_pot(state, self.shape, self.keys[0].dtype, extent)
+        kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
+        check_pot(state, self.shape, {name: (buffer.dtype, buffer.dim()) for name, buffer in kinds.items()}, extent)
         layers = slice(0, self.shape.num_layers)
         self._clear(layers, 0, max(self.num_cached))
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
@@ -442,47 +438,53 @@ class MemoryPot:
         if not bool((self.novelty == UNKNOWN).any()):  # saved when 0 still stood for unknown, too
             self.novelty[(self.novelty == 0) & (self.origin != FREE)] = UNKNOWN
         for layer, used in enumerate(self.num_cached):
-            self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
-            self.values[layer][:, :, :used] = state[f"values.{layer}"]
+            for name, buffer in zip(self.slots.names, self.slots.layers[layer], strict=False):
+                buffer[:, :, :used] = state[f"{name}.{layer}"]
         self.is_uniform = bool((self.positions == self.positions[:, :1, :1]).all())
         self.refresh_keys_(layers, rotate_keys)
 
     def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
         """Compute again what is kept beside the keys of some layers, from keys and positions."""
-        for same, used in self.layers_by_length():
-            own = _within(layers, same)
+        for same, used in self.layers_by_length() if self.rotated or self.halves else ():
+            own = within(layers, same)
             alike = slice(same.start + own.start, same.start + own.stop)
-            for some in self._pieces(alike, used) if used and (self.rotated or self.halves) else ():
-                storage = self._storage_of(some)
-                keys, beside = storage[0, ..., :used, :], storage[2, ..., :used, :]
+            for some in self._pieces(alike, used) if used else ():
+                keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
                 if self.halves:
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
                     continue
                 positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
-                positions = self.beside(positions, some.start)
+                positions = self.slots.beside(positions, some.start)
                 beside.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
         after RoPE.
         """
-        for group, storage in self._storage if self.rotated else ():
-            own = _within(layers, group)
+        for same in self.slots.groups if self.rotated else ():
+            own = within(layers, same)
             if own.start == own.stop:
                 continue
-            keys, rotated = storage[0, own, ..., slots, :], storage[2, own, ..., slots, :]
-            positions, end = self.positions[group][own, ..., slots].flatten(0, 1), max(self.next_position[group])
-            positions = self.beside(positions, group.start)
+            some = slice(same.start + own.start, same.start + own.stop)
+            keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
+            positions, end = self.positions[some, ..., slots].flatten(0, 1), max(self.next_position[same])
+            positions = self.slots.beside(positions, some.start)
             rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
-        return [*self._slots[layer], *(t[layer] for t in self.provenance())]
+        return [*self.slots.layers[layer], *(t[layer] for t in self.provenance())]
 
     def slots_of(self, layer: int, slots: Tensor) -> list[Tensor]:
-        """The numbers of some slots for each of `layer_buffers`, on its device."""
-        beside = self.beside(slots, layer)
-        return [beside] * len(self._slots[layer]) + [slots] * len(self.provenance())
+        """The numbers of some slots for each of `layer_buffers`, on its device: provenance is on one for all layers."""
+        beside = self.slots.beside(slots, layer)
+        return [beside] * len(self.slots.layers[layer]) + [slots] * len(self.provenance())
+
+    def synchronize(self) -> None:
+        """Wait until all devices of the pot have done what they were given."""
+        for device in set(self.slots.devices):
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
 
     def _commit_some(
         self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
@@ -515,19 +517,13 @@ class MemoryPot:
 
     def _clear(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
-        for group, storage in self._storage:
-            storage[:, _within(layers, group), :, :, start:end] = 0
+        self.slots.clear_(layers, start, end)
         for part in self.provenance():
             part[layers, :, :, start:end] = FREE if part is self.origin else 0
 
-    def _storage_of(self, layers: slice) -> Tensor:
-        """Storage (num_tensors, num_layers, batch, num_kv_heads, capacity, head_dim) of some layers of one size."""
-        group, storage = next(item for item in self._storage if layers.start < item[0].stop)
-        return storage[:, layers.start - group.start : layers.stop - group.start]
-
     def _pieces(self, layers: slice, num_slots: int) -> Iterator[slice]:
         """Some layers of one size, as many at a time as may be moved at once with so many slots of each."""
-        layer_bytes = self.keys[layers.start][:, :, :num_slots].nbytes
+        layer_bytes = self.slots.layers[layers.start][0][:, :, :num_slots].nbytes
         budget = _CPU_PIECE if self.positions.device.type == "cpu" else _GPU_PIECE
         size = max(budget // max(layer_bytes, 1), 1)
         for start in range(layers.start, layers.stop, size):
@@ -537,11 +533,11 @@ class MemoryPot:
         """Runs of neighbouring layers of one size, on one device, that hold equally many tokens, with that number:
         usually one run."""
         runs: list[tuple[slice, int]] = []
-        start = 0
+        start, capacities, devices = 0, self.capacities, self.slots.devices
         for layer in range(1, self.shape.num_layers + 1):
             same = layer < self.shape.num_layers and (
-                self._devices[layer] == self._devices[start]
-                and self.keys[layer].shape[2] == self.keys[start].shape[2]
+                capacities[layer] == capacities[start]
+                and devices[layer] == devices[start]
                 and self.num_cached[layer] == self.num_cached[start]
                 and self.next_position[layer] == self.next_position[start]
             )
@@ -553,9 +549,3 @@ class MemoryPot:
 
 def _of_layer(victims: Victims | None, layer: int) -> Tensor | slice | None:
     return victims[layer] if isinstance(victims, list) else victims
-
-
-def _within(layers: slice, group: slice) -> slice:
-    """Those of some layers that belong to a group, counted from its first."""
-    start, stop = (min(max(layer, group.start), group.stop) - group.start for layer in (layers.start, layers.stop))
-    return slice(start, stop)

@@ -89,7 +89,7 @@ def test_what_cannot_be_spread_is_refused() -> None:
     engine = Engine(
         loaded, plain_config(pot=PotConfig(capacity=192, num_kept=96, reserve=64, key_rotation="half-cache"))
     )
-    with pytest.raises(ConfigError, match="spread"):
+    with pytest.raises(ConfigError, match="several GPUs"):
         engine.session()
 
 
