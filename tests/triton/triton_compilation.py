@@ -5,7 +5,14 @@ Not collected by itself: Triton reads TRITON_INTERPRET once per process, so `tes
 
 import pytest
 import triton
-from ondevice.kernels.triton import decode_kernels, logsumexp, paged_attention, rope_attention, store_token
+from ondevice.kernels.triton import (
+    coded_attention,
+    decode_kernels,
+    logsumexp,
+    paged_attention,
+    rope_attention,
+    store_token,
+)
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -73,6 +80,14 @@ def test_rope_attention(capability, name):
     dtype, sizes = sizes_of(name)
     types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 6
     kernel = rope_attention._compiled()
+    assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
+
+
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+def test_coded_attention(capability, name):
+    dtype, sizes = sizes_of(name)
+    types = [f"*{dtype}", *["*i8"] * 2, *["*fp32"] * 4, "*i32", *[f"*{dtype}"] * 3, "fp32", *["i32"] * 8]
+    kernel = coded_attention._compiled()
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
 
 
