@@ -19,6 +19,7 @@ CatalystKind = Literal["general", "general-v1", "general-v2", "question", "place
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late", "never"]
 StoredPot = Literal["model", "int8"]
+SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
 SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
