@@ -42,6 +42,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "quantized-pot",
+        "ondevice.bench.quantized_pot",
+        "Pots in codes, and saved ones, beside those in the model's type: bytes, speed, and what the next tokens lose.",
+        (Option("cached", INTS, "Tokens in the pot.", "", shown="1024,4096"), _TEXT, _QUICK),
+    ),
+    Entry(
         "plan",
         "ondevice.bench.plan",
         "The peak of memory that `ondevice plan` says, beside that of a session which reads and answers.",
