@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from ondevice.kernels.codes import Coded
+from ondevice.kernels.quantize import num_groups
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
@@ -22,8 +23,10 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
     num_kv_heads, num_slots = coded.keys.shape[1:3]
     assert coded.keys.stride() == coded.values.stride()
     assert coded.key_scales.stride() == coded.value_scales.stride()
-    assert coded.keys.stride()[2:] == (head_dim, 1)
-    assert coded.key_scales.stride(2) == 1 or num_slots == 1
+    is_four = coded.keys.dtype == torch.uint8
+    groups = num_groups(head_dim) if is_four else 1
+    assert coded.keys.stride()[2:] == (head_dim // (1 + is_four), 1)
+    assert coded.key_scales.stride(2) == (2 * groups if is_four else 1) or num_slots == 1
     cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
     mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
     positions = positions.expand(batch, num_kv_heads, num_slots)
@@ -51,6 +54,8 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
         positions.stride(0),
         positions.stride(1),
         ROTARY_DIM=cos.shape[-1],
+        GROUP_SIZE=head_dim // groups,
+        IS_FOUR=is_four,
         **tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype),
     )
     return out
@@ -88,6 +93,8 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     position_batch_stride,
     position_head_stride,
     ROTARY_DIM: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    IS_FOUR: tl.constexpr,
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED_GROUPS: tl.constexpr,
@@ -131,19 +138,40 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
         mask = slot < num_slots
         tile_mask = mask[:, None] & is_there[None, :]
         turn_mask = mask[:, None] & turns[None, :]
-        offs = first + slot[:, None] * HEAD_DIM
-        key_scale = tl.load(key_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
-        value_scale = tl.load(value_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
-        keys = tl.load(key_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32)
-        partners = tl.load(key_ptr + offs + partner[None, :], mask=turn_mask, other=0).to(tl.float32)
-        keys = keys * key_scale * spread[None, :] + mean[None, :]
-        partners = partners * key_scale * partner_spread[None, :] + partner_mean[None, :]
+        if IS_FOUR:
+            # Two numbers a byte, half a vector apart; step and smallest number of each group.
+            middle: tl.constexpr = HEAD_DIM // 2
+            offs = first + slot[:, None] * middle
+            rows = first_scale + slot[:, None] * (2 * (HEAD_DIM // GROUP_SIZE))
+            at, at_partner = (dim % middle)[None, :], (partner % middle)[None, :]
+            shift, partner_shift = (dim // middle * 4)[None, :], (partner // middle * 4)[None, :]
+            group_at, group_partner = (dim // GROUP_SIZE * 2)[None, :], (partner // GROUP_SIZE * 2)[None, :]
+            keys = tl.load(key_ptr + offs + at, mask=tile_mask, other=0).to(tl.int32)
+            partners = tl.load(key_ptr + offs + at_partner, mask=turn_mask, other=0).to(tl.int32)
+            values = tl.load(value_ptr + offs + at, mask=tile_mask, other=0).to(tl.int32)
+            key_step = tl.load(key_scale_ptr + rows + group_at, mask=tile_mask, other=0.0).to(tl.float32)
+            key_low = tl.load(key_scale_ptr + rows + group_at + 1, mask=tile_mask, other=0.0).to(tl.float32)
+            partner_step = tl.load(key_scale_ptr + rows + group_partner, mask=turn_mask, other=0.0).to(tl.float32)
+            partner_low = tl.load(key_scale_ptr + rows + group_partner + 1, mask=turn_mask, other=0.0).to(tl.float32)
+            value_step = tl.load(value_scale_ptr + rows + group_at, mask=tile_mask, other=0.0).to(tl.float32)
+            value_low = tl.load(value_scale_ptr + rows + group_at + 1, mask=tile_mask, other=0.0).to(tl.float32)
+            keys = ((keys >> shift) & 15).to(tl.float32) * key_step + key_low
+            partners = ((partners >> partner_shift) & 15).to(tl.float32) * partner_step + partner_low
+            values = ((values >> shift) & 15).to(tl.float32) * value_step + value_low
+        else:
+            offs = first + slot[:, None] * HEAD_DIM
+            key_scale = tl.load(key_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
+            value_scale = tl.load(value_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
+            keys = tl.load(key_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * key_scale
+            partners = tl.load(key_ptr + offs + partner[None, :], mask=turn_mask, other=0).to(tl.float32) * key_scale
+            values = tl.load(value_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * value_scale
+        keys = keys * spread[None, :] + mean[None, :]
+        partners = partners * partner_spread[None, :] + partner_mean[None, :]
         position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)
         angle = position[:, None] * ROTARY_DIM + dim[None, :]
         cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
         sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
         rotated = keys * cos + partners * sin
-        values = tl.load(value_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * value_scale
         # "ieee": float32 operands stay float32, where the default would round them to 10 bits
         scores = tl.dot(query, tl.trans(rotated.to(query.dtype)), input_precision="ieee") * scale
         scores = tl.where(mask[None, :], scores, float("-inf"))

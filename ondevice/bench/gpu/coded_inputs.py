@@ -7,15 +7,14 @@ from torch import Tensor
 
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
-from ondevice.kernels.codes import Coded, Frame, encode_keys
-from ondevice.kernels.quantize import quantize
+from ondevice.kernels.codes import Coded, Frame, encode, encode_keys
 from ondevice.kernels.rope import signed_sine
 
 # batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
 SHAPES = [(1, 2, 2, 1, 8, 64, 64), (2, 9, 3, 137, 160, 64, 64), (1, 14, 2, 71, 71, 80, 80), (1, 3, 1, 40, 64, 80, 32)]
 
 
-def coded_outputs(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def coded_outputs(shape: tuple[int, ...], bits: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """What the Triton kernel gives for views into larger buffers, and what the reference does."""
     batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim = shape
     generator = torch.Generator().manual_seed(sum(shape))
@@ -23,7 +22,10 @@ def coded_outputs(shape: tuple[int, ...], dtype: torch.dtype, device: torch.devi
     keys, values = torch.randn(2, batch, num_kv_heads, capacity, head_dim, generator=generator)
     mean = 5 * torch.randn(num_kv_heads, head_dim, generator=generator)
     frame = Frame(mean, torch.rand(num_kv_heads, head_dim, generator=generator) + 0.1)
-    (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys + mean[:, None], frame), quantize(values)
+    (key_codes, key_scales), (value_codes, value_scales) = (
+        encode_keys(keys + mean[:, None], frame, bits),
+        encode(values, bits),
+    )
     parts = [part.to(device)[:, :, :num_slots] for part in (key_codes, value_codes, key_scales, value_scales)]
     coded = Coded(parts[0], parts[1], parts[2], parts[3], Frame(*(part.to(device) for part in frame)))
     angle = torch.arange(500)[:, None] * 100.0 ** -(torch.arange(rotary_dim // 2) / rotary_dim)

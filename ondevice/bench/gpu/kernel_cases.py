@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -126,15 +127,13 @@ def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device
 
 
 def _coded_cases() -> Iterator[KernelCase]:
-    for dtype in (torch.float32, torch.bfloat16):
-        for shape in SHAPES:
-            yield KernelCase(
-                "coded_attention", f"{shape} {dtype}", TOLERANCES[dtype], partial(_coded_error, shape, dtype)
-            )
+    for dtype, bits, shape in product((torch.float32, torch.bfloat16), (8, 4), SHAPES):
+        name, error = f"{shape} in {bits} bits {dtype}", partial(_coded_error, shape, bits, dtype)
+        yield KernelCase("coded_attention", name, TOLERANCES[dtype], error)
 
 
-def _coded_error(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> float:
-    return error_of(*coded_outputs(shape, dtype, device), dtype)
+def _coded_error(shape: tuple[int, ...], bits: int, dtype: torch.dtype, device: torch.device) -> float:
+    return error_of(*coded_outputs(shape, bits, dtype, device), dtype)
 
 
 # -- a token on its way into a pot -----------------------------------------------------------------------
