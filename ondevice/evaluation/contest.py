@@ -19,7 +19,7 @@ from ondevice.evaluation.contenders import (
 )
 from ondevice.evaluation.measurement import Note, Setup
 from ondevice.evaluation.passages import Passages
-from ondevice.evaluation.trials import Trial, earlier_rows, is_done, written_down
+from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, written_down
 from ondevice.events import AnswerToken, Event
 from ondevice.results.results import Row
 from ondevice.session.session import Session
@@ -44,12 +44,14 @@ class Asked:
         query: what a retriever looks for.
         references: right answers.
         answer: asks a session and scores what it says.
+        task: where it comes from, if not from where its text does.
     """
 
     number: int
     query: str
     references: tuple[str, ...]
     answer: Callable[[Session], Answering]
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def _sit(
     """The missing trials of one exam for contenders with the same settings."""
     todo: dict[Asked, list[str]] = {}
     for asked in exam.questions:
-        case = Trial("", exam.task, exam.name, 0, asked.number, budget, {}, "", (), 0, 0.0, 0.0).case
+        case = case_of(asked.task or exam.task, budget, exam.name, asked.number)
         if missing := [name for name in names if not is_done(rows, name, case)]:
             todo[asked] = missing
     if not todo:
@@ -176,7 +178,7 @@ def _sit(
         for name in missing:
             yield Trial(
                 contender=name,
-                task=exam.task,
+                task=asked.task or exam.task,
                 text=exam.name,
                 num_tokens=exam.num_tokens,
                 question=asked.number,

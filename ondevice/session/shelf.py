@@ -46,11 +46,13 @@ class Shelf:
         session: to be asked; its document has the pages of all of them, numbered through.
         documents: in their order.
         places: for each page of the shelf, which of the documents it is of, and its number there.
+        firsts: the first token of each document on the shelf.
     """
 
     session: Session
     documents: tuple[Document, ...]
     places: tuple[tuple[int, int], ...]
+    firsts: tuple[int, ...]
 
     def place(self, page: int) -> str:
         """A page of the shelf as people name it: `manual.pdf, page 3`."""
@@ -97,7 +99,7 @@ def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | N
             )
         context.host.expect(tokens.num_tokens)
         context.host.restore(_joined_tiers(context, contexts, firsts), context.extent)
-    return Shelf(shelf, tuple(one.tokens.document for one in contexts), places)
+    return Shelf(shelf, tuple(one.tokens.document for one in contexts), places, tuple(firsts))
 
 
 def pointed_at(sessions: Sequence[Session], question: str, most: int = MOST) -> list[int]:
