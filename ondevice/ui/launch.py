@@ -18,6 +18,7 @@ from ondevice.config import EngineConfig
 from ondevice.documents import Limits
 from ondevice.errors import ConfigError
 from ondevice.memory import free_memory_bytes
+from ondevice.serving.forecast import measure_machine
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
 from ondevice.session.engine import Engine
@@ -26,6 +27,7 @@ from ondevice.ui.environment import prepare_gradio, private_folder
 
 Auth = tuple[str, str]
 _SWEEP_SECONDS = 60.0
+_SHORTEST_PASSWORD = 8  # where other machines reach the app
 
 
 def launch(
@@ -92,6 +94,11 @@ def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> N
         raise ConfigError(
             "The app would be open to everyone on the network", fix="Give a user name and a password with --auth."
         )
+    if len(auth[1]) < _SHORTEST_PASSWORD:
+        raise ConfigError(
+            f"The password has {len(auth[1])} characters, and others on the network may try one a second",
+            fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.",
+        )
 
 
 @contextmanager
@@ -125,6 +132,7 @@ def serving(
         from ondevice.serving.forecast import ReadingSpeeds
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.keeping import Keeping
+        from ondevice.serving.patience import be_patient
         from ondevice.serving.registry import Registry
         from ondevice.serving.uploads import Uploads
         from ondevice.ui.app import build_app
@@ -151,6 +159,7 @@ def serving(
         stack.enter_context(_sweeping(registry.sweep))
         port = port or _free_port(host)
         _require_port(host, port)
+        be_patient()
         demo.launch(
             server_name=host,
             server_port=port,
@@ -215,7 +224,10 @@ def _load(config: EngineConfig, console: Console) -> Engine:
         def show(stage: str, fraction: float | None) -> None:
             status.update(stage if fraction is None else f"{stage}: {100 * fraction:.0f} %")
 
-        return Engine.load(config, on_progress=show)
+        engine = Engine.load(config, on_progress=show)
+        show("Measuring this machine, once", None)
+        measure_machine(engine)
+        return engine
 
 
 def _require_port(host: str, port: int) -> None:
