@@ -326,8 +326,8 @@ class DraftCount:
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
-    `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `cancelled`, or in the app `turn`:
-    it was long, and others wait for the model.
+    `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `cancelled`, or in the app
+    `turn`: it was long, and others wait for the model.
     `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.

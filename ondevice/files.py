@@ -38,6 +38,11 @@ def replacing(path: Path, *, mode: int = PRIVATE, is_synced: bool = True) -> Ite
         temporary.unlink(missing_ok=True)
 
 
+def shown_name(path: Path) -> str:
+    """The name of a file as text; bytes of it that are no UTF-8, which a system lets through, are U+FFFD each."""
+    return path.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def sync_file(path: Path) -> None:
     """Push what a file holds to the disk."""
     with path.open("rb+") as file:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ondevice import words
+from ondevice.cli.terminal import printable
 from ondevice.events import (
     DocumentOpened,
     Event,
@@ -92,6 +93,7 @@ class ProgressDisplay:
             self._task = self._bar.add_task(stage, total=None, detail=detail)
             self._bar.start()
         total = None if fraction is None else 1.0
+        stage, detail = printable(stage), printable(detail)
         self._bar.update(self._task, description=stage, total=total, completed=fraction or 0.0, detail=detail)
 
     def _write_line(self, stage: str, fraction: float | None, detail: str) -> None:
@@ -101,7 +103,7 @@ class ProgressDisplay:
         self._stage, self._last_line = stage, now
         if not detail and fraction is not None:
             detail = f"{fraction:.0%}"
-        self._console.print(Text(f"{stage}: {detail}" if detail else stage), soft_wrap=True)
+        self._console.print(Text(printable(f"{stage}: {detail}" if detail else stage)), soft_wrap=True)
 
 
 def reading_detail(telemetry: Telemetry) -> str:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 20.0  # from the start of a connection, or of its rest, to the end of the next headers
-MOST_CONNECTIONS = 512
+MOST_CONNECTIONS, MOST_OF_ONE = 512, 192  # together, and from one address: others still get in
 _BODY_SECONDS, _BODY_RATE = 30.0, 10_000  # that a body may take, and bytes a second beyond
 _MOMENT = 0.05
 
@@ -28,7 +28,9 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        clients = [getattr(one, "client", None) for one in self.connections]
+        own = sum(self.client is not None and client is not None and client[0] == self.client[0] for client in clients)
+        if len(clients) > MOST_CONNECTIONS or own > MOST_OF_ONE:
             transport.close()
             return
         self._wait()

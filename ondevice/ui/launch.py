@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +22,7 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.forecast import measure_machine
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
+from ondevice.serving.uploads import UploadGuard, drop_waiting
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library, data_dir
 from ondevice.ui.environment import prepare_gradio, private_folder
@@ -156,7 +158,12 @@ def serving(
             routes += Api(jobs, uploads, auth).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)
         stack.callback(demo.close, verbose=False)
-        stack.enter_context(_sweeping(registry.sweep))
+
+        def sweep() -> None:
+            registry.sweep()
+            drop_waiting(_received())
+
+        stack.enter_context(_sweeping(sweep))
         port = port or _free_port(host)
         _require_port(host, port)
         be_patient()
@@ -206,13 +213,19 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
     }
 
 
+def _received() -> Path:
+    """Where Gradio stores what comes in; see `prepare_gradio`."""
+    return Path(os.environ["GRADIO_TEMP_DIR"])
+
+
 def _guarding(hosts: list[str], *, allow_addresses: bool) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Puts the guards around the finished application when the server starts, before it takes a request."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         assert app.middleware_stack is not None, "the server's start went through it"
-        app.middleware_stack = guarded(app.middleware_stack, hosts, allow_addresses=allow_addresses)
+        inner = UploadGuard(app.middleware_stack, _received())
+        app.middleware_stack = guarded(inner, hosts, allow_addresses=allow_addresses)
         yield
 
     return lifespan

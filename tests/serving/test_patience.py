@@ -33,7 +33,7 @@ async def _slow_answer(request: Request) -> Response:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(patience, "HEADER_SECONDS", 1.0)
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(patience, "MOST_OF_ONE", 8)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
     be_patient()
     app = Starlette(routes=[Route("/count", _count, methods=["POST"]), Route("/late", _slow_answer)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from ondevice.config import SETTINGS
 from ondevice.errors import ConfigError
+from ondevice.serving.uploads import drop_waiting
 from ondevice.session.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
@@ -78,6 +80,29 @@ def test_an_upload_is_never_served_back(url: str) -> None:
     [path] = response.json()
     assert Path(path).read_bytes() == b"mine"
     assert HTTP.get(f"{url}/gradio_api/file={path}").status_code == 403
+    Path(path).unlink()
+
+
+def test_uploads_that_nobody_opens_have_a_quota_and_go(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(os.environ["GRADIO_TEMP_DIR"])
+    waiting = folder / "waiting" / "large.txt"
+    waiting.parent.mkdir()
+    with waiting.open("wb") as file:
+        file.truncate(1_999_999_000)  # takes no room
+    refused = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine" * 500)})
+    assert refused.status_code == 507
+    assert "wait to be opened" in refused.text
+    drop_waiting(folder)
+    assert waiting.is_file(), "it has just come"
+    os.utime(waiting, (0, 0))
+    drop_waiting(folder)
+    assert not waiting.exists()
+    full = shutil.disk_usage(folder)._replace(free=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr("ondevice.serving.uploads.shutil.disk_usage", lambda path: full)
+        refused = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine")})
+        assert (refused.status_code, refused.text) == (507, "The disk is nearly full.")
+    [path] = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine")}).json()
     Path(path).unlink()
 
 

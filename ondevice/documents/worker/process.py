@@ -60,7 +60,7 @@ class Worker:
         # The password goes through the pipe: arguments and environment can be seen by others.
         with contextlib.suppress(BrokenPipeError), cast(IO[bytes], self._process.stdin) as stdin:
             message = {"request": asdict(request), "limits": asdict(limits), "parent": os.getpid()}
-            write_message(cast(Any, stdin), message)
+            write_message(cast(Any, stdin), message, is_ascii=True)
 
     def __enter__(self) -> Worker:
         return self
