@@ -83,6 +83,7 @@ class ProgressDisplay:
         self._stage = ""
 
     def _show_bar(self, stage: str, fraction: float | None, detail: str) -> None:
+        stage, detail = printable(stage), printable(detail)
         if self._bar is None:
             columns = (
                 TextColumn("{task.description}", markup=False),
@@ -93,7 +94,6 @@ class ProgressDisplay:
             self._task = self._bar.add_task(stage, total=None, detail=detail)
             self._bar.start()
         total = None if fraction is None else 1.0
-        stage, detail = printable(stage), printable(detail)
         self._bar.update(self._task, description=stage, total=total, completed=fraction or 0.0, detail=detail)
 
     def _write_line(self, stage: str, fraction: float | None, detail: str) -> None:

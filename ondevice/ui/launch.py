@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from ondevice.session.library import Library, data_dir
 from ondevice.ui.environment import prepare_gradio, private_folder
 
 Auth = tuple[str, str]
-_SWEEP_SECONDS = 60.0
+_SWEEP_SECONDS, _END_SECONDS = 60.0, 15.0
+_WORKERS = ("action", "api", "fetch", "model", "tools", "AnyIO worker thread")  # the last are Gradio's handlers
 _SHORTEST_PASSWORD = 8  # where other machines reach the app
 
 
@@ -128,6 +130,7 @@ def serving(
         host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps: as in `launch`.
     """
     with ExitStack() as stack:
+        stack.callback(_let_end, frozenset(threading.enumerate()))
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
         # Imported here: Gradio reads its variables when it is imported.
         from ondevice.api.routes import Api
@@ -258,6 +261,19 @@ def _free_port(host: str) -> int:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def _let_end(before: Collection[threading.Thread]) -> None:
+    """Wait for threads that still do what a page or a program asked for: no one is told any more, and each ends soon.
+
+    They are daemons, as is the server's. One that computes while the interpreter ends is unwound in the middle of
+    torch's C++, which aborts the process.
+    """
+    end = time.monotonic() + _END_SECONDS
+    for thread in set(threading.enumerate()) - set(before):
+        is_idle = thread in getattr(thread, "idle_workers", ())  # one of another server of this process
+        if thread.name.startswith(_WORKERS) and not is_idle:
+            thread.join(max(end - time.monotonic(), 0.0))
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def test_a_long_document_costs_no_walk_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{"slim": SlimConfig(schedule=((1, 32),))}, {"spec": SpecConfig(keep=0.5, layers=1)}, {"pot": "repeat"}]
+    "config", [{"slim": SlimConfig(schedule="1:32")}, {"spec": SpecConfig(keep=0.5, layers=1)}, {"pot": "repeat"}]
 )
 def test_what_depends_on_the_text_is_not_foretold(config: dict) -> None:
     if config.get("pot") == "repeat":

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -236,3 +238,22 @@ def test_launch_refuses_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(launching, "_load", lambda *args: pytest.fail("the model was loaded"))
     with pytest.raises(ConfigError):
         launching.launch(plain_config(), host="0.0.0.0")
+
+
+def test_no_thread_computes_on_when_the_app_has_ended(tmp_path: Path) -> None:
+    """Else the interpreter ends in the middle of torch's C++, which aborts the process."""
+    begun, has_ended = threading.Event(), threading.Event()
+
+    def outline(*_: object) -> list[object]:
+        begun.set()
+        time.sleep(1.5)
+        has_ended.set()
+        return []
+
+    threads = [threading.Thread(target=outline, name=name, daemon=True) for name in ("action", "AnyIO worker thread")]
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path), keeps=False):
+        for thread in threads:
+            thread.start()
+        assert begun.wait(10)
+    assert has_ended.is_set()
+    assert not any(thread.is_alive() for thread in threads)
