@@ -38,7 +38,7 @@ from ondevice.session.plan import Plan
 
 _READING_LAYERS = 2
 _UNCACHED = 160 << 20  # bytes that no cache of a small machine holds
-_SHORT, _SLOTS, _FEW_SLOTS = 192, 2048, 64
+_SLOTS, _FEW_SLOTS = 2048, 64
 _STEPS = 4  # answer tokens in each round
 _ROUNDS, _SECONDS = 9, 4.0  # at most; one round at least
 _CATALYST = 24  # tokens
@@ -134,13 +134,14 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
         num_parts: parts of a layer of the pot, as in `PotShape`.
     """
     size = config.pass_size("cpu")
+    short = max(size // 4, 1)
     reading, answering = decoder.first_layers(_READING_LAYERS), decoder.first_layers(_num_uncached(decoder))
-    ids = torch.randint(0, min(WORDS, decoder.parts.vocab_size), (1, max(size, _SHORT) + _CATALYST))
+    ids = torch.randint(0, min(WORDS, decoder.parts.vocab_size), (1, size + _CATALYST))
     pot, long = (_new_pot(one, _SLOTS + size + _CATALYST, num_parts) for one in (reading, answering))
     pass_, step = _Pass(reading, pot, config, ids), _Pass(answering, long, config, ids)
     states = torch.randn(1, size, decoder.parts.hidden_size)
     works: Mapping[str, Callable[[], object]] = {
-        "short": lambda: pass_.run(_SHORT, 0),
+        "short": lambda: pass_.run(short, 0),
         "long": lambda: pass_.run(size, 0),
         "over": lambda: pass_.run(size, _SLOTS),
         "novelty": lambda: decoder.head.novelty(states, ids[:, :size]),
@@ -149,19 +150,22 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
         "word": lambda: _choose(decoder, states[:, :1]),
     }
     seconds = _take_turns(works)
-    distilled = statistics.median(pass_.distill(seed) for _ in range(_DISTILLATIONS)) if config.method.distills else 0.0
+    distilled = (
+        statistics.median(pass_.distill(seed, short) for _ in range(_DISTILLATIONS)) if config.method.distills else 0.0
+    )
     layers, deep = len(reading.parts.layers), len(answering.parts.layers)
     per_pair = max(seconds["over"] - seconds["long"], 0.0) / layers / (size * _SLOTS)
-    short, long_ = (
-        seconds[name] / layers - per_pair * num * num / 2 for name, num in (("short", _SHORT), ("long", size))
+    # Beside other programs a measurement may be off by more than what it is to tell: nothing comes to less than none.
+    few, many = (
+        max(seconds[name] / layers - per_pair * num * num / 2, seconds[name] / layers / 4)
+        for name, num in (("short", short), ("long", size))
     )
-    # Beside other programs a measurement may be off by more than a pass costs beside its tokens.
-    steps = (long_ - short) / (size - _SHORT) if size > _SHORT else long_ / size
-    per_token = min(max(steps, long_ / size / 2), long_ / size)
+    steps = (many - few) / (size - short) if size > short else 0.0
+    per_token = min(max(steps, many / size / 2), many / size)
     per_slot = max(seconds["step over"] - seconds["step"], 0.0) / _STEPS / deep / (_SLOTS - _FEW_SLOTS)
-    per_step = seconds["step"] / _STEPS / deep - per_slot * _FEW_SLOTS
+    per_step = max(seconds["step"] / _STEPS / deep - per_slot * _FEW_SLOTS, seconds["step"] / _STEPS / deep / 4)
     return Rates(
-        per_pass=max(long_ - per_token * size, 0.0),
+        per_pass=max(many - per_token * size, 0.0),
         per_token=per_token,
         per_pair=per_pair,
         per_distilled=max(distilled, 0.0) / layers / _SLOTS,
@@ -202,9 +206,9 @@ class _Pass:
             self._hold(num_slots)
             self._decoder.forward(self._ids[:, :1], self._pot, num_transient=1)
 
-    def distill(self, seed: int) -> float:
+    def distill(self, seed: int, num_tokens: int) -> float:
         """Seconds of a distillation beyond those of the pass that leads to it."""
-        policy, num_tokens = make_policy(self._config, seed), _SHORT + _CATALYST
+        policy, num_tokens = make_policy(self._config, seed), num_tokens + _CATALYST
         assert policy is not None
         observed = num_observed(self._config.method, _CATALYST, num_tokens)
         plain = _seconds(lambda: self.run(num_tokens, _SLOTS))

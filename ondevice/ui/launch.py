@@ -132,6 +132,7 @@ def serving(
     with ExitStack() as stack:
         stack.callback(_let_end, frozenset(threading.enumerate()))
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
+        received = Path(os.environ["GRADIO_TEMP_DIR"])
         # Imported here: Gradio reads its variables when it is imported.
         from ondevice.api.routes import Api
         from ondevice.serving.forecast import ReadingSpeeds
@@ -164,7 +165,7 @@ def serving(
 
         def sweep() -> None:
             registry.sweep()
-            drop_waiting(_received())
+            drop_waiting(received)
 
         stack.enter_context(_sweeping(sweep))
         port = port or _free_port(host)
@@ -182,13 +183,17 @@ def serving(
             css=stylesheet(),
             head=scripts(),
             max_file_size=limits.file_bytes,
-            **_closed_settings(host, allowed_hosts, routes),
+            **_closed_settings(host, allowed_hosts, routes, received),
         )
         yield f"http://{'[::1]' if host == '::1' else host}:{port}"
 
 
-def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route]) -> dict[str, Any]:
-    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards."""
+def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route], received: Path) -> dict[str, Any]:
+    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards.
+
+    Args:
+        received: where Gradio stores what comes in.
+    """
     hosts = [*LOOPBACK_NAMES, *allowed_hosts]
     if not is_loopback(host):
         hosts += [host, socket.gethostname(), f"{socket.gethostname()}.local"]
@@ -208,7 +213,7 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
         "root_path": os.environ.get("GRADIO_ROOT_PATH", ""),
         "app_kwargs": {
             "routes": routes,
-            "lifespan": _guarding(hosts, allow_addresses=not is_loopback(host)),
+            "lifespan": _guarding(hosts, received, allow_addresses=not is_loopback(host)),
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,
@@ -216,18 +221,15 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
     }
 
 
-def _received() -> Path:
-    """Where Gradio stores what comes in; see `prepare_gradio`."""
-    return Path(os.environ["GRADIO_TEMP_DIR"])
-
-
-def _guarding(hosts: list[str], *, allow_addresses: bool) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+def _guarding(
+    hosts: list[str], received: Path, *, allow_addresses: bool
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Puts the guards around the finished application when the server starts, before it takes a request."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         assert app.middleware_stack is not None, "the server's start went through it"
-        inner = UploadGuard(app.middleware_stack, _received())
+        inner = UploadGuard(app.middleware_stack, received)
         app.middleware_stack = guarded(inner, hosts, allow_addresses=allow_addresses)
         yield
 

@@ -259,13 +259,13 @@ def test_documents_are_there_again_after_a_restart(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path / "data"))
     path = tmp_path / "lamp.txt"
     path.write_text(TEXT, encoding="utf-8")
-    with serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
         client = Client(address)
         opened = client.open(path)
         list(client.read(opened["id"]))
         answer = client.answer(opened["id"], "When?")
         client.open(path)  # and is never read: there is nothing to keep
-    with serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
         client = Client(address)
         assert [(one["id"], one["phase"]) for one in client.documents()] == [(opened["id"], "kept")]
         assert client.answer(opened["id"], "When?") == answer
@@ -273,7 +273,7 @@ def test_documents_are_there_again_after_a_restart(tmp_path: Path, monkeypatch: 
         assert (card["phase"], card["name"], card["num_read"]) == ("read", "lamp.txt", len(TEXT))
         client.close(opened["id"])
         assert client.documents() == []
-    with serving(ENGINE, port=0, library=Library(tmp_path / "library"), keeps=False) as address:
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library"), keeps=False) as address:
         assert Client(address).documents() == []
 
 

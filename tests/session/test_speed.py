@@ -26,7 +26,7 @@ from tests.builders.models import plain_config, tiny_loaded
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 POT = PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="text", catalyst_text="lamp")
-NOTHING = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
+NOTHING = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1e-9, 1.0, 1.0)  # but for the choice of a word
 
 
 @pytest.fixture(autouse=True)
