@@ -194,9 +194,9 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
     Args:
         received: where Gradio stores what comes in.
     """
-    hosts = [*LOOPBACK_NAMES, *allowed_hosts]
+    hosts = [*LOOPBACK_NAMES, host.strip("[]"), *allowed_hosts]
     if not is_loopback(host):
-        hosts += [host, socket.gethostname(), f"{socket.gethostname()}.local"]
+        hosts += [socket.gethostname(), f"{socket.gethostname()}.local"]
     return {
         "share": False,
         "show_error": False,
