@@ -199,7 +199,7 @@ class Api:
         body = await json_body(request)
         question = question_of(body)
         by_key({}, body)  # it has no settings
-        workspace = self._claimed(request)
+        workspace = await self._claimed(request)
         return stream(self._jobs.scan(workspace, question), workspace.request_stop)
 
     async def _shelf(self, request: Request) -> Response:

@@ -79,13 +79,18 @@ class ReadingSpeeds:
 
 def measure_machine(engine: Engine) -> bool:
     """Time some layers of the engine's model, where that was not done before; whether a forecast can be made now."""
-    plan = engine.plan().sized(None)
-    return rates_of(plan, engine.loaded.device.type) is not None
+    try:
+        return rates_of(engine.plan().sized(None), engine.loaded.device.type) is not None
+    except OndeviceError:  # there is no room for a pot now; that is said where one is asked for
+        return False
 
 
 def is_measured(engine: Engine) -> bool:
     """Whether `measure_machine` was done for the engine's model."""
-    return known_rates(engine.plan().sized(None), engine.loaded.device.type) is not None
+    try:
+        return known_rates(engine.plan().sized(None), engine.loaded.device.type) is not None
+    except OndeviceError:
+        return False
 
 
 def foreseen_seconds(engine: Engine, config: EngineConfig, num_tokens: int) -> float | None:

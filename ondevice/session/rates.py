@@ -95,11 +95,12 @@ def rates_of(plan: Plan, device: str, *, anew: bool = False) -> Rates | None:
     """
     if not can_measure(plan.loaded, device):
         return None
-    key, known = _key(plan), _known()
+    num_parts, known = _num_parts(plan), _known()
+    key = _key(plan, num_parts)
     if not anew and key in known:
         return known[key]
     try:
-        rates = measure_rates(_timed_decoder(plan), plan.config.pot, _num_parts(plan), plan.config.seed)
+        rates = measure_rates(_timed_decoder(plan), plan.config.pot, num_parts, plan.config.seed)
     except OndeviceError:
         return None
     _keep(known, key, rates)
@@ -107,8 +108,12 @@ def rates_of(plan: Plan, device: str, *, anew: bool = False) -> Rates | None:
 
 
 def known_rates(plan: Plan, device: str) -> Rates | None:
-    """As `rates_of`, where they were measured before."""
-    return _known().get(_key(plan)) if can_measure(plan.loaded, device) else None
+    """As `rates_of`, where they were measured before; else of a pot whose layers are divided otherwise, if there are."""
+    if not can_measure(plan.loaded, device):
+        return None
+    known = _known()
+    found = (known.get(_key(plan, num)) for num in (_num_parts(plan), 1, plan.decoder.parts.num_kv_heads))
+    return next((rates for rates in found if rates is not None), None)
 
 
 def _num_parts(plan: Plan) -> int:
@@ -273,12 +278,12 @@ def _num_uncached(decoder: Decoder) -> int:
 # -- what was measured before ------------------------------------------------------------------------
 
 
-def _key(plan: Plan) -> str:
+def _key(plan: Plan, num_parts: int) -> str:
     parts, pot, loaded = plan.decoder.parts, plan.config.pot, plan.loaded
     shapes = [str(op.weight.shape) for op in parts.layers[0].linears.values()]
     model = (shapes, len(parts.layers), parts.num_heads, parts.num_kv_heads, parts.head_dim, parts.vocab_size)
     form = (loaded.dtype, loaded.quantization, loaded.weight_bytes)
-    how = (pot.pass_size("cpu"), pot.policy, pot.key_rotation, _num_parts(plan))
+    how = (pot.pass_size("cpu"), pot.policy, pot.key_rotation, num_parts)
     # A home folder may be that of several machines, and libraries differ in speed.
     where = (
         platform.node(),

@@ -129,6 +129,7 @@ def serving(
         free_memory: bytes that are free on a device; None: in the main memory.
         host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps: as in `launch`.
     """
+    host = host.strip("[]")
     with ExitStack() as stack:
         stack.callback(_let_end, frozenset(threading.enumerate()))
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
@@ -172,7 +173,7 @@ def serving(
         _require_port(host, port)
         be_patient()
         demo.launch(
-            server_name=host,
+            server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
             server_port=port,
             auth=auth,
             inbrowser=inbrowser,
@@ -185,7 +186,7 @@ def serving(
             max_file_size=limits.file_bytes,
             **_closed_settings(host, allowed_hosts, routes, received),
         )
-        yield f"http://{'[::1]' if host == '::1' else host}:{port}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route], received: Path) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
     Args:
         received: where Gradio stores what comes in.
     """
-    hosts = [*LOOPBACK_NAMES, host.strip("[]"), *allowed_hosts]
+    hosts = [*LOOPBACK_NAMES, host, *allowed_hosts]
     if not is_loopback(host):
         hosts += [socket.gethostname(), f"{socket.gethostname()}.local"]
     return {

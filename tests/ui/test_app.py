@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -257,3 +258,15 @@ def test_no_thread_computes_on_when_the_app_has_ended(tmp_path: Path) -> None:
         assert begun.wait(10)
     assert has_ended.is_set()
     assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("host", ["::1", "127.9.9.9"])
+def test_it_is_served_under_the_address_that_it_listens_on(host: str, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            pytest.skip("this machine has no such address")
+    with variables_kept(), serving(ENGINE, host=host, port=0, library=Library(tmp_path), keeps=False) as address:
+        assert HTTP.get(f"{address}/health").status_code == 200
+        assert HTTP.get(f"{address}/config").status_code == 200
