@@ -108,7 +108,7 @@ def rates_of(plan: Plan, device: str, *, anew: bool = False) -> Rates | None:
 
 
 def known_rates(plan: Plan, device: str) -> Rates | None:
-    """As `rates_of`, where they were measured before; else of a pot whose layers are divided otherwise, if there are."""
+    """As `rates_of`, where they were measured before; else those of a pot whose layers are divided otherwise."""
     if not can_measure(plan.loaded, device):
         return None
     known = _known()
