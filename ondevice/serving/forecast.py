@@ -87,6 +87,8 @@ def measure_machine(engine: Engine) -> bool:
 
 def is_measured(engine: Engine) -> bool:
     """Whether `measure_machine` was done for the engine's model."""
+    if engine.loaded.model is None:  # the last change of model has failed
+        return False
     try:
         return known_rates(engine.plan().sized(None), engine.loaded.device.type) is not None
     except OndeviceError:
