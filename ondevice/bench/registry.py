@@ -50,7 +50,7 @@ BENCHMARKS = (
     Entry(
         "plan",
         "ondevice.bench.plan",
-        "The peak of memory that `ondevice plan` says, beside that of a session which reads and answers.",
+        "Memory and speed that `ondevice plan` says, beside those of a session which reads and answers.",
         (Option("capacities", INTS, "Slots of the pots.", "", shown="1024,4096,8192"), _QUICK),
     ),
     Entry(
