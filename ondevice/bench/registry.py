@@ -66,6 +66,18 @@ BENCHMARKS = (
         fits_text=True,
     ),
     Entry(
+        "distillation",
+        "ondevice.bench.distillation",
+        "The share of reading that goes into choosing what stays, by the length of the text, beside a full cache.",
+        (
+            Option("lengths", INTS, "Tokens of the text.", "", shown="4096,8192,16384"),
+            Option("contenders", str, "As for `eval ruler`.", "infinipot,infinipot-published,snapkv,repeat,full"),
+            Option("rounds", int, "Rounds; each measures all contenders.", 3, min=1),
+            _TEXT,
+            _QUICK,
+        ),
+    ),
+    Entry(
         "equip",
         "ondevice.bench.equip.run",
         """A full cache updated in place, beside StreamingLLM and H2O with their copies; about 45 minutes on two cores.

@@ -27,7 +27,7 @@ from ondevice.evaluation.recall import recall_config
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
 
-POT = PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)
+POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=64)
 TEXT = " ".join(f"Sentence {i} of the text names the number {i * 37 % 91}." for i in range(40))
 
 
@@ -61,7 +61,7 @@ def test_attention_is_that_of_the_last_token_and_leaves_the_cache_as_it_was(engi
 def test_every_contender_is_held_against_the_questions_after_each_distillation(engine: Engine) -> None:
     document = text_document("text", [TEXT])
     names = ("infinipot-published", ASKED, "infinipot", "random")
-    cycles = [one for one in run_hit_rate(engine, document, names, 256, 2) if isinstance(one, Cycle)]
+    cycles = [one for one in run_hit_rate(engine, document, names, 400, 2) if isinstance(one, Cycle)]
     assert list(dict.fromkeys(one.contender for one in cycles)) == [ALONE, *names]
     assert {one.overlap for one in cycles if one.contender == ALONE} == {1.0}
     assert all(0.0 < one.hit_rate < 1.0 for one in cycles)
@@ -77,4 +77,4 @@ def test_every_contender_is_held_against_the_questions_after_each_distillation(e
 def test_a_text_beyond_the_window_is_refused() -> None:
     small = Engine(tiny_loaded(max_positions=512), recall_config(plain_config(pot=POT)))
     with pytest.raises(ConfigError, match="the model's window"):
-        list(run_hit_rate(small, text_document("text", [TEXT]), ("random",), 256, 1))
+        list(run_hit_rate(small, text_document("text", [TEXT]), ("random",), 400, 1))
