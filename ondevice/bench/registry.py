@@ -60,6 +60,7 @@ BENCHMARKS = (
         (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
+            Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
             _TEXT,
             _QUICK,
         ),
