@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import PotError
-from ondevice.evaluation.contenders import CONTENDERS, Retriever, fits_whole, room_for_text, text_document
+from ondevice.evaluation.contenders import (
+    CONTENDERS,
+    Retriever,
+    config_of,
+    fits_whole,
+    room_for_text,
+    text_document,
+)
 from ondevice.evaluation.measurement import Note, Setup
 from ondevice.evaluation.passages import Passages
 from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, written_down
@@ -113,7 +120,7 @@ def _groups(
     groups: dict[tuple[EngineConfig, str], list[str]] = {}
     for name in names:
         contender = CONTENDERS[name]
-        config = contender.config(given, budget)
+        config = config_of(setup.engine, name, given, budget)
         if contender.is_full:  # an answer longer than the reserve overwrites nothing here
             reserve = config.pot.reserve + exam.generation.max_new_tokens
             capacity = max(config.pot.capacity, config.pot.num_kept + reserve + 1)

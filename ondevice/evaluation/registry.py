@@ -20,7 +20,8 @@ _CHOICE_OF_ROWS = (
     Option(
         "contenders",
         str,
-        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; or a policy, without a host tier.",
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 in the bytes of the pot, "
+        "pot-int8-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
         "",
         shown="all but policies",
     ),
