@@ -78,10 +78,13 @@ def curve_of(result: Result) -> Picture | None:
     curve = next((curve for command, curve in CURVES.items() if result.command.startswith(command)), None)
     if isinstance(curve, Heat) and any(len({row.case[key] for row in result.rows}) < 2 for key in (curve.x, curve.y)):
         return None
-    is_line = isinstance(curve, Curve) and not curve.label
-    if is_line and len({row.case[curve.x] for row in result.rows if row.metric == curve.y}) < 2:
+    if isinstance(curve, Curve) and not curve.label and _num_points(result, curve) < 2:
         return None
     return curve
+
+
+def _num_points(result: Result, curve: Curve) -> int:
+    return len({row.case[curve.x] for row in result.rows if row.metric == curve.y})
 
 
 def draw(result: Result, curve: Picture) -> str:
