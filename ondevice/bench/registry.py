@@ -66,10 +66,23 @@ BENCHMARKS = (
         (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
+            Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
             _TEXT,
             _QUICK,
         ),
         fits_text=True,
+    ),
+    Entry(
+        "distillation",
+        "ondevice.bench.distillation",
+        "The share of reading that goes into choosing what stays, by the length of the text, beside a full cache.",
+        (
+            Option("lengths", INTS, "Tokens of the text.", "", shown="4096,8192,16384"),
+            Option("contenders", str, "As for `eval ruler`.", "infinipot,infinipot-published,snapkv,repeat,full"),
+            Option("rounds", int, "Rounds; each measures all contenders.", 3, min=1),
+            _TEXT,
+            _QUICK,
+        ),
     ),
     Entry(
         "equip",

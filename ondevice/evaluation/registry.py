@@ -148,6 +148,23 @@ EVALUATIONS = (
         resumes=True,
     ),
     Entry(
+        "hit-rate",
+        "ondevice.evaluation.hit_rate",
+        "How much of what questions look at in a full cache a pot holds after each distillation.",
+        (
+            replace(_TEXT, help="The text to read."),
+            _BEGINNING,
+            replace(_SPANS, default=4, help="Places of the text whose words are the questions."),
+            Option(
+                "contenders",
+                str,
+                "As for `eval ruler`, and published-asked, whose catalyst is the question.",
+                "infinipot-published,published-asked,published-alpha-1,infinipot,streaming-llm,random",
+            ),
+            _CHOICE_OF_ROWS[1],
+        ),
+    ),
+    Entry(
         "shelf",
         "ondevice.evaluation.run_shelf",
         "Ask one question over several documents, beside the one that knows alone, and beside passages found in all.",
