@@ -23,6 +23,7 @@ from ondevice.speculator.speculator import Speculator
 
 _ROOM_FOR_QUESTIONS = 512  # slots beside the reserve, for earlier questions and long answers
 _FEWEST_SLOTS = 1024
+_PART_OF_STREAM = 1 / 6  # kept of a document whose length is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Plan:
         if not config.pot.method.keeps_all:
             if not self._shares_by_need or self._fits(num_tokens):
                 return self.decoder.pot_shape(config.pot.capacity, key_rotation=rotation)
-            by_need = saved if saved is not None and self._is_share(saved) else self._share()
+            by_need = saved if saved is not None and self._is_share(saved) else self._share(num_tokens)
             return self.decoder.pot_shape(max(by_need), key_rotation=rotation, capacities=by_need)
         self.require_length(num_tokens)
         assert num_tokens is not None
@@ -215,12 +216,18 @@ class Plan:
         pot = self.config.pot
         return len(self.chat.prefix) + most_read(num_tokens, self.config.spec) + pot.reserve <= pot.capacity
 
-    def _share(self) -> tuple[int, ...]:
-        """Slots of each layer, or head: what it needs, and the same room for what comes; together as many as in an
-        even pot."""
-        pot, need = self.config.pot, head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint)
+    def _share(self, num_tokens: int | None) -> tuple[int, ...]:
+        """Slots of each layer, or head: what it needs of a document of so many tokens, and the same room for what
+        comes; together as many as in an even pot."""
+        pot = self.config.pot
+        whole = None if num_tokens is None else len(self.chat.prefix) + most_read(num_tokens, self.config.spec)
+        part = _PART_OF_STREAM if whole is None else pot.num_kept / whole
+        need = head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
         shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
-        kept = share_out(shares.tolist(), pot.num_kept * len(shares), *self._share_bounds)
+        low, high = self._share_bounds
+        if whole is not None:  # no head holds more than there is
+            high = max(min(high, whole + pot.reserve - pot.room), pot.num_kept)
+        kept = share_out(shares.tolist(), pot.num_kept * len(shares), low, high)
         return tuple(one + pot.room for one in kept)
 
     @property

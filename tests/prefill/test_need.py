@@ -50,26 +50,29 @@ def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch, folder: Path)
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
     assert known_need(decoder, "one") is None
-    measured = head_need(decoder, loaded.tokenizer, "one")
+    measured = head_need(decoder, loaded.tokenizer, "one", 0.2)
     assert measured.shape == (len(decoder.parts.layers), decoder.parts.num_kv_heads)
     assert float(measured.min()) > 0
     assert float(measured.mean()) == pytest.approx(1.0)
     monkeypatch.setattr(need, "repeat_peaks", lambda *args: pytest.fail("measured again"))
-    assert head_need(decoder, loaded.tokenizer, "one") is measured
+    torch.testing.assert_close(head_need(decoder, loaded.tokenizer, "one", 0.2), measured, rtol=0, atol=0)
     # By another process, too.
     again = Engine(loaded, plain_config()).decoder
-    torch.testing.assert_close(head_need(again, loaded.tokenizer, "one"), measured)
+    torch.testing.assert_close(head_need(again, loaded.tokenizer, "one", 0.2), measured)
     assert known_need(Engine(loaded, plain_config()).decoder, "another") is None
 
 
-@pytest.mark.parametrize("text", ["", "[[1", "[[1, 2]]", '{"a": 1}', "[[1, 1], [1, 0], [1, 1]]", "null"])
+@pytest.mark.parametrize("text", ["", "[[1", "[[1, 2]]", '{"a": 1}', "[[1, 1], [1, 0], [1, 1]]", str([[[1, 1], [1, -1], [1, 1]]] * 12), str([[[0, 0]] * 3] * 12), "null"])
 def test_what_cannot_be_read_is_measured_again(text: str, folder: Path) -> None:
     loaded = tiny_loaded()
     (folder / "one.json").write_text(text)
     decoder = Engine(loaded, plain_config()).decoder
     assert known_need(decoder, "one") is None
-    measured = head_need(decoder, loaded.tokenizer, "one")
-    torch.testing.assert_close(known_need(Engine(loaded, plain_config()).decoder, "one"), measured)
+    measured = head_need(decoder, loaded.tokenizer, "one", 0.2)
+    assert known_need(decoder, "one") is not None
+    again = Engine(loaded, plain_config()).decoder
+    torch.testing.assert_close(known_need(again, "one"), known_need(decoder, "one"))
+    torch.testing.assert_close(head_need(again, loaded.tokenizer, "one", 0.2), measured)
 
 
 def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
@@ -78,7 +81,8 @@ def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
     (folder / "file").write_text("")
     monkeypatch.setattr(need, "_folder", lambda: folder / "file" / "folder")
     loaded = tiny_loaded()
-    assert float(head_need(Engine(loaded, plain_config()).decoder, loaded.tokenizer, "one").mean()) == pytest.approx(1)
+    decoder = Engine(loaded, plain_config()).decoder
+    assert float(head_need(decoder, loaded.tokenizer, "one", 0.2).mean()) == pytest.approx(1)
 
 
 def test_the_first_document_that_needs_it_says_so() -> None:
@@ -104,6 +108,23 @@ def test_a_head_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch
         return [torch.rand(1, 2, 90) * layer[None, :, None] for layer in weights]
 
     monkeypatch.setattr(need, "repeat_peaks", peaks)
-    measured = head_need(decoder, loaded.tokenizer, "one")
+    measured = head_need(decoder, loaded.tokenizer, "one", 0.2)
     assert float(measured[1, 1]) > 1
     assert float(measured[weights < 1].max()) < 1
+
+
+def test_the_less_is_kept_the_larger_is_the_part_of_heads_that_need_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = tiny_loaded()
+    decoder = Engine(loaded, plain_config()).decoder
+    rising = torch.linspace(0.01, 0.6, 128)
+    heads = torch.stack([rising] * (2 * len(decoder.parts.layers))).view(len(decoder.parts.layers), 1, 2, 128).clone()
+    heads[1, 0, 1] = 0.9  # one that is looked at all over
+    monkeypatch.setattr(need, "repeat_peaks", lambda *_: list(heads))
+    shares = [head_need(decoder, loaded.tokenizer, "one", part) for part in (0.7, 0.5, 0.3, 0.2, 0.05, 0.001)]
+    tops = [float(one[1, 1]) for one in shares]
+    assert tops == sorted(tops)
+    assert tops[1] == pytest.approx(2, rel=0.02)  # all of its tokens, where half of all are kept
+    assert tops[2] == pytest.approx(1 / 0.3, rel=0.1)
+    for one in shares:
+        assert float(one.mean()) == pytest.approx(1)
+        assert float(one.min()) > 0
