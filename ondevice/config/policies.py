@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "foresight", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 SlotShares = Literal["even", "by-layer", "by-head"]
 
@@ -27,7 +27,8 @@ class Policy:
         kept: why a token is still here, on the map.
         scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
-            a pass, those of the last token, all since the beginning, those of the text when it is repeated, or none.
+            a pass, those of the last token, all since the beginning, those of the text when it is repeated, those
+            that keys and values foretell, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
         keeps_per_layer: layers keep different numbers of slots.
@@ -185,6 +186,17 @@ POLICIES = {
             kept="kept for repeating the text",
             scorer="Repeat",
             observes="repetition",
+            keeps_per_head=True,
+            shares="by-head",
+        ),
+        Policy(
+            "foresight",
+            label="foresight",
+            choice="What looks as if it will be looked at (KVzap)",
+            differs="Keeps what looks as if it will be looked at.",
+            kept="kept because it looks useful",
+            scorer="Foresight",
+            observes="foresight",
             keeps_per_head=True,
             shares="by-head",
         ),

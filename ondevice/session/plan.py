@@ -14,7 +14,7 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.shape import PotShape
-from ondevice.prefill.need import head_need, known_need, share_out
+from ondevice.prefill.need import head_need, known_needs, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
@@ -131,10 +131,11 @@ class Plan:
         return pot.method.keeps_all or pot.is_auto or self._shares_by_need
 
     def must_measure(self, num_tokens: int | None) -> bool:
-        """Whether the first call of `pot_shape` for a document of so many tokens measures what the model's heads need;
-        None: of a stream."""
-        shares = self._shares_by_need and not self._fits(num_tokens)
-        return shares and known_need(self.decoder, self.loaded.fingerprint) is None
+        """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
+        model need: `pot_shape` measures it, or else the first distillation."""
+        foretells = self.config.pot.method.observes == "foresight"
+        must_know = (self._shares_by_need or foretells) and not self._fits(num_tokens)
+        return must_know and known_needs(self.decoder, self.loaded.fingerprint) is None
 
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
@@ -185,7 +186,7 @@ class Plan:
 
     def foreseen_shape(self, num_tokens: int | None = None) -> PotShape:
         """`pot_shape`; where heads share by a need that is not known yet, with even shares, for nothing is measured."""
-        if not self.must_measure(num_tokens):
+        if not (self._shares_by_need and self.must_measure(num_tokens)):
             return self.pot_shape(num_tokens)
         pot, parts = self.config.pot, self.decoder.parts
         num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)

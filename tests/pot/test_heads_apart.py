@@ -71,7 +71,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
 
     monkeypatch.setattr(plan, "head_need", needs)
-    monkeypatch.setattr(plan, "known_need", needs)
+    monkeypatch.setattr(plan, "known_needs", needs)
 
 
 @pytest.mark.usefixtures("even_need")
@@ -129,7 +129,7 @@ def test_every_family_may_hold_its_heads_apart(family: str) -> None:
 def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]])
     monkeypatch.setattr(plan, "head_need", lambda *_: needs)
-    monkeypatch.setattr(plan, "known_need", lambda *_: needs)
+    monkeypatch.setattr(plan, "known_needs", lambda *_: needs)
 
 
 @pytest.mark.usefixtures("uneven_need")
