@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "foresight", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "forecast", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 SlotShares = Literal["even", "by-layer", "by-head"]
 
@@ -196,7 +196,7 @@ POLICIES = {
             differs="Keeps what looks as if it will be looked at.",
             kept="kept because it looks useful",
             scorer="Foresight",
-            observes="foresight",
+            observes="forecast",
             keeps_per_head=True,
             shares="by-head",
         ),

@@ -165,7 +165,7 @@ def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
         "last-token": 1,
         "all": num_queries,
         "repetition": 0,  # in passes of their own
-        "foresight": 0,  # of keys and values alone
+        "forecast": 0,  # from keys and values alone
         "nothing": 0,
     }
     return min(observed[policy.observes], num_queries)

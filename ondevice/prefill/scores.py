@@ -47,5 +47,5 @@ def _foretold(context: Context, _: Sequence[Tensor]) -> list[Tensor]:
 # By what a policy observes: for each layer of the pot (batch, num_kv_heads, num_cached) float32.
 SCORES: dict[str, Callable[[Context, Sequence[Tensor]], list[Tensor]]] = {
     "repetition": _repeated,
-    "foresight": _foretold,
+    "forecast": _foretold,
 }

@@ -133,7 +133,7 @@ class Plan:
     def must_measure(self, num_tokens: int | None) -> bool:
         """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
         model need: `pot_shape` measures it, or else the first distillation."""
-        foretells = self.config.pot.method.observes == "foresight"
+        foretells = self.config.pot.method.observes == "forecast"
         must_know = (self._shares_by_need or foretells) and not self._fits(num_tokens)
         return must_know and known_needs(self.decoder, self.loaded.fingerprint) is None
 
