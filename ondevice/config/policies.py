@@ -35,6 +35,8 @@ class Policy:
         keeps_per_head: heads of a layer keep different tokens; otherwise they share their layout, too.
         shares: how its slots are shared out where the settings leave that open and what it evicts is gone: those of
             others evenly, as published.
+        scores_once: each token is scored by itself, and no pass is needed for it: a pot may be distilled often, and
+            keep nearly all that it has room for.
         keeps_all: the pot has a slot for every token, and grows with the document.
         skips_middle: of what does not fit into the pot only both ends are read.
     """
@@ -50,6 +52,7 @@ class Policy:
     keeps_per_layer: bool = False
     keeps_per_head: bool = False
     shares: SlotShares = "even"
+    scores_once: bool = False
     keeps_all: bool = False
     skips_middle: bool = False
 
@@ -197,6 +200,7 @@ POLICIES = {
             kept="kept because it looks useful",
             scorer="Foresight",
             observes="forecast",
+            scores_once=True,
             keeps_per_head=True,
             shares="by-head",
         ),
