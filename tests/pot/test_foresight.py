@@ -79,6 +79,15 @@ def test_what_is_kept_chunk_by_chunk_is_what_one_look_at_all_would_keep(slot_sha
         assert kept ^ expected <= at_the_edge  # a word that comes twice scores the same twice
 
 
+def test_a_pot_in_codes_foretells_much_the_same() -> None:
+    kept = []
+    for stored in ("model", "int8"):
+        session = read(replace(POT, stored=stored))
+        check_invariants(session.context.pot, session.context.tokens.num_tokens)
+        kept.append(session.context.retention > 0)
+    assert (kept[0] == kept[1]).mean() > 0.8
+
+
 def test_it_reads_each_token_once_and_says_when_it_measures() -> None:
     engine = Engine(tiny_loaded(), plain_config(pot=replace(POT, slot_shares="even")))
     document = Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))
