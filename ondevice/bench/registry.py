@@ -115,6 +115,17 @@ BENCHMARKS = (
         (Option("parts", str, "Some of documents,pots,entries,soak,questions,clients,kills.", "", shown="all"), _QUICK),
     ),
     Entry(
+        "scale",
+        "ondevice.bench.scale.run",
+        """Many documents: a batch beside a plain loop, two engines beside one, and kills in its middle (needs the extra
+        `scale`).
+
+        What 100,000 documents would take on up to 1,000 engines is worked out from the part `overhead`. About half an
+        hour on two cores with the smallest model.
+        """,
+        (Option("parts", str, "Some of overhead,speedup,kills.", "", shown="all"), _QUICK),
+    ),
+    Entry(
         "art",
         "ondevice.bench.art",
         """Decode attention with an early end, beside the same without, on caches that have read a document.

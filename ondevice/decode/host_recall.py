@@ -208,7 +208,8 @@ class HostRecall:
             if used == ranked:
                 continue
             keys = pot.slots.keys_at(layer, slice(0, used)).float()
-            given = attention_votes(query.float(), keys, scale=parts.scale, softcap=parts.attention_softcap)
+            beside = pot.slots.beside(query, layer).float()
+            given = attention_votes(beside, keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.
             origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()
             is_text = origin >= 0

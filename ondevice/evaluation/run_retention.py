@@ -195,4 +195,5 @@ MEASUREMENT = Measurement[Item](
     lambda items: items[-1].summary,
     config=_config,
     line=lambda item: item.line,
+    figures=lambda rows, options: retention_summary(rows, options.length, chosen(options.policies)[0]),
 )
