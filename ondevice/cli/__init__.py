@@ -28,6 +28,7 @@ from ondevice.cli.record import record
 from ondevice.cli.results import results
 from ondevice.cli.scan import scan
 from ondevice.cli.shelf import shelf
+from ondevice.cli.terminal import open_streams
 from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 
 app = typer.Typer(
@@ -57,6 +58,7 @@ def about(
     ] = False,
 ) -> None:
     """Read documents of any length through a fixed amount of memory, and ask about them."""
+    open_streams()
 
 
 app.command("app")(takes_options(start_app))

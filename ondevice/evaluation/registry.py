@@ -20,8 +20,8 @@ _CHOICE_OF_ROWS = (
     Option(
         "contenders",
         str,
-        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 in the bytes of the pot, "
-        "pot-int8-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 and pot-int4 in the bytes "
+        "of the pot, pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
         "",
         shown="all but policies",
     ),
@@ -152,6 +152,23 @@ EVALUATIONS = (
         ),
         resumes=True,
         grid="ratios",
+    ),
+    Entry(
+        "hit-rate",
+        "ondevice.evaluation.hit_rate",
+        "How much of what questions look at in a full cache a pot holds after each distillation.",
+        (
+            replace(_TEXT, help="The text to read."),
+            _BEGINNING,
+            replace(_SPANS, default=4, help="Places of the text whose words are the questions."),
+            Option(
+                "contenders",
+                str,
+                "As for `eval ruler`, and published-asked, whose catalyst is the question.",
+                "infinipot-published,published-asked,published-alpha-1,infinipot,streaming-llm,random",
+            ),
+            _CHOICE_OF_ROWS[1],
+        ),
     ),
     Entry(
         "shelf",

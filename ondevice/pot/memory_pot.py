@@ -428,7 +428,9 @@ class MemoryPot:
             DamagedPot: no pot of this shape and type can have that state; this one is as it was.
         """
         kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
-        check_pot(state, self.shape, {name: (buffer.dtype, buffer.dim()) for name, buffer in kinds.items()}, extent)
+        check_pot(
+            state, self.shape, {name: (buffer.dtype, tuple(buffer.shape[3:])) for name, buffer in kinds.items()}, extent
+        )
         layers = slice(0, self.shape.num_layers)
         self._clear(layers, 0, max(self.num_cached))
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()

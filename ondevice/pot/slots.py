@@ -1,4 +1,4 @@
-"""What the slots of a pot hold: keys and values as the model computes them, or in codes of 8 bits.
+"""What the slots of a pot hold: keys and values as the model computes them, or in codes of 8 or 4 bits.
 
 All that moves slots about (distillation, undo, saving) moves the buffers of a layer alike, whatever they hold; only
 here it is known what that is. Nothing is allocated after construction.
@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
+from ondevice.kernels.codes import Coded, Frame, decode, decode_keys, encode
 from ondevice.kernels.pot_update import replace_slots_
-from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
 from ondevice.pot.shape import PotShape
@@ -138,7 +137,7 @@ class WideSlots(Slots):
 
 
 class CodedSlots(Slots):
-    """Keys before RoPE and values in 8 bits, with a scale each. They are rounded once, as they come.
+    """Keys before RoPE and values in codes, each with its scales. They are rounded once, as they come.
 
     Args:
         dtype: of the model.
@@ -148,8 +147,9 @@ class CodedSlots(Slots):
     names = ("keys", "values", "key_scales", "value_scales")
 
     def __init__(self, shape: PotShape, frame: Frame, *, dtype: torch.dtype, device: torch.device) -> None:
-        kinds = [(torch.int8, (shape.head_dim,))] * 2 + [(torch.float32, ())] * 2
-        super().__init__(shape, kinds, [device] * shape.num_layers)
+        codes, scales = shape.code_kinds
+        super().__init__(shape, [codes, codes, scales, scales], [device] * shape.num_layers)
+        self._bits = 8 if shape.stored == "int8" else 4
         self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
 
     def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
@@ -158,8 +158,12 @@ class CodedSlots(Slots):
 
     def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
         """Keys before RoPE and values as `put_` takes them."""
-        (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, self._frame(layer)), quantize(values)
-        return [key_codes, value_codes, key_scales, value_scales]
+        frame = self._frame(layer)
+        around = (keys.float() - frame.mean[:, None]) / frame.spread[:, None]
+        codes, scales = encode(
+            torch.stack((around, values.float())), self._bits
+        )  # both at once: for one token every call counts
+        return [*codes.unbind(), *scales.unbind()]
 
     def keys_at(self, layer: int, at: At) -> Tensor:
         """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim) in the model's type; a copy."""
@@ -169,7 +173,7 @@ class CodedSlots(Slots):
     def values_at(self, layer: int, at: At) -> Tensor:
         """Values, as `keys_at`."""
         _, codes, _, scales = self.layers[layer]
-        return dequantize(codes[:, :, at], scales[:, :, at], self._dtype)
+        return decode(codes[:, :, at], scales[:, :, at], self._dtype)
 
     def coded(self, layer: int, num_slots: int) -> Coded:
         """Views of the first slots of a layer, as attention takes them."""

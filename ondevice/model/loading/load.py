@@ -199,6 +199,7 @@ def require_local(name: str) -> None:
     row = catalogue.find(name)
     if row is not None:
         if stored.stored(row) is None:
+            stored.require_readable(row)
             raise ModelError(
                 f"{row.title} is not on this machine", where=name, fix=f"Run `ondevice models fetch {row.name}` once."
             )
