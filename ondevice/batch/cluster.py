@@ -158,6 +158,8 @@ def _fitted(share: Share, there: dict[str, float]) -> Share:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Ray says what went wrong in the errors that it raises; all else that it tells is for those who work on Ray."""
+    import ray.data  # noqa: F401 - it sets levels of its own
+
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [one.level for one in loggers]
     for one in loggers:
