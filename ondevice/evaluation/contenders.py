@@ -136,6 +136,10 @@ CONTENDERS: dict[str, Contender] = {
     "pot-int8-bf16": Contender(
         "pot alone in 8 bits, bytes of a bfloat16 cache", _coded("int8"), in_bytes_of="bfloat16"
     ),
+    "pot-int4": Contender("pot alone in 4 bits, same bytes", _coded("int4"), in_bytes_of="pot"),
+    "pot-int4-bf16": Contender(
+        "pot alone in 4 bits, bytes of a bfloat16 cache", _coded("int4"), in_bytes_of="bfloat16"
+    ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
     **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
     **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},
