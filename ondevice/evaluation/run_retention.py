@@ -113,7 +113,7 @@ def _keys(key: str, ratio: int, contender: str, first: str, value: float) -> dic
 def _recalls(
     setup: Setup, options: Any, names: Sequence[str], budgets: Sequence[int], rows: Sequence[Row]
 ) -> Iterator[Event | Recalled]:
-    document = setup.beginning(options.text, options.length)
+    document, known = setup.beginning(options.text, options.length), dict[int, tuple[float, float]]()
     for budget in budgets:
         for name in names:
             done = Recalled(name, budget, options.length, 0.0, 0.0)
@@ -123,7 +123,7 @@ def _recalls(
             session, began = setup.engine.session(config), time.perf_counter()
             yield from session.read(document)
             seconds, spans = time.perf_counter() - began, list[Recall]()
-            for span in recall_spans(session, options.spans):
+            for span in recall_spans(session, options.spans, known):
                 setup.report("Recalling", (len(spans) + 1) / options.spans)
                 spans.append(span)
             none, full, method = (
@@ -195,4 +195,5 @@ MEASUREMENT = Measurement[Item](
     lambda items: items[-1].summary,
     config=_config,
     line=lambda item: item.line,
+    figures=lambda rows, options: retention_summary(rows, options.length, chosen(options.policies)[0]),
 )

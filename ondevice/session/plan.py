@@ -364,6 +364,12 @@ class Plan:
         if self.config.pot.is_auto:
             return self.sized(None).check()
         config = self.config
+        is_plain = config.pot.key_rotation != "half-cache" and config.pot.stored == "model" and not config.art.enabled
+        if self.decoder.parts.is_spread and not is_plain:
+            raise ConfigError(
+                "A model on several GPUs takes neither {art.enabled}, nor {pot.key_rotation} half-cache, nor codes",
+                fix="Leave {art.enabled}, {pot.key_rotation} and {pot.stored} out.",
+            )
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
                 f"The model's prompt and the sinks take {self.num_protected} slots, all that {{pot.num_kept}} leaves",
