@@ -151,12 +151,12 @@ def run_retention(
     sizes = [((_FULL,), budgets[:1]), (tuple(names), budgets)]  # a full cache is the same for all of them
     for contenders, their_budgets in sizes if options.rows else ():
         going_on = replace(setup, earlier=tuple(rows))
-        for item in run_ruler(
+        for one in run_ruler(
             going_on, _TASKS, sources, options.length, options.rows, contenders, their_budgets, summary
         ):
-            if isinstance(item, Trial):
-                rows += rows_of([item])
-            yield item
+            if isinstance(one, Trial):
+                rows += rows_of([one])
+            yield one
 
 
 def rows_of(items: Sequence[Item], _: EngineConfig | None = None) -> list[Row]:
