@@ -29,9 +29,8 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update map-frames lock \
-	audit licences \
-	clean
+.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update map-frames \
+	lock audit licences clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'

@@ -32,14 +32,19 @@ _MEASURE = """async ([seconds, name]) => {
     const wheel = (deltaY, ctrlKey) => canvas.dispatchEvent(new WheelEvent("wheel", {
         deltaY, ctrlKey, clientX: box.left + 300, clientY: box.top + 120, bubbles: true, cancelable: true }));
     const point = (i) => canvas.dispatchEvent(new PointerEvent("pointermove", {
-        clientX: box.left + 60 + (i * 7) % 900, clientY: box.top + 20 + (i * 3) % 150, bubbles: true, pointerType: "mouse" }));
+        clientX: box.left + 60 + (i * 7) % 900, clientY: box.top + 20 + (i * 3) % 150, bubbles: true,
+        pointerType: "mouse" }));
     const { tokens } = window.ondevice, slider = document.querySelector(".od-replay input");
     const acts = {
         move: (i) => wheel(i % 200 < 150 ? 37 : -60, false),
         zoom: (i) => { if (i % 12 === 0) wheel(i % 192 < 96 ? -45 : 45, true); },
         point,
         grow: (i) => { if (i % 25 === 0) grow.click(); },
-        replay: (i) => { if (i % 15 === 0) { slider.value = 1 + (i / 3) % 119; slider.dispatchEvent(new Event("input")); } },
+        replay: (i) => {
+            if (i % 15) return;
+            slider.value = 1 + (i / 3) % 119;
+            slider.dispatchEvent(new Event("input"));
+        },
         // The map follows a reading: a new state four times a second, and the edge moves on.
         follow: (i) => { if (i % 15 === 0) tokens.update({ ...tokens.summary, revision: tokens.summary.revision + 1,
             num_read: Math.min(1000 * i, tokens.summary.num_tokens - 1) }); },
@@ -95,7 +100,10 @@ def main() -> None:
     ):
         visit.page.set_default_timeout(120_000)
         open_million(visit, file)
-        case: dict[str, Any] = {"tokens": visit.page.evaluate("ondevice.tokens.summary.num_tokens"), "cores": flags.cores}
+        case: dict[str, Any] = {
+            "tokens": visit.page.evaluate("ondevice.tokens.summary.num_tokens"),
+            "cores": flags.cores,
+        }
         for act in ACTS:
             times = frames_of(visit.page, act, flags.seconds)
             rows.append(row(act, case, "frame", "ms", times))

@@ -1,5 +1,5 @@
-"""A document of a million tokens with all that a map can show of one, as if it had been read: made up, but served, counted
-and drawn by the app itself."""
+"""A document of a million tokens with all that a map can show of one, as if it had been read: made up, but served,
+counted and drawn by the app itself."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def served_million(folder: Path) -> Iterator[tuple[str, Path]]:
     file.write_text(("A line of a long book, as long as lines are. " * 22 + "\n") * 1010)
     with (
         patch.object(workspace, "TokenView", LongView),
-        serving(
-            tiny_engine(), port=0, reads_at_once=False, keeps=False, library=Library(folder / "library")
-        ) as url,
+        serving(tiny_engine(), port=0, reads_at_once=False, keeps=False, library=Library(folder / "library")) as url,
     ):
         yield url, file
 

@@ -337,7 +337,8 @@ def test_a_million_tokens_stay_smooth(program: Any, tmp_path: Path) -> None:
         assert page.locator(".od-map-box *").count() < 10, "no element stands for a cell"
         scrolled = page.evaluate(
             """async () => {
-            const box = document.querySelector(".od-text"), frame = () => new Promise(requestAnimationFrame), times = [];
+            const box = document.querySelector(".od-text"), times = [];
+            const frame = () => new Promise(requestAnimationFrame);
             let last = await frame(), most = 0;
             for (let i = 0; i < 120; i++) {
                 box.scrollTop += i % 30 === 0 ? box.scrollHeight / 5 : 90;
@@ -359,7 +360,7 @@ def test_a_million_tokens_stay_smooth(program: Any, tmp_path: Path) -> None:
 
 
 class Thread:
-    """The main thread of a page: how long it was busy, by its own clock, which stands still while others have the core."""
+    """The main thread of a page: how long it was busy, by its own clock, which stands still while others run."""
 
     def __init__(self, devtools: Any) -> None:
         self._devtools = devtools
