@@ -1,4 +1,4 @@
-"""The map as a field: no gaps, unread blank, the edge of reading, layers, the card, what was recalled; pages that fit."""
+"""The map as a field: no gaps, unread blank, edge of reading, layers, the card, what was recalled; pages that fit."""
 
 from __future__ import annotations
 
