@@ -284,12 +284,11 @@ def test_the_page_never_scrolls(program: Any, url: str, size: tuple[int, int]) -
             return scrollY === 0 && root.scrollHeight <= innerHeight && root.scrollWidth <= innerWidth; }"""
         assert page.evaluate(fits)
         page.get_by_role("tab", name="Compare").click()
-        for box in page.locator("#od-compare-choices input").all()[:5]:
-            box.check()
+        page.locator("#od-compare-choices input").first.check()  # with the two that are chosen already
         page.wait_for_timeout(200)
         assert page.evaluate(fits)
         page.click("#od-compare-run")
-        visit.until(lambda: page.locator(".od-column[data-stage=done]").count() >= 4, "most ways have answered")
+        visit.until(lambda: page.locator(".od-column[data-stage=done]").count() >= 1, "one way has answered")
         assert page.evaluate(fits), "its pane scrolls"
         last = page.locator(".od-column").last
         last.scroll_into_view_if_needed()
