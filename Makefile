@@ -29,8 +29,8 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update lock audit licences \
-	fuzz clean
+.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update map-frames \
+	lock audit licences fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -41,6 +41,7 @@ help:
 	@echo 'make gpu-bench    the same for a real model, MODEL_FILE=...'
 	@echo 'make screenshots  compare every screen with its baseline'
 	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
+	@echo 'make map-frames   frames a second of the memory map of a million tokens, on one core'
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
@@ -134,6 +135,10 @@ screenshots-update: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	$(BIN)/pytest -q tests/browser/test_screens.py --update-baselines
 	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
+
+map-frames: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium
+	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.map_frames --out $${OUT:-bench/results}/map_frames.json $(ARGS)
 
 # What is not used by the product itself, and differs from what is: in a virtual environment of its own.
 $(TOOLS)/bin/python:

@@ -11,7 +11,7 @@
 
   od.mapField = (canvas, shape, shownLayers) => {
     const { tokens } = od;
-    let bands = new Map(), heat = null, stamp = "";
+    let bands = new Map(), heat = null, inks = {}, stamp = "";
 
     /** Paints all; tells whether everything that is in view is here and up to date. */
     const paint = (context, scale, chosen) => {
@@ -54,7 +54,8 @@
       });
     };
 
-    const ink = (name) => od.colour(canvas, name);
+    // Asking for a style lays out the page: once for each colour, until the theme changes.
+    const ink = (name) => inks[name] ??= od.colour(canvas, name);
 
     /** How far the document goes, also where it is not read yet. */
     const paintFrame = (context) => {
@@ -151,6 +152,6 @@
       });
     };
 
-    return { paint, forget: () => { bands.clear(); heat = null; }, stale: () => bands.clear() };
+    return { paint, forget: () => { bands.clear(); heat = null; inks = {}; }, stale: () => bands.clear() };
   };
 })();

@@ -49,11 +49,12 @@
     rowOf(token) { return Math.floor(token / this.zoom.size / this.columns); }
     /** Height of the middle of a token's line. */
     yOf(token) { return this.rowOf(token) * this.zoom.tall - this.scroll + this.zoom.tall / 2; }
-    /** The middle of a token's cell; null where that is out of view. */
+    /** The middle of a token's cell, within the box; null where all of the cell is out of view. */
     pointOf(token) {
-      const { size, pitch } = this.zoom, y = this.yOf(token);
+      const { size, pitch, tall } = this.zoom, y = this.yOf(token);
       const x = this.left + ((Math.floor(token / size) % this.columns) + 0.5) * pitch;
-      return token < this.numTokens && y >= 0 && y <= this.height ? { x, y } : null;
+      if (token >= this.numTokens || y <= -tall / 2 || y >= this.height + tall / 2) return null;
+      return { x, y: Math.min(Math.max(y, 0), this.height) };
     }
     /** The cell at a point, or -1. */
     cellAt(x, y) {

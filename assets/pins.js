@@ -31,8 +31,11 @@
       if (drawn !== sources) draw();
       [...box.children].forEach((pin, i) => {
         const point = pointOf(sources[i].start);
+        const at = point ? `${Math.round(point.x)}px ${Math.round(point.y)}px` : "";
+        if (pin.dataset.at === at) return; // writing it again would lay out the page
+        pin.dataset.at = at;
         pin.hidden = !point;
-        if (point) Object.assign(pin.style, { left: `${point.x}px`, top: `${point.y}px` });
+        if (point) [pin.style.left, pin.style.top] = at.split(" ");
       });
     };
   };

@@ -3,13 +3,14 @@
 (() => {
   "use strict";
   const od = window.ondevice;
+  const TELL_MS = 80; // between two times that it is said what is in view
   const LEAST = 24; // pixels: where it is lower, there is no map
 
   od.map = (element, props, watch) => {
     const find = (selector) => element.querySelector(selector);
     const canvas = find(".od-map"), place = find(".od-map-place"), tokens = od.tokens, shape = new od.MapShape();
     const buttons = { "-": find("[data-zoom=out]"), "+": find("[data-zoom=in]"), 0: find("[data-zoom=whole]") };
-    let chosen = null, frame = 0, field = null;
+    let chosen = null, frame = 0, telling = 0, field = null, width = 0, height = 0;
 
     const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
     const layers = od.mapLayers(find(".od-layers"), soon);
@@ -17,7 +18,6 @@
     const isReady = () => Boolean(tokens.summary && shape.isReady);
 
     const paint = () => {
-      const [width, height] = [Math.floor(canvas.clientWidth), Math.floor(canvas.clientHeight)];
       if (!width) return; // hidden by another tab
       const scale = window.devicePixelRatio || 1, context = canvas.getContext("2d");
       if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -27,10 +27,12 @@
       context.setTransform(scale, 0, 0, scale, 0, 0);
       context.clearRect(0, 0, width, height);
       if (!isReady()) return placePins(() => null);
-      canvas.dataset.settled = field.paint(context, scale, chosen); // all that is in view is here and up to date
+      const isSettled = String(field.paint(context, scale, chosen)); // all that is in view is here and up to date
+      if (canvas.dataset.settled !== isSettled) canvas.dataset.settled = isSettled;
       placePins((token) => shape.pointOf(token));
       if (chosen) od.placeToken(pointOnPage(chosen.start));
-      tell();
+      note();
+      telling ||= setTimeout(() => { telling = 0; if (isReady()) tell(); }, TELL_MS);
     };
 
     /** Where a token's cell is in the window. */
@@ -39,24 +41,30 @@
       return point && { x: box.left + point.x, y: box.top + point.y, room: shape.zoom.tall / 2 };
     };
 
-    /** What the map shows, in words and for tests. */
+    /** What the map shows, for its buttons and for tests. */
+    const note = () => {
+      const [first, last] = shape.view, { level } = shape;
+      buttons["-"].disabled = buttons[0].disabled = level === 0;
+      buttons["+"].disabled = level === shape.ladder.length - 1;
+      canvas.style.touchAction = level === 0 ? "pan-y" : "none";
+      Object.assign(canvas.dataset, {
+        size: shape.zoom.size, level, first, last, cells: shape.numCells, layers: layers().map((i) => od.LAYERS[i].name),
+        chosen: chosen ? `${chosen.start}-${chosen.stop}` : "", lit: JSON.stringify(tokens.summary.lit ?? []) });
+    };
+
+    /** The same in words: seldom, and only where they are others, for they lay out the page. */
     const tell = () => {
       const { size } = shape.zoom, { summary, pages } = tokens, [first, last] = shape.view;
       const [from, to] = pages ? [first, last - 1].map((at) => od.number(pages.numbers[tokens.pageIndex(at)])) : [];
       const named = !pages ? "" : from === to ? ` · ${summary.unit} ${from}` : ` · ${summary.unit}s ${from}–${to}`;
       const each = size === 1 ? "One token a cell" : `${od.number(size)} tokens a cell`;
-      place.textContent = shape.isStrip
+      const now = shape.isStrip
         ? `${od.number(summary.num_read)} of ${od.number(summary.num_tokens)} tokens read`
         : `${each} · tokens ${od.number(first + 1)}–${od.number(last)} of ${od.number(summary.num_tokens)}${named}`;
-      Object.assign(canvas.dataset, {
-        size, level: shape.level, first, last, cells: shape.numCells, layers: layers().map((i) => od.LAYERS[i].name),
-        chosen: chosen ? `${chosen.start}-${chosen.stop}` : "", lit: JSON.stringify(summary.lit ?? []) });
-      buttons["-"].disabled = buttons[0].disabled = shape.level === 0;
-      buttons["+"].disabled = shape.level === shape.ladder.length - 1;
-      canvas.style.touchAction = shape.level === 0 ? "pan-y" : "none";
-      canvas.setAttribute("aria-label", `Memory map: ${each}, tokens ${od.number(first + 1)}–${od.number(last)} of `
-        + `${od.number(summary.num_tokens)}${named}. Arrow keys go from cell to cell, plus and minus zoom, 0 shows the `
-        + "whole document, Enter shows the cell in the text.");
+      if (now === place.textContent) return;
+      place.textContent = now;
+      canvas.setAttribute("aria-label", `Memory map: ${now}. Arrow keys go from cell to cell, plus and minus zoom, 0 shows `
+        + "the whole document, Enter shows the cell in the text.");
     };
 
     const reveal = (token) => {
@@ -74,7 +82,7 @@
     };
 
     const layOut = (isNew) => {
-      const [width, height] = [Math.floor(canvas.clientWidth), Math.floor(canvas.clientHeight)];
+      [width, height] = [Math.floor(canvas.clientWidth), Math.floor(canvas.clientHeight)];
       if (!isNew && !width) return; // hidden by another tab or pane: it comes back as it was
       const [token, wasStrip] = [isNew || !isReady() ? 0 : shape.view[0], shape.isStrip];
       const isStrip = od.isStrip();
@@ -85,7 +93,7 @@
 
     field = od.mapField(canvas, shape, () => (shape.isStrip ? [] : layers()));
     od.mapMoves(canvas, buttons, { shape, isReady, choose, reveal, soon, chosen: () => chosen });
-    const isSameSize = () => Math.floor(canvas.clientWidth) === shape.width && Math.floor(canvas.clientHeight) === shape.height
+    const isSameSize = () => Math.floor(canvas.clientWidth) === width && Math.floor(canvas.clientHeight) === height
       && od.isStrip() === shape.isStrip;
     new ResizeObserver(() => { if (isSameSize()) soon(); else layOut(false); }).observe(canvas);
     od.onTheme(() => { field.forget(); soon(); });

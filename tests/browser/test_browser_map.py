@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
@@ -17,6 +16,8 @@ from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.browser.map_frames import ACTS, FRAMES_PER_SECOND, frames_of, open_million
+from tests.browser.million import NUM_TOKENS, served_million
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
 
@@ -29,7 +30,7 @@ POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
 FINGERPRINT = "c => { let sum = 0; for (const v of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) " \
     "sum = (sum * 31 + v) | 0; return sum; }"  # fmt: skip
-SLOWEST_FRAME_MS = 1000 / 30 + 0.1  # 30 frames a second, and what times of frames are rounded by
+SLOWEST_FRAME_MS = 1000 / FRAMES_PER_SECOND + 0.1  # and what times of frames are rounded by
 
 
 @pytest.fixture(scope="module")
@@ -316,63 +317,55 @@ def test_marks_can_be_read(program: Any, url: str, scheme: str) -> None:
     context.close()
 
 
-def test_a_million_tokens_stay_smooth(visit: Visit, tmp_path: Path) -> None:
-    """Panning and zooming over 1,000,000 tokens, all states mixed, and scrolling their text."""
-    page = visit.page
-    chance, sizes = np.random.default_rng(0), []
+def test_a_million_tokens_stay_smooth(program: Any, tmp_path: Path) -> None:
+    """The map of 1,000,000 tokens while it is moved, zoomed, pointed at, grown, replayed and follows a reading, and
+    scrolling the text: what the page takes of its one thread for a frame, whatever else this machine does."""
+    context = new_context(program, width=1440, height=900)
+    with served_million(tmp_path) as (url, file), visiting(context, url) as visit:
+        page, sizes = visit.page, []
+        page.on("response", lambda response: "/ondevice/" in response.url and sizes.append(len(response.body())))
+        open_million(visit, file)
+        assert int(page.evaluate("ondevice.tokens.summary.num_tokens")) >= NUM_TOKENS
+        thread = Thread(context.new_cdp_session(page))
+        for act in ACTS:
+            before = thread.seconds()
+            frames = frames_of(page, act, 2.0)
+            busy = 1000 * (thread.seconds() - before) / len(frames)
+            print(f"{act}: median frame {statistics.median(frames):.1f} ms, of it the page's thread {busy:.1f} ms")
+            assert busy <= SLOWEST_FRAME_MS / 2, act
+            assert statistics.median(frames) <= SLOWEST_FRAME_MS, act
+        assert page.locator(".od-map-box *").count() < 10, "no element stands for a cell"
+        scrolled = page.evaluate(
+            """async () => {
+            const box = document.querySelector(".od-text"), times = [];
+            const frame = () => new Promise(requestAnimationFrame);
+            let last = await frame(), most = 0;
+            for (let i = 0; i < 120; i++) {
+                box.scrollTop += i % 30 === 0 ? box.scrollHeight / 5 : 90;
+                const now = await frame();
+                times.push(now - last);
+                last = now;
+                most = Math.max(most, document.querySelectorAll(".od-piece").length);
+            }
+            return { times, most }; }"""
+        )
+        print(f"text of 1,000,000 tokens: median frame {statistics.median(scrolled['times']):.1f} ms")
+        assert statistics.median(scrolled["times"]) <= SLOWEST_FRAME_MS
+        assert scrolled["most"] < 40, "only what is in view is in the page"
+        page.wait_for_selector(".od-text .od-t")
+        assert len(sizes) > 10
+        assert max(sizes) <= 64_000
+        assert visit.errors == []
+    context.close()
 
-    def synthetic(route: Any) -> None:
-        query = {name: int(values[0]) for name, values in parse_qs(urlsplit(route.request.url).query).items()}
-        count = -(-(query["stop"] - query["start"]) // query["size"])
-        states = chance.integers(0, 9, count, np.uint8)
-        strengths = np.where(states >= 5, chance.integers(1, 256, count), 0).astype(np.uint8)
-        body = np.stack((states | np.where(states >= 5, 1 << 4, 0).astype(np.uint8), strengths), axis=1).tobytes()
-        sizes.append(len(body))
-        route.fulfill(body=body, content_type="application/octet-stream")
 
-    page.route("**/ondevice/cells?*", synthetic)
-    page.on("response", lambda response: "/ondevice/" in response.url and sizes.append(len(response.body())))
-    file = tmp_path / "long.txt"
-    file.write_text(("A line of a long book, as long as lines are. " * 22 + "\n") * 1010)
-    visit.upload(str(file))
-    visit.state("ready")
-    visit.grow_map()
-    settle(visit)
-    assert int(page.evaluate("window.ondevice.tokens.summary.num_tokens")) >= 1_000_000
-    frames = page.evaluate(
-        """async () => {
-        const canvas = document.querySelector(".od-map"), box = canvas.getBoundingClientRect();
-        const frame = () => new Promise(requestAnimationFrame), times = [];
-        const wheel = (deltaY, ctrlKey) => canvas.dispatchEvent(new WheelEvent("wheel", {
-            deltaY, ctrlKey, clientX: box.left + 300, clientY: box.top + 120, bubbles: true, cancelable: true }));
-        let last = await frame();
-        for (let i = 0; i < 240; i++) {
-            if (i % 20 === 0) wheel(i % 160 < 80 ? -45 : 45, true); else wheel(i % 40 < 30 ? 23 : -37, false);
-            const now = await frame();
-            times.push(now - last);
-            last = now;
-        }
-        return times; }"""
-    )
-    median, slowest = statistics.median(frames), sorted(frames)[int(0.95 * len(frames))]
-    print(f"map of 1,000,000 tokens: median frame {median:.1f} ms, 95 % below {slowest:.1f} ms")
-    assert median <= SLOWEST_FRAME_MS
-    scrolled = page.evaluate(
-        """async () => {
-        const box = document.querySelector(".od-text"), frame = () => new Promise(requestAnimationFrame), times = [];
-        let last = await frame(), most = 0;
-        for (let i = 0; i < 120; i++) {
-            box.scrollTop += i % 30 === 0 ? box.scrollHeight / 5 : 90;
-            const now = await frame();
-            times.push(now - last);
-            last = now;
-            most = Math.max(most, document.querySelectorAll(".od-piece").length);
-        }
-        return { times, most }; }"""
-    )
-    print(f"text of 1,000,000 tokens: median frame {statistics.median(scrolled['times']):.1f} ms")
-    assert statistics.median(scrolled["times"]) <= SLOWEST_FRAME_MS
-    assert scrolled["most"] < 40, "only what is in view is in the page"
-    page.wait_for_selector(".od-text .od-t")
-    assert len(sizes) > 10
-    assert max(sizes) <= 64_000
+class Thread:
+    """The main thread of a page: how long it was busy, by its own clock, which stands still while others run."""
+
+    def __init__(self, devtools: Any) -> None:
+        self._devtools = devtools
+        devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def seconds(self) -> float:
+        metrics = self._devtools.send("Performance.getMetrics")["metrics"]
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))

@@ -1,4 +1,4 @@
-"""The map as a field: no gaps, unread blank, the edge of reading, layers, the card at the pointer, what was recalled."""
+"""The map as a field: no gaps, unread blank, edge of reading, layers, the card, what was recalled; pages that fit."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ pytestmark = [
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(
-    plain_config(
-        pot=POT, tier=TierConfig(budget_bytes=3_000_000), generation=plain_generation(max_new_tokens=40)
-    )
+    plain_config(pot=POT, tier=TierConfig(budget_bytes=3_000_000), generation=plain_generation(max_new_tokens=40))
 )
 # Colours of the map's pixels, without those of pins, which are elements of the page.
 PIXELS = """(y) => { const map = document.querySelector(".od-map"), scale = devicePixelRatio;
@@ -82,7 +80,9 @@ def test_the_strip_has_no_gaps_and_blank_ends_at_the_edge_of_reading(
     visit.open_sample()
     settle(visit)
     middle = 20
-    assert not any(pixel >> 24 == 255 for pixel in line_of(visit, middle)[4:-4] if pixel != page.evaluate(COLOUR, "page"))
+    assert not any(
+        pixel >> 24 == 255 for pixel in line_of(visit, middle)[4:-4] if pixel != page.evaluate(COLOUR, "page")
+    )
     gate = Gate(monkeypatch, ENGINE, 24)
     page.click("#od-read")
     visit.until(lambda: num_read(visit) >= 2000 and num_read(visit) == after_a_while(visit), "reading waits")
@@ -92,7 +92,9 @@ def test_the_strip_has_no_gaps_and_blank_ends_at_the_edge_of_reading(
     pixels = line_of(visit, middle)
     edge = round(len(pixels) * read / total)
     painted = [pixel >> 24 == 255 for pixel in pixels[3 : edge - 6]]
-    assert all(painted), f"what was read is painted, pixel after pixel: {[i for i, one in enumerate(painted) if not one]} of {edge}"
+    assert all(painted), (
+        f"what was read is painted, pixel after pixel: {[i for i, one in enumerate(painted) if not one]} of {edge}"
+    )
     assert len(set(pixels[3 : edge - 6])) > 4, "on a scale of many colours"
     lit = page.evaluate(COLOUR, "lit")
     assert lit in pixels[edge - 6 : edge + 8], "the edge is bright"
@@ -121,9 +123,7 @@ def test_the_scale_is_even_to_the_eye(visit: Visit) -> None:
 def _lightness(packed: int) -> float:
     rgb = np.array([packed & 255, packed >> 8 & 255, packed >> 16 & 255]) / 255
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    cones = np.cbrt(
-        np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6299]]) @ linear
-    )
+    cones = np.cbrt(np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6299]]) @ linear)
     return float(np.array([0.2105, 0.7936, -0.0041]) @ cones)
 
 
@@ -236,12 +236,14 @@ def test_the_map_and_its_controls_are_accessible(program: Any, url: str, scheme:
             f"() => {{ {CONTRAST} "
             """
             const panel = rgb(getComputedStyle(document.querySelector("#od-map .od-panel")).backgroundColor), bad = [];
-            const style = getComputedStyle(document.body.classList.contains("dark") ? document.body : document.documentElement);
+            const map = document.querySelector(".od-map");
             for (const name of ["novel", "sink", "host", "pruned", "skipped"]) {
-                const ink = style.getPropertyValue(`--od-layer-${name}`).match(/[0-9a-f]{2}/gi).map((v) => parseInt(v, 16));
+                const hex = ondevice.colour(map, `layer-${name}`).match(/[0-9a-f]{2}/gi);
+                const ink = hex.map((v) => parseInt(v, 16));
                 if (contrast(ink, panel) < 3) bad.push([name, contrast(ink, panel)]);
             }
-            for (const part of document.querySelectorAll(".od-scale span, .od-map-place, .od-layer span, .od-detail *")) {
+            const words = ".od-scale span, .od-map-place, .od-layer span, .od-detail *";
+            for (const part of document.querySelectorAll(words)) {
                 if (!part.offsetWidth || !part.textContent.trim()) continue;
                 const ratio = contrast(rgb(getComputedStyle(part).color), panel);
                 if (ratio < 4.5) bad.push([part.className || part.tagName, ratio]);
@@ -282,18 +284,21 @@ def test_the_page_never_scrolls(program: Any, url: str, size: tuple[int, int]) -
             return scrollY === 0 && root.scrollHeight <= innerHeight && root.scrollWidth <= innerWidth; }"""
         assert page.evaluate(fits)
         page.get_by_role("tab", name="Compare").click()
-        for box in page.locator("#od-compare-choices input").all()[:5]:
-            box.check()
+        page.locator("#od-compare-choices input").first.check()  # with the two that are chosen already
         page.wait_for_timeout(200)
         assert page.evaluate(fits)
         page.click("#od-compare-run")
-        visit.until(lambda: page.locator(".od-column[data-stage=done]").count() >= 4, "most ways have answered")
+        visit.until(lambda: page.locator(".od-column[data-stage=done]").count() >= 1, "one way has answered")
         assert page.evaluate(fits), "its pane scrolls"
         last = page.locator(".od-column").last
         last.scroll_into_view_if_needed()
         box = last.bounding_box()
         assert box is not None
         assert box["y"] < size[1], "all of it can be reached"
+        page.get_by_role("tab", name="Shelf").click()
+        page.wait_for_timeout(200)
+        page.evaluate("document.querySelector('.od-turns').style.minHeight = '3000px'")
+        assert page.evaluate(fits)
         page.get_by_role("tab", name="Library").click()
         page.wait_for_timeout(200)
         page.evaluate(
