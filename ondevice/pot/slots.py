@@ -6,7 +6,8 @@ here it is known what that is. Nothing is allocated after construction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -28,23 +29,48 @@ class Slots:
         names: of the buffers of a layer that have to be kept; what may follow them is computed from those.
         capacities: slots of each layer.
         layers: the buffers of each layer, (batch, num_kv_heads, capacity, ...), in the order of the names.
+        devices: of each layer's buffers.
+        is_spread: whether they are several.
     """
 
     names: tuple[str, ...]
 
-    def __init__(self, shape: PotShape, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]], device: torch.device):
+    def __init__(
+        self,
+        shape: PotShape,
+        kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
+        devices: Sequence[torch.device],
+    ) -> None:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
-        for layers, capacity in shape.groups():
+        self.devices, self.is_spread = tuple(devices), len(set(devices)) > 1
+        for layers, capacity in ((part, size) for group, size in shape.groups() for part in self._parts(group)):
             size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
             storage: list[Tensor] = []
             for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
-                whole = torch.zeros(kinds.count((dtype, rest)), *size, *rest, dtype=dtype, device=device)
-                storage.append(whole)
+                number, device = kinds.count((dtype, rest)), self.devices[layers.start]
+                storage.append(torch.zeros(number, *size, *rest, dtype=dtype, device=device))
             self._groups.append((layers, storage))
             buffers = [buffer for whole in storage for buffer in whole.unbind()]
             self.layers += [[buffer[index] for buffer in buffers] for index in range(size[0])]
         self.capacities = [buffers[0].shape[2] for buffers in self.layers]
+
+    @property
+    def groups(self) -> list[slice]:
+        """Runs of neighbouring layers of one size on one device: usually one run."""
+        return [layers for layers, _ in self._groups]
+
+    def beside(self, tensor: Tensor, layer: int) -> Tensor:
+        """A tensor on the device of a layer's buffers."""
+        return tensor.to(self.devices[layer]) if self.is_spread else tensor
+
+    def _parts(self, layers: slice) -> Iterator[slice]:
+        """Runs of neighbouring layers whose buffers are on the same device."""
+        start = layers.start
+        for _, run in groupby(self.devices[layers]):
+            stop = start + len(list(run))
+            yield slice(start, stop)
+            start = stop
 
     def of(self, layers: slice) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
@@ -58,6 +84,7 @@ class Slots:
 
     def put_(self, layer: int, at: At, parts: Sequence[Tensor]) -> None:
         """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
+        at = at if isinstance(at, slice) else self.beside(at, layer)
         for buffer, part in zip(self.layers[layer], parts, strict=False):
             replace_slots_(buffer, at, part)
 
@@ -78,8 +105,8 @@ class WideSlots(Slots):
 
     names = ("keys", "values")
 
-    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, device)
+    def __init__(self, shape: PotShape, *, dtype: torch.dtype, devices: Sequence[torch.device]) -> None:
+        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, devices)
         self.keys, self.values, *third = (list(buffers) for buffers in zip(*self.layers, strict=True))
         self.rotated = third[0] if shape.key_rotation == "stored" else []
         self.halves = third[0] if shape.key_rotation == "half-cache" else []
@@ -118,7 +145,7 @@ class CodedSlots(Slots):
 
     def __init__(self, shape: PotShape, frame: Frame, *, dtype: torch.dtype, device: torch.device) -> None:
         codes, scales = shape.code_kinds
-        super().__init__(shape, [codes, codes, scales, scales], device)
+        super().__init__(shape, [codes, codes, scales, scales], [device] * shape.num_layers)
         self._bits = 8 if shape.stored == "int8" else 4
         self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
 
