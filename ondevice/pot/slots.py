@@ -27,6 +27,7 @@ class Slots:
 
     Attributes:
         names: of the buffers of a layer that have to be kept; what may follow them is computed from those.
+        capacities: slots of each layer.
         layers: the buffers of each layer, (batch, num_kv_heads, capacity, ...), in the order of the names.
         devices: of each layer's buffers.
         is_spread: whether they are several.
@@ -52,6 +53,7 @@ class Slots:
             self._groups.append((layers, storage))
             buffers = [buffer for whole in storage for buffer in whole.unbind()]
             self.layers += [[buffer[index] for buffer in buffers] for index in range(size[0])]
+        self.capacities = [buffers[0].shape[2] for buffers in self.layers]
 
     @property
     def groups(self) -> list[slice]:
@@ -69,11 +71,6 @@ class Slots:
             stop = start + len(list(run))
             yield slice(start, stop)
             start = stop
-
-    @property
-    def capacities(self) -> list[int]:
-        """Slots of each layer."""
-        return [buffers[0].shape[2] for buffers in self.layers]
 
     def of(self, layers: slice) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""

@@ -35,6 +35,17 @@ def measured(earlier: tuple[Row, ...] = (), **options: Any) -> list[Trial | Reca
     return [item for item in items if isinstance(item, Trial | Recalled)]
 
 
+@pytest.mark.parametrize("name", ["pot-int8", "pot-int4"])
+def test_codes_have_the_bytes_of_the_pot_and_more_slots(name: str) -> None:
+    plain, coded = (
+        next(item for item in measured(policies=one, ratios=(5,), rows=0) if isinstance(item, Recalled))
+        for one in ("pot", name)
+    )
+    assert plain.num_slots == 400
+    assert coded.num_slots > 1.5 * plain.num_slots  # of small heads, where the counts beside them weigh much
+    assert 0.99 * plain.num_bytes < coded.num_bytes <= plain.num_bytes
+
+
 def test_every_contender_has_every_size_and_goes_on_where_it_was_stopped() -> None:
     items = measured()
     recalls = [(item.contender, item.budget) for item in items if isinstance(item, Recalled)]
