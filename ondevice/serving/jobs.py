@@ -32,6 +32,7 @@ from ondevice.serving.job_events import (
 )
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.opening import open_upload
+from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_box import Asked
 from ondevice.serving.record import record_of, take_up
 from ondevice.serving.registry import Registry
@@ -73,23 +74,26 @@ class Jobs:
         self.keeping = keeping or Keeping(is_on=False)
         self.speeds = speeds or ReadingSpeeds()
 
-    def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_locked: bool = False) -> Job:
+    def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_file: bool = False) -> Job:
         """Open an uploaded file, which is deleted then.
 
         Args:
-            keeps_locked: a file without its right password stays in the workspace, to be tried again.
+            keeps_file: for a screen, where a PDF stays in the workspace: to show its pages, and without its right
+                password to be tried again.
         """
 
         def steps() -> Job:
-            is_kept = False
+            is_kept = is_open = False
             try:
                 is_open = yield from open_upload(workspace, upload, password, self.engine.loaded.tokenizer.encode)
             except (PasswordRequired, WrongPassword):
-                is_kept = keeps_locked
+                is_kept = keeps_file
                 raise
             finally:
                 workspace.keep_locked(upload if is_kept else None)
-                if not is_kept:
+                if keeps_file and is_open and workspace.document is not None and workspace.document.kind == "pdf":
+                    workspace.keep_pages(PageFile(upload.path, password or None, upload.discard))
+                elif not is_kept:
                     upload.discard()
             if is_open:
                 self._foretell(workspace, self.engine.config)

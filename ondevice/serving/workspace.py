@@ -14,6 +14,7 @@ from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.serving.exchanges import Exchange
+from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_box import QuestionBox
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
@@ -55,6 +56,7 @@ class Workspace:
         document: the open document, with its `page_table` and, where it has been tokenised, its `tokens`.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
+        page_file: the file itself, where its pages can be shown.
         session: the engine's session, with the pot; None until reading begins.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
@@ -79,6 +81,7 @@ class Workspace:
     page_table: PageTable | None = None
     view: TokenView | None = None
     locked: Upload | None = None
+    page_file: PageFile | None = None
     opening_name: str = ""
     pages: PagesExtracted | None = None
     session: Session | None = None
@@ -239,6 +242,7 @@ class Workspace:
         """Drop the document, the pot and the conversation."""
         self.drop_pot()
         self.keep_locked(None)
+        self.keep_pages(None)
         self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = None
         self.opening_name = ""
 
@@ -247,6 +251,12 @@ class Workspace:
         if self.locked is not None and self.locked is not upload:
             self.locked.discard()
         self.locked = upload
+
+    def keep_pages(self, page_file: PageFile | None) -> None:
+        """Keep the document's file, to show its pages, in place of the one that was kept."""
+        if self.page_file is not None:
+            self.page_file.discard()
+        self.page_file = page_file
 
     def note(self, event: Event) -> None:
         """Remember how full the pot was after a step of reading, and what it held."""

@@ -140,7 +140,7 @@ class Actions:
         """
         before = visitor.current
         visitor.look_at(workspace)
-        job = self._jobs.open(workspace, upload, password or "", keeps_locked=True)
+        job = self._jobs.open(workspace, upload, password or "", keeps_file=True)
         if not (yield from _without_toast(self._runner.run(visitor, workspace, job))):
             # closed before its turn came, or being unlocked already
             if password is None:

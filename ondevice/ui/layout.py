@@ -104,7 +104,7 @@ def _document_parts() -> dict[str, Any]:
         parts["problem"] = panel("problem")
         with gr.Column(visible=False, elem_id="od-password") as parts["password_box"]:
             parts["password"] = gr.Textbox(
-                label="Password", type="password", info="Used once to open the file; stored nowhere.", max_lines=1
+                label="Password", type="password", info="Stays in this program's memory until the document is closed; written nowhere.", max_lines=1
             )
             parts["unlock"] = gr.Button("Unlock", variant="primary", size="sm")
         with gr.Row(elem_id="od-document-buttons"):

@@ -215,7 +215,8 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
     view = workspace.view
     if view is None:
         return None
-    return {"workspace": workspace.id, **view.summary()}
+    has_pages = workspace.document is not None and workspace.document.kind == "pdf"
+    return {"workspace": workspace.id, "has_pages": has_pages, **view.summary()}
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:
