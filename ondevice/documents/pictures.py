@@ -56,9 +56,7 @@ class PagePicture:
         return len(self.image) + 4 * len(self.text) + self.places.nbytes
 
 
-def draw_page(
-    path: Path, number: int, password: str | None = None, limits: Limits = PICTURE_LIMITS
-) -> PagePicture:
+def draw_page(path: Path, number: int, password: str | None = None, limits: Limits = PICTURE_LIMITS) -> PagePicture:
     """Draw the page with this number, counted from 1; takes up to `limits.wall_seconds`.
 
     Raises:
@@ -106,7 +104,7 @@ def _picture(message: dict[str, Any], where: str) -> PagePicture:
 
 
 def frames(picture: PagePicture, page_text: str, start: int, stop: int) -> list[Frame]:
-    """Frames around the characters [start, stop) of a page's text, as its reader gave it; empty where they are not found.
+    """Frames around the characters [start, stop) of a page's text; empty where they are not found on the picture.
 
     The two texts come from two programs, which differ in spaces, line ends, hyphens, and sometimes in the order of
     columns: letters and digits alone are compared, the passage as a whole first, then line by line and word by word,

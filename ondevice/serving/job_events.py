@@ -54,6 +54,7 @@ class QuestionFailed:
 
     error: Exception
     text: str
+    question: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
 
+SOON_SECONDS = 30.0  # a question that was asked before reading waits so long for all of the document
 _TELL_SECONDS = 1.0  # between two events of one job in line
 
 Job = Generator[JobEvent, None, None]
@@ -230,14 +231,21 @@ class Jobs:
                 if workspace.pause.is_set():
                     workspace.request_stop()
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
-                yield from self._answer_asked(workspace, session)
+                yield from self._answer_asked(workspace, session, is_read=True)
         finally:
             workspace.asked.close()
             workspace.note_rest()
         yield from _said(self.keeping.keep(workspace))
 
-    def _answer_asked(self, workspace: Workspace, session: Session) -> Job:
-        """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
+    def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
+        """Answer the question that waits, if one does, while reading stands still. A failure does not end reading.
+
+        Args:
+            is_read: nothing is left to read. Who asked before anything was read is answered then, if that comes soon.
+        """
+        waiting = workspace.asked.waiting
+        if waiting is None or (waiting.is_early and not is_read and _ends_soon(workspace)):
+            return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
             return
@@ -247,12 +255,13 @@ class Jobs:
                 yield from self._answer(workspace, session, asked)
             except Exception as error:
                 workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
-                yield QuestionFailed(error, workspace.problem.text)
+                yield QuestionFailed(error, workspace.problem.text, asked.question)
         yield Working(Phase.READING)
 
     def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
         history = turns(workspace.exchanges) if asked.remembers else asked.history
         answer = Answer(workspace, asked.question)
+        workspace.asked.under_way = asked.question
         workspace.answer_stop.clear()
         try:
             with closing(
@@ -265,7 +274,16 @@ class Jobs:
                         break
         finally:
             answer.close()
+            workspace.asked.under_way = ""
             self.keeping.note(workspace)
+
+
+def _ends_soon(workspace: Workspace) -> bool:
+    """Whether the rest of the document is read within moments, or how long that takes is not known yet."""
+    telemetry = workspace.telemetry
+    if not telemetry.has_steady_speed or telemetry.eta_seconds is None:
+        return True
+    return telemetry.eta_seconds <= SOON_SECONDS
 
 
 def wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, None, bool]:

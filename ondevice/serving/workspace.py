@@ -61,7 +61,7 @@ class Workspace:
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
-        asked: questions that were asked while the document is read, with how to answer them.
+        asked: the question that waits, with how to answer it.
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
         problem: the last failure, until something succeeds.
@@ -115,6 +115,13 @@ class Workspace:
         if self.session is None or not self.session.context.is_open:
             return Phase.READY
         return Phase.STOPPED if self.session.context.spans else Phase.READ
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether a question could be answered now: something was read, and nothing runs."""
+        if self.phase not in (Phase.STOPPED, Phase.READ) or not self.idle.is_set() or self.session is None:
+            return False
+        return self.session.context.num_read > 0
 
     @property
     def is_reading(self) -> bool:

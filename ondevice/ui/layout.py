@@ -104,7 +104,10 @@ def _document_parts() -> dict[str, Any]:
         parts["problem"] = panel("problem")
         with gr.Column(visible=False, elem_id="od-password") as parts["password_box"]:
             parts["password"] = gr.Textbox(
-                label="Password", type="password", info="Stays in this program's memory until the document is closed; written nowhere.", max_lines=1
+                label="Password",
+                type="password",
+                info="Stays in this program's memory until the document is closed; written nowhere.",
+                max_lines=1,
             )
             parts["unlock"] = gr.Button("Unlock", variant="primary", size="sm")
         with gr.Row(elem_id="od-document-buttons"):
@@ -151,13 +154,12 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
             label="Question",
             show_label=False,
             container=False,
-            placeholder="Choose a document first.",
-            interactive=False,
+            placeholder="Drop a document, or ask now and drop it then",
             max_lines=4,
             scale=1,
             elem_id="od-question",
         )
-        parts["ask"] = gr.Button("Ask", variant="primary", interactive=False, scale=0, elem_id="od-ask")
+        parts["ask"] = gr.Button("Ask", variant="primary", scale=0, elem_id="od-ask")
         parts["stop_answer"] = gr.Button(
             "Stop answer", variant="stop", visible=False, scale=0, min_width=88, elem_id="od-stop-answer"
         )

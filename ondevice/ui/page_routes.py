@@ -1,4 +1,4 @@
-"""The requests by which the page shows a PDF's pages as pictures, with a passage framed; guarded as those of the map."""
+"""The requests by which the page shows a PDF's pages as pictures, with a passage framed; guarded as the map's."""
 
 from __future__ import annotations
 

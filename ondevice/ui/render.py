@@ -12,7 +12,9 @@ import gradio as gr
 
 from ondevice import words
 from ondevice.events import PageNote
+from ondevice.serving.conversation import without_images
 from ondevice.serving.exchanges import sources_panel
+from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.session import Session
 from ondevice.ui.progress import progress
@@ -23,15 +25,20 @@ Patch = dict[str, Any]
 _AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SAVING)
 _NOTES = 6  # lines on the card about pages without text
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
-_WHY_NOT = {
-    Phase.EMPTY: "Choose a document first",
-    Phase.OPENING: "The document is being opened",
-    Phase.REOPENING: "The document is being opened",
-    Phase.SAVING: "The document is being saved",
-    Phase.READY: "Press Read first",
-    Phase.READING: "Your question comes after this step of reading",
-    Phase.ANSWERING: "The answer is being written",
+_ASK_EARLY = "Ask now; it is answered once reading has begun"
+_ASK_ALL = "Ask about the document"
+_ASK = {
+    Phase.EMPTY: "Drop a document, or ask now and drop it then",
+    Phase.OPENING: _ASK_EARLY,
+    Phase.REOPENING: _ASK_EARLY,
+    Phase.SAVING: _ASK_ALL,
+    Phase.READY: _ASK_EARLY,
+    Phase.READING: "Ask about what has been read so far",
+    Phase.STOPPED: "Ask about what has been read so far",
+    Phase.READ: _ASK_ALL,
+    Phase.ANSWERING: "Ask the next question",
 }
+_ONE_WAITS = "Your question waits; you can write the next one"
 
 
 def everything(workspace: Workspace) -> Patch:
@@ -40,9 +47,51 @@ def everything(workspace: Workspace) -> Patch:
         **controls(workspace),
         **reading(workspace),
         "card": card(workspace),
-        "chat": list(workspace.messages),
+        "chat": conversation(workspace),
         **conversation_tools(workspace),
     }
+
+
+def conversation(workspace: Workspace) -> list[dict[str, Any]]:
+    """Questions and answers, with the question that waits, and what it waits for."""
+    waiting = workspace.asked.waiting
+    if waiting is None:
+        return list(workspace.messages)
+    return [
+        *workspace.messages,
+        {"role": "user", "content": without_images(waiting.question)},
+        {"role": "assistant", "content": f"*{_waits_for(workspace, waiting)}*"},
+    ]
+
+
+def waiting(workspace: Workspace) -> Patch:
+    """Patch of a question that was taken, or was taken back."""
+    return controls(workspace) | {"chat": conversation(workspace), "status": status(workspace)}
+
+
+def with_question(patch: Patch, text: str) -> Patch:
+    """The patch, with this text in the field of the question."""
+    update = patch.get("question")
+    return patch | {"question": (update if isinstance(update, dict) else gr.update()) | {"value": text}}
+
+
+def _waits_for(workspace: Workspace, asked: Asked) -> str:
+    match workspace.phase:
+        case Phase.EMPTY if workspace.locked is not None:
+            return "Waits until the document is unlocked."
+        case Phase.EMPTY:
+            return "Waits for a document: drop one, or try the sample."
+        case Phase.OPENING | Phase.REOPENING:
+            return "Waits until the document is open and reading has begun."
+        case Phase.READY if not workspace.is_waiting:
+            return "Waits until the document is read."
+        case Phase.READING if asked.is_early:
+            return "Waits until enough of the document is read."
+        case Phase.READING:
+            return "Comes after this step of reading."
+        case Phase.ANSWERING:
+            return "Comes after this answer."
+    return "Waits in line."
 
 
 def following(is_active: bool) -> Any:
@@ -76,7 +125,7 @@ def times(workspace: Workspace) -> Patch:
 
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
-    return {"chat": list(workspace.messages), "status": status(workspace), **times(workspace)}
+    return {"chat": conversation(workspace), "status": status(workspace), **times(workspace)}
 
 
 def conversation_tools(workspace: Workspace) -> Patch:
@@ -90,8 +139,7 @@ def controls(workspace: Workspace) -> Patch:
     """Which buttons and fields are there, and which can be used."""
     phase, problem = workspace.phase, workspace.problem
     is_busy = phase in _AT_WORK or workspace.is_waiting
-    asks_between = phase is Phase.READING and not workspace.asked.is_waiting
-    can_ask = (phase in _CAN_ASK and not is_busy) or asks_between
+    is_asked = workspace.asked.waiting is not None
     has_read = phase in _CAN_ASK
     return {
         "problem": {"text": problem.text if problem else ""},
@@ -120,16 +168,12 @@ def controls(workspace: Workspace) -> Patch:
             visible=phase is Phase.READ and not is_busy, value="Save again" if workspace.entry_id else "Save to library"
         ),
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
-        "question": gr.update(
-            interactive=can_ask or phase is Phase.ANSWERING,  # the next one can be written meanwhile
-            placeholder="Ask about what has been read so far"
-            if asks_between
-            else "Ask about the document"
-            if can_ask
-            else f"{_WHY_NOT.get(phase, 'In line')}.",
+        "question": gr.update(placeholder=_ONE_WAITS if is_asked else _ASK[phase]),
+        "ask": gr.update(visible=phase is not Phase.ANSWERING and not is_asked),
+        "stop_answer": gr.update(
+            visible=phase is Phase.ANSWERING or is_asked,
+            value="Stop answer" if phase is Phase.ANSWERING else "Take back",
         ),
-        "ask": gr.update(interactive=can_ask, visible=phase is not Phase.ANSWERING),
-        "stop_answer": gr.update(visible=phase is Phase.ANSWERING),
     }
 
 
@@ -194,7 +238,7 @@ def status(workspace: Workspace) -> dict[str, str]:
 
 def _reading(workspace: Workspace) -> str:
     """The sentence while reading goes on: in tenths, since it is read out loud."""
-    if workspace.asked.is_waiting:
+    if (asked := workspace.asked.waiting) is not None and not asked.is_early:
         return "Your question is answered after this step of reading."
     if workspace.telemetry.is_measuring:
         return "Measuring what each head of this model needs. That is done once."

@@ -169,7 +169,7 @@ def test_a_question_while_reading_is_answered_in_between(house: House) -> None:
     events: list[JobEvent] = []
     for event in house.jobs.read(house.claimed(), CONFIG):
         events.append(event)
-        if isinstance(event, TokensRead) and not house.workspace.exchanges and not house.workspace.asked.is_waiting:
+        if isinstance(event, TokensRead) and not house.workspace.exchanges and house.workspace.asked.waiting is None:
             assert house.workspace.asked.put(WHEN)
     works = [event.activity for event in events if isinstance(event, Working)]
     assert works == [Phase.READING, Phase.ANSWERING, Phase.READING]

@@ -1,4 +1,4 @@
-"""One page of a PDF as a picture, with the place of every letter on it, by PDFium. Runs in the limited child process."""
+"""One page of a PDF as a picture, with the place of every letter on it, by PDFium; in the limited child process."""
 
 from __future__ import annotations
 
