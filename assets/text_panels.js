@@ -30,9 +30,19 @@
     const text = value?.text ?? "";
     if (status.textContent !== text) status.textContent = text; // the same text again must not be read out again
     document.body.dataset.state = value?.phase ?? "loading";
+    tellTitle();
   });
 
+  /** The title says how far reading is, for who looks at another page meanwhile. */
+  let share = 0;
+  const tellTitle = () => {
+    const isAtIt = document.body.dataset.state === "reading";
+    document.title = isAtIt ? `${Math.floor(100 * share)} % · ondevice` : "ondevice";
+  };
+
   od.progress = (element, props, watch) => od.follow(props, watch, (value) => {
+    share = (value?.[1]?.done ?? 0) / Math.max(value?.[1]?.total ?? 1, 1);
+    tellTitle();
     element.querySelectorAll(".od-bar").forEach((bar, i) => {
       const { label = "", done = 0, total = 1, text = "", detail = "" } = value?.[i] ?? {};
       const track = bar.querySelector(".od-track");

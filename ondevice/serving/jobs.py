@@ -85,6 +85,7 @@ class Jobs:
 
         def steps() -> Job:
             is_kept = is_open = False
+            workspace.locked = None  # where it was this file, it is to be kept on
             try:
                 is_open = yield from open_upload(workspace, upload, password, self.engine.loaded.tokenizer.encode)
             except (PasswordRequired, WrongPassword):

@@ -70,6 +70,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
     panel("keys")
+    panel("confirm")
     parts["follow"] = gr.Timer(1.0, active=False)
     parts["preset"], parts["capacity"] = preset, form["pot.capacity"]
     return Screen(parts, form, preset)
@@ -154,7 +155,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
             label="Question",
             show_label=False,
             container=False,
-            placeholder="Drop a document, or ask now and drop it then",
+            placeholder="Ask now, or drop a document first",
             max_lines=4,
             scale=1,
             elem_id="od-question",

@@ -28,7 +28,7 @@ _CAN_ASK = (Phase.STOPPED, Phase.READ)
 _ASK_EARLY = "Ask now; it is answered once reading has begun"
 _ASK_ALL = "Ask about the document"
 _ASK = {
-    Phase.EMPTY: "Drop a document, or ask now and drop it then",
+    Phase.EMPTY: "Ask now, or drop a document first",
     Phase.OPENING: _ASK_EARLY,
     Phase.REOPENING: _ASK_EARLY,
     Phase.SAVING: _ASK_ALL,
@@ -173,6 +173,7 @@ def controls(workspace: Workspace) -> Patch:
         "stop_answer": gr.update(
             visible=phase is Phase.ANSWERING or is_asked,
             value="Stop answer" if phase is Phase.ANSWERING else "Take back",
+            variant="stop" if phase is Phase.ANSWERING else "secondary",
         ),
     }
 

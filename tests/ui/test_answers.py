@@ -13,8 +13,8 @@ import pytest
 from ondevice import words
 from ondevice.config import SETTINGS, ArtConfig, SlimConfig, TierConfig, on_screen
 from ondevice.errors import ConfigError
-from ondevice.serving.exchanges import Exchange
 from ondevice.serving import jobs
+from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_box import Asked, QuestionBox
 from ondevice.serving.record import record_of, take_up
 from ondevice.serving.workspace import Workspace

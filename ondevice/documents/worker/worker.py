@@ -1,7 +1,8 @@
 """The child process that parses one file: request in on standard input, messages out on standard output.
 
 Messages, by `type`: `opened` (kind, unit, num_pages), `page` (number, text, problem_code, problem), `done`,
-`error` (code, what, where, fix), and where a page is to be drawn `picture` (see `pdf_picture`) alone. Nothing that a document holds is ever logged or put into an error.
+`error` (code, what, where, fix); where a page is to be drawn, `picture` alone (see `pdf_picture`). Nothing that a
+document holds is ever logged or put into an error.
 """
 
 from __future__ import annotations
