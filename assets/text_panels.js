@@ -19,6 +19,24 @@
     line.textContent = value?.text ?? "";
   });
 
+  // What is said of the settings: an error stands under its field, the rest above all of them.
+  od.settings_note = (element, props, watch) => od.follow(props, watch, (value) => {
+    const note = element.querySelector(".od-note") ?? document.querySelector(".od-note");
+    const field = value?.field && document.getElementById(value.field);
+    note.hidden = !value?.text;
+    note.textContent = value?.text ?? "";
+    note.dataset.kind = value?.kind ?? "";
+    if (field) field.after(note);
+    else element.append(note);
+    for (const wrong of document.querySelectorAll(".od-wrong")) {
+      wrong.classList.remove("od-wrong");
+      wrong.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
+    }
+    if (value?.kind !== "error" || !field) return;
+    field.classList.add("od-wrong");
+    field.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
+  });
+
   od.problem = (element, props, watch) => od.follow(props, watch, (value) => {
     const problem = element.querySelector(".od-problem");
     problem.hidden = !value?.text;

@@ -111,6 +111,7 @@ class Jobs:
             if document is None:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
+            workspace.read_with = config
             self._foretell(workspace, config)
             try:
                 self.keeping.begin(workspace)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
@@ -58,6 +59,7 @@ class Workspace:
         locked: an uploaded file that waits for its password.
         page_file: the file itself, where its pages can be shown.
         session: the engine's session, with the pot; None until reading begins.
+        read_with: the settings as they were chosen for it; None where that is not known.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
@@ -85,6 +87,7 @@ class Workspace:
     opening_name: str = ""
     pages: PagesExtracted | None = None
     session: Session | None = None
+    read_with: EngineConfig | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
     fill: list[tuple[int, int]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -236,6 +239,7 @@ class Workspace:
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.entry_id, self.forecast = None, Telemetry(), "", None
+        self.read_with = None
         self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()

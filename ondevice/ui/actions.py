@@ -213,7 +213,7 @@ class Actions:
         try:
             config = form.engine_config(self._jobs.engine.config)
         except OndeviceError as error:
-            yield self._runner.refused(visitor, error)
+            yield self._runner.refused(visitor, error) | render.settings_error(error)
             return
         yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
@@ -230,6 +230,14 @@ class Actions:
         for workspace in list(visitor.workspaces):
             if workspace.phase is Phase.READY:  # by now
                 yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
+
+    def check(self, visitor_id: object, form: Form) -> Patch:
+        """Say what is wrong with the settings, or that they are other than those of the reading."""
+        try:
+            config = form.engine_config(self._jobs.engine.config)
+        except OndeviceError as error:
+            return render.settings_error(error)
+        return render.settings_changed(self._runner.visitor(visitor_id).current, config)
 
     def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Read on from where reading was paused."""

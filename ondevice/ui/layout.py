@@ -53,7 +53,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             with gr.Column(elem_id="od-left"):
                 parts |= _document_parts()
                 parts |= _reading_parts()
-                form, preset = form_parts(engine)
+                form, preset, parts["settings_note"] = form_parts(engine)
                 with gr.Accordion("Inside: memory and time", open=False, elem_id="od-inside"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
             with gr.Column(elem_id="od-middle"):

@@ -69,11 +69,12 @@ TEMPLATES = {
         '<ul class="od-model-list"></ul><form method="dialog"><button class="od-button">Close</button></form></dialog>'
     ),
     "card": (
-        '<p class="od-hint">PDF, Word, EPUB, web page or text; text can be pasted, too. All of it is read, at once, in a '
-        "fixed amount of memory. Ask meanwhile, or after.</p>"
+        '<p class="od-hint">PDF, Word, EPUB, web page or text; text can be pasted, too. All of it is read, at once, '
+        "in a fixed amount of memory. Ask meanwhile, or after.</p>"
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
     "memory": '<p class="od-memory" hidden></p>',
+    "settings_note": '<p class="od-note" role="status" hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
     "keys": (

@@ -11,12 +11,15 @@ from typing import Any
 import gradio as gr
 
 from ondevice import words
+from ondevice.config import SETTINGS, EngineConfig, on_screen, value_of
+from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
 from ondevice.serving.conversation import without_images
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.session import Session
+from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import progress
 from ondevice.ui.times import blocks_read, chunk_times, stage_times
 
@@ -176,6 +179,24 @@ def controls(workspace: Workspace) -> Patch:
             variant="stop" if phase is Phase.ANSWERING else "secondary",
         ),
     }
+
+
+def settings_error(error: OndeviceError) -> Patch:
+    """An error of the settings, at the field that it names first."""
+    field = element_id(error.setting) if error.setting in CONTROLS else ""
+    return {"settings_note": {"text": on_screen(error), "kind": "error", "field": field}}
+
+
+def settings_changed(workspace: Workspace, config: EngineConfig) -> Patch:
+    """That settings differ from those that the document was read with, where they do."""
+    before = workspace.read_with
+    changed = [
+        one.label_name
+        for path, one in SETTINGS.items()
+        if before is not None and not one.answers and value_of(before, path) != value_of(config, path)
+    ]
+    text = f"Changed since the reading: {', '.join(changed)}. Press “Read again” to read with that." if changed else ""
+    return {"settings_note": {"text": text, "kind": "later", "field": ""}}
 
 
 def card(workspace: Workspace) -> dict[str, Any]:

@@ -215,7 +215,8 @@ class Runner:
                 return render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)
             case Working():
                 chat = {"chat": render.conversation(workspace)} if workspace.asked.waiting is not None else {}
-                return render.controls(workspace) | render.reading(workspace) | self.documents(visitor) | chat
+                note = render.settings_changed(workspace, workspace.read_with) if workspace.read_with else {}
+                return render.controls(workspace) | render.reading(workspace) | self.documents(visitor) | chat | note
             case DocumentOpened():
                 return {"chat": render.conversation(workspace), **render.conversation_tools(workspace)}
             case QuestionRead():

@@ -95,7 +95,8 @@ def test_a_question_is_taken_while_several_files_are_opened(
     visit.until(lambda: "Waits until the document is open" in visit.text("#od-chat"), "it waits")
     assert page.input_value("#od-question textarea") == ""
     opening.set()
-    visit.until(lambda: page.locator("#od-documents label").count() == 2, "both are there")
+    visit.until(lambda: "last.txt" in visit.text("#od-card"), "both are open")
+    visit.state("read")
     page.get_by_role("radio", name="first.txt").check(force=True)
     answered(visit, 1)
     assert "When?" in visit.text("#od-chat")
