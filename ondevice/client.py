@@ -21,7 +21,7 @@ import os
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,23 @@ class Client:
     def ask(self, document_id: str, question: str, **settings: Any) -> Iterator[dict[str, Any]]:
         """Ask a question; yields events. Closing it stops the answer."""
         return self._lines(f"/documents/{document_id}/ask", {"question": question, **settings})
+
+    def scan(self, document_id: str, question: str) -> Iterator[dict[str, Any]]:
+        """Ask a question on every piece of a document; yields events. Closing it stops the scan."""
+        return self._lines(f"/documents/{document_id}/scan", {"question": question})
+
+    def ask_several(
+        self,
+        question: str,
+        documents: Sequence[str] = (),
+        entries: Sequence[str] = (),
+        *,
+        each: bool = False,
+        **settings: Any,
+    ) -> Iterator[dict[str, Any]]:
+        """Ask several documents, open and saved ones, together or each by itself; yields events."""
+        body = {"question": question, "documents": list(documents), "entries": list(entries), "each": each}
+        return self._lines("/shelf", body | settings)
 
     def answer(self, document_id: str, question: str, **settings: Any) -> str:
         """Ask a question, and wait for the whole answer.

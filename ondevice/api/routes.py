@@ -23,6 +23,7 @@ from ondevice.api.bodies import json_body, limited
 from ondevice.api.chat import Completion, asked_of, model_of, openai_error
 from ondevice.api.documents import Documents, answer_of
 from ondevice.api.failures import ApiError, ErrorAs, error_json, failed_response
+from ondevice.api.several import question_of, shelf_of
 from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
@@ -68,8 +69,10 @@ class Api:
             ("POST", f"{document}/read", self._read),
             ("POST", f"{document}/resume", self._resume),
             ("POST", f"{document}/ask", self._ask),
+            ("POST", f"{document}/scan", self._scan),
             ("POST", f"{document}/stop", self._stop),
             ("POST", f"{document}/save", self._save),
+            ("POST", "/shelf", self._shelf),
             ("GET", "/library", self._library),
             ("POST", f"{entry}/open", self._reopen),
             ("POST", f"{entry}/rename", self._rename),
@@ -182,9 +185,7 @@ class Api:
 
     async def _ask(self, request: Request) -> Response:
         body = await json_body(request)
-        question = body.pop("question", None)
-        if not isinstance(question, str) or not question.strip():
-            raise ConfigError("There is no question", fix="Send it as a text, in `question`.")
+        question = question_of(body)
         generation = with_values(self._jobs.engine.config.generation, by_key(ANSWERING, body))
         workspace = self._find(request)
         if workspace.session is None or not workspace.session.context.is_open:
@@ -192,6 +193,18 @@ class Api:
         self._claimed(request)
         asked = Asked(question, generation, remembers=False)
         return stream(self._jobs.ask(workspace, asked), workspace.request_stop)
+
+    async def _scan(self, request: Request) -> Response:
+        body = await json_body(request)
+        question = question_of(body)
+        by_key({}, body)  # it has no settings
+        workspace = self._claimed(request)
+        return stream(self._jobs.scan(workspace, question), workspace.request_stop)
+
+    async def _shelf(self, request: Request) -> Response:
+        body = await json_body(request)
+        job, work = await run_in_threadpool(shelf_of, self._jobs, self._opened, body)
+        return stream(job, work.request_stop)
 
     async def _stop(self, request: Request) -> Response:
         workspace = self._find(request)

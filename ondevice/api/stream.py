@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 
 from ondevice.api.failures import error_json, error_text
 from ondevice.events import AnswerFinished
-from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, Working
+from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, ScanFinished, Working
 
 _T = TypeVar("_T")
 _POLL_SECONDS = 0.25
@@ -35,6 +35,8 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         return {"event": "error", "error": error_json(event.error, event.text)}
     if isinstance(event, QuestionFailed):
         return {"event": event_name(type(event)), "text": error_text(event.error, event.text)}
+    if isinstance(event, ScanFinished):
+        return {"event": event_name(type(event)), **event.report}
     fields = event.to_json() if isinstance(event, AnswerFinished) else _fields(event)
     return {"event": event_name(type(event)), **fields}
 

@@ -1,4 +1,4 @@
-"""What an assistant can do with documents: open, status, ask, passages, library; each call returns soon.
+"""What an assistant can do with documents: open, ask, scan, passages, library; each call returns soon.
 
 Reading and answering are jobs that go on by themselves. A call that would take longer says how far its job is, and the
 same call again waits for the rest. `ondevice mcp` offers these tools; nothing here knows the protocol.
@@ -17,14 +17,19 @@ from typing import Any
 
 from ondevice.api.documents import Documents
 from ondevice.errors import DocumentError, OndeviceError, PotError
+from ondevice.scan.account import account, report
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.job_events import Failed, JobEvent
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.question_box import Asked
+from ondevice.serving.shelf_state import Said, ShelfWork
+from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.session.library import Entry
 
+_AGAIN = "It goes on by itself. The same call again waits for the rest."
+_SEVERAL = "several"  # where the one question to several documents runs
 PATIENCE_SECONDS = 15.0  # of one call; clients give up on longer ones
 
 Begin = Callable[[], Job | None]  # None: there is nothing to do
@@ -75,6 +80,7 @@ class Tools:
         self._jobs, self._uploads, self._patience = jobs, uploads, patience_seconds
         self._documents = Documents(jobs)
         self._running: dict[str, Running] = {}
+        self._several = ShelfWork()
 
     def open(self, path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
         """Open a file, a text, or a saved document by its id; the first two are read then, in the background.
@@ -151,6 +157,59 @@ class Tools:
         last = workspace.exchanges[-1]
         return {"question": last.question} | {name: _answer(last)[name] for name in ("passages", "note")}
 
+    def scan(self, document: str, question: str) -> dict[str, Any]:
+        """What was found of a kind in all of a document, or how far that is; the same call again waits for the rest.
+
+        Raises:
+            PotError: there is no question, or the document is at other work.
+        """
+        workspace, question = self._find(document), question.strip()
+        if not question:
+            raise PotError("There is no question", fix="Give one.")
+        name = f"scan: {question}"
+        running = self._running.get(workspace.id)
+        if running is None or running.question != name or running.error is not None:
+            if not workspace.claim():
+                raise PotError("The document is busy", fix="Wait for what is running, then call again.")
+            running = self._running[workspace.id] = Running([lambda: self._jobs.scan(workspace, question)], name)
+        is_done = running.wait(self._patience)
+        if running.error is not None:
+            del self._running[workspace.id]
+            raise running.error
+        scanning = workspace.scanning
+        if scanning is None:  # in line
+            return self._card(workspace) | {"hint": "It is in line. The same call again waits for it."}
+        found = report(scanning.scan, scanning.seconds)
+        if not is_done:
+            return {"state": "scanning", "count": found["count"], "ledger": found["ledger"], "hint": _AGAIN}
+        del self._running[workspace.id]
+        return {"state": "scanned"} | found | {"account": account(scanning.scan, scanning.seconds)}
+
+    def ask_several(self, documents: Sequence[str], question: str, each: bool = False) -> dict[str, Any]:
+        """One question to several open documents, side by side or each by itself; the same call again waits.
+
+        Raises:
+            PotError: as `ask_several` of the jobs, or another such question is being answered.
+        """
+        name = f"{'each' if each else 'together'} {sorted(documents)}: {question.strip()}"
+        running = self._running.get(_SEVERAL)
+        if running is not None and not running.wait(0) and running.question != name:
+            raise PotError("Another question to several documents is being answered", fix="Wait for it.")
+        if running is None or running.question != name or running.error is not None:
+            members, config = [member_of(self._find(one)) for one in documents], self._jobs.engine.config
+            self._several.claim()
+            asked = Request(question, each, config, config.generation)
+            job = ask_several(self._jobs, self._several, members, asked)
+            running = self._running[_SEVERAL] = Running([lambda: job], name)
+        if not running.wait(self._patience):
+            return {"state": "answering", "hint": _AGAIN}
+        del self._running[_SEVERAL]
+        self._several.release()
+        if running.error is not None:
+            raise running.error
+        turn = self._several.turns[-1]
+        return {"state": "answered", "note": turn.note, "answers": [_said(one) for one in turn.answers]}
+
     def library(self) -> dict[str, Any]:
         """What is saved, the newest first."""
         loaded = self._jobs.engine.loaded
@@ -212,6 +271,12 @@ def _answer(exchange: Exchange) -> dict[str, Any]:
         "note": exchange.note or "Attention is no proof: check what matters in the document.",
         "account": exchange.account,
     }
+
+
+def _said(said: Said) -> dict[str, Any]:
+    passages = [{"document": one.name, one.unit: one.page, "text": one.text} for one in said.passages]
+    fields = {"document": said.name, "answer": said.text, "passages": passages, "account": said.account}
+    return fields | ({"problem": said.problem} if said.problem else {})
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def mcp(options: PotOptions, answers: AnswerOptions) -> None:
 
 
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:
-    """A server with the five tools; what they refuse is told in a sentence that says what to do."""
+    """A server with the tools; what they refuse is told in a sentence that says what to do."""
 
     async def open(path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
         """Open a document and begin to read it: a `path` on this machine (PDF, Word, EPUB, web page, Markdown, text),
@@ -76,7 +76,17 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
         """The documents that were read and saved on this machine."""
         return await _told(tools.library)
 
-    for tool in (open, status, ask, passages, library):
+    async def ask_several(documents: list[str], question: str, each: bool = False) -> dict[str, Any]:
+        """Ask one question of several documents that are open and read, by their ids: those that it points to are laid
+        side by side and answer together, or with `each` every one by itself. Passages name document and page."""
+        return await _told(lambda: tools.ask_several(documents, question, each))
+
+    async def scan(document: str, question: str) -> dict[str, Any]:
+        """Find everything of a kind in a document ("list all ...", "how many ..."): the question is asked on every
+        piece of it. Takes longer than reading; each finding comes with its pages and sentence."""
+        return await _told(lambda: tools.scan(document, question))
+
+    for tool in (open, status, ask, passages, ask_several, scan, library):
         server.add_tool(tool)
     return server
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ondevice.scan.scan import Scan
 
 _MOST_PAGES = 8  # that are named for one finding
-_MOST_NAMED = 12  # of what was not taken
 
 
 class ModelOptions(
@@ -63,7 +62,9 @@ def scan(
         seconds = time.perf_counter() - began
         _show(one, seconds)
         if as_json:
-            print_json(_report(one, seconds))
+            from ondevice.scan.account import report
+
+            print_json(report(one, seconds))
         if not one.is_complete:
             raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -104,67 +105,20 @@ def _run(one: Scan, display: ProgressDisplay) -> None:
 
 def _show(one: Scan, seconds: float) -> None:
     """Findings to standard output, the account of them to standard error."""
+    from ondevice.scan.account import account, pages_of
+
     found, unit = one.findings.found, one.tokens.document.unit
     print(f"{words.count(len(found))} found{':' if found else '.'}")
     for number, finding in enumerate(found, 1):
-        pages = list(dict.fromkeys(place.page for place in finding.places))
+        pages = pages_of(finding)
         first = finding.places[0].passage
         quoted = f": {first}" if first != finding.text else ""
         on = f"{unit}{'s' if len(pages) > 1 else ''} {words.ranges(pages, _MOST_PAGES)}"
         print(printable(f"{number}. {' '.join(finding.text.split())} ({on}){quoted}"))
-    for line in _account(one, seconds):
+    for line in account(one, seconds):
         say(printable(line))
     for line in words.notes(one.tokens.notes, unit, 20):
         say(line, "yellow")
     if not one.is_complete:
         ledger = one.ledger
         say(f"Stopped: {words.plural(ledger.tokens_unread, 'token')} were not looked at.", "yellow")
-
-
-def _account(one: Scan, seconds: float) -> list[str]:
-    ledger = one.ledger
-    lines = [
-        f"Looked at {words.count(ledger.tokens_read)} of {words.plural(ledger.tokens_total, 'token')} in "
-        f"{words.plural(ledger.chunks_read, 'chunk')}, {words.count(ledger.chunks_found)} of which had something, "
-        f"in {words.duration(seconds)}."
-    ]
-    if ledger.chunks_cut:
-        lines.append(f"In {words.plural(ledger.chunks_cut, 'chunk')} more was named than was written down.")
-    if one.doubted:
-        lines.append(f"Named, and not what was asked for on a second look: {_some(one.doubted)}.")
-    if one.findings.dropped:
-        lines.append(f"Not found in the document, and dropped: {_some(one.findings.dropped)}.")
-    return lines
-
-
-def _some(things: list[str]) -> str:
-    more = len(things) - _MOST_NAMED
-    return ", ".join(things[:_MOST_NAMED]) + (f" and {words.count(more)} more" if more > 0 else "")
-
-
-def _report(one: Scan, seconds: float) -> dict[str, Any]:
-    from ondevice.results.machine import versions
-
-    document = one.tokens.document
-    return {
-        "question": one.question,
-        "count": len(one.findings),
-        "findings": [
-            {
-                "text": finding.text,
-                "places": [
-                    {"page": place.page, "start": place.start, "stop": place.stop, "passage": place.passage}
-                    for place in finding.places
-                ],
-            }
-            for finding in one.findings.found
-        ],
-        "doubted": one.doubted,
-        "not_in_document": one.findings.dropped,
-        "complete": one.is_complete,
-        "document": {"name": document.name, "kind": document.kind, "unit": document.unit, "sha256": document.sha256},
-        "ledger": one.ledger.to_dict(),
-        "chunk_tokens": one.size,
-        "seconds": seconds,
-        "versions": versions(),
-    }

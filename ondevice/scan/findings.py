@@ -29,13 +29,16 @@ _MOST_QUOTED = 240  # characters of a passage
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a finding stands: characters [start, stop) of the page at `index`, page `page`, in the `passage`."""
+    """Where a finding stands: characters [start, stop) of the page at `index`, page `page`, in the `passage`; and
+    tokens [start_token, stop_token) of the document."""
 
     index: int
     start: int
     stop: int
     page: int
     passage: str
+    start_token: int = 0
+    stop_token: int = 0
 
 
 @dataclass(slots=True)
@@ -121,7 +124,12 @@ class Findings:
         index, first = chunk.place(start)
         page = self._tokens.texts[index]
         last = min(first + stop - start, len(page))
-        return Place(index, first, last, self._tokens.page_number(index), _passage(page, first, last))
+        begin, _ = self._tokens.page_tokens(index)
+        spans = self._tokens.page_spans(index)
+        token = int(spans[:, 1].searchsorted(first, side="right"))
+        end = max(int(spans[:, 0].searchsorted(last)), token + 1)
+        passage = _passage(page, first, last)
+        return Place(index, first, last, self._tokens.page_number(index), passage, begin + token, begin + end)
 
 
 def named(answer: str) -> Iterator[str]:

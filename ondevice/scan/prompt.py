@@ -16,6 +16,13 @@ _JUDGE = "Text: {text}\nQuestion: {question}\nProposed answer: {thing}\nIs that 
 YES, NO = "yes", "no"
 _TIMES = re.compile(r"(?i)^\s*(?:how many times|how often)\b")
 _COUNTING = re.compile(r"(?i)^\s*(?:how many|(?:what is|give|count|name)?\s*(?:the\s+)?number of)\b")
+# For the screen, too: Python's and the browser's regular expressions read it alike; case does not count.
+ASKS_FOR_ALL = (
+    r"^\s*(?:please\s+|(?:can|could) you\s+)*"
+    r"(?:list\b|count\b|how many\b|how often\b|(?:what is\s+)?the number of\b"
+    r"|(?:name|give|find|show|tell|mention|what|who|which)\b.*\b(?:all|every|each)\b)"
+)
+_ASKS_FOR_ALL = re.compile(ASKS_FOR_ALL, re.IGNORECASE)
 # Of several kinds, so that none is copied: what is asked for beside its like, a row, and nothing at all.
 _CHUNKS = (
     (
@@ -53,6 +60,11 @@ _SENTENCES = (
     ("Dinner was at eight.", "When did the bell ring?", "eight", NO),
     ("The bell rang at seven, to nobody's joy.", "When did the bell ring?", "seven", YES),
 )
+
+
+def asks_for_all(question: str) -> bool:
+    """Whether a question looks as if its answer were spread over the whole text, so that a scan may be offered."""
+    return _ASKS_FOR_ALL.match(question) is not None
 
 
 def for_each(question: str) -> str:

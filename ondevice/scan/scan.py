@@ -75,6 +75,7 @@ class Scan:
 
     Args:
         engine: its model and settings; nothing of the document stays in it.
+        document: as it was opened, or as its tokens, of this model.
         chunk: tokens of a chunk; 0: as many as suit the model.
 
     Attributes:
@@ -85,16 +86,19 @@ class Scan:
         PotError: the question is empty, the document is a stream, or there is no room.
     """
 
-    def __init__(self, engine: Engine, document: Document, question: str, *, chunk: int = 0) -> None:
+    def __init__(self, engine: Engine, document: Document | DocumentTokens, question: str, *, chunk: int = 0) -> None:
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
-        if document.num_pages is None:
+        loaded = engine.loaded
+        tokens = document
+        if isinstance(tokens, Document):
+            tokens = DocumentTokens(tokens, loaded.tokenizer.encode)
+        if not tokens.keeps_text:
             raise PotError(
                 "A stream cannot be scanned: passages are quoted from its text, which is not kept",
-                where=document.name,
+                where=tokens.document.name,
                 fix="Save it to a file, and name that.",
             )
-        loaded = engine.loaded
         self.question = question.strip()
         self._asked = for_each(self.question)
         self._chat = loaded.tokenizer.chat_parts(use_template=engine.config.generation.chat)
@@ -112,7 +116,7 @@ class Scan:
         self._most_asked = self.size + around + self.size // 2  # texts joined anew may have other tokens
         self._stop = threading.Event()
         self._askers: tuple[Asker, Asker] | None = None
-        self.tokens = DocumentTokens(document, loaded.tokenizer.encode)
+        self.tokens = tokens
         self.findings = Findings(self.tokens)
         self._refused: list[str] = []
         self._num_read = self._num_chunks = self._num_with = self._num_cut = 0

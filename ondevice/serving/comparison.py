@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ondevice.config import EngineConfig
 from ondevice.events import AnswerFinished
 from ondevice.serving.contenders import Contender
-from ondevice.session.engine import Session
+from ondevice.serving.undertaking import Undertaking
 from ondevice.telemetry.telemetry import Telemetry
 from ondevice.words import Holdings
 
@@ -51,7 +50,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Comparison:
+class Comparison(Undertaking):
     """A comparison that a visitor has made, or is making.
 
     Attributes:
@@ -60,10 +59,6 @@ class Comparison:
         num_tokens: its tokens.
         question: what is asked.
         columns: in the order in which they run.
-        session: the one at work.
-        problem: why nothing could be compared.
-        stop: set to end it.
-        idle: set while nothing runs.
     """
 
     document: str = ""
@@ -71,36 +66,3 @@ class Comparison:
     num_tokens: int = 0
     question: str = ""
     columns: list[Column] = field(default_factory=list)
-    session: Session | None = None
-    problem: str = ""
-    stop: threading.Event = field(default_factory=threading.Event)
-    idle: threading.Event = field(default_factory=threading.Event)
-    _claiming: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.idle.set()
-
-    def claim(self) -> bool:
-        """Begin; False where one is running. `release` follows."""
-        with self._claiming:
-            if not self.idle.is_set():
-                return False
-            self.idle.clear()
-        self.stop.clear()
-        return True
-
-    def release(self) -> None:
-        self.session = None
-        self.idle.set()
-
-    def request_stop(self) -> None:
-        """Ask what runs to end, between two layers of the model."""
-        self.stop.set()
-        session = self.session
-        if session is not None:
-            session.stop()
-
-    def halt(self, timeout: float = 15.0) -> bool:
-        """Ask what runs to end and wait until it has."""
-        self.request_stop()
-        return self.idle.wait(timeout)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ondevice.events import Event
+from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.workspace import Phase
 from ondevice.session.library import Entry
 
@@ -37,6 +39,13 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanFinished:
+    """A scan has ended, or was stopped: all that it found, as JSON; see `scan.account.report`."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The job was stopped before anything came of it."""
 
@@ -65,4 +74,42 @@ class Failed:
     text: str
 
 
-JobEvent = Event | Waiting | Working | Opened | Saved | Stopped | NotKept | QuestionFailed | Failed
+@dataclass(frozen=True, slots=True)
+class ShelfLaid:
+    """Documents lie side by side: their names, `num_asked` were to choose from, and what the pot holds of them."""
+
+    documents: tuple[str, ...]
+    num_asked: int
+    tokens_read: int
+    tokens_kept: int
+    slots_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfAnswered:
+    """What one document said, or several side by side: `document` is its id, "" for several. `passages` name each the
+    document, its page and its tokens; `problem` says why there is no answer."""
+
+    document: str
+    name: str
+    text: str
+    passages: tuple[dict[str, Any], ...]
+    account: str
+    problem: str
+
+
+JobEvent = (
+    Event
+    | ChunkScanned
+    | Waiting
+    | Working
+    | Opened
+    | Saved
+    | ScanFinished
+    | ShelfLaid
+    | ShelfAnswered
+    | Stopped
+    | NotKept
+    | QuestionFailed
+    | Failed
+)

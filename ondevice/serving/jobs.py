@@ -37,6 +37,7 @@ from ondevice.serving.question_box import Asked
 from ondevice.serving.record import record_of, take_up
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import FreeMemory, free_device_memory, require_room, require_room_for
+from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
@@ -137,6 +138,10 @@ class Jobs:
             yield from self._answer(workspace, _session_of(workspace), asked)
 
         return self._in_turn(workspace, Phase.ANSWERING, steps())
+
+    def scan(self, workspace: Workspace, question: str) -> Job:
+        """Ask a question on every chunk of the document, read or not."""
+        return self._in_turn(workspace, Phase.SCANNING, scan_document(self.engine, workspace, question))
 
     def save(self, workspace: Workspace) -> Job:
         """Keep the document in the library, with its pot and the conversation."""

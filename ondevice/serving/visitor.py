@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ondevice.errors import DocumentError
 from ondevice.serving.comparison import Comparison
+from ondevice.serving.shelf_state import ShelfWork
 from ondevice.serving.workspace import Workspace
 
 MAX_DOCUMENTS = 8
@@ -28,6 +29,7 @@ class Visitor:
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is shown.
         comparison: the last comparison that was made, or the one that runs.
+        shelf: what was asked of several documents, and what is being asked.
         last_used: for the registry, seconds.
     """
 
@@ -36,6 +38,7 @@ class Visitor:
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
     comparison: Comparison = field(default_factory=Comparison)
+    shelf: ShelfWork = field(default_factory=ShelfWork)
     last_used: float = 0.0
     _changing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -45,7 +48,8 @@ class Visitor:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, and nothing is in line."""
-        return self.comparison.idle.is_set() and all(workspace.idle.is_set() for workspace in self.workspaces)
+        undertakings = self.comparison.idle.is_set() and self.shelf.idle.is_set()
+        return undertakings and all(workspace.idle.is_set() for workspace in self.workspaces)
 
     @property
     def documents(self) -> list[Workspace]:
@@ -104,11 +108,13 @@ class Visitor:
         for workspace in self.workspaces:
             workspace.request_stop()
         self.comparison.halt()
+        self.shelf.halt()
         for workspace in self.workspaces:
             workspace.halt()
 
     def forget(self) -> None:
-        """Drop all documents."""
+        """Drop all documents, and what was asked of several."""
+        self.shelf.turns.clear()
         for workspace in self.workspaces:
             workspace.forget()
 

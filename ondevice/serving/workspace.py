@@ -17,6 +17,7 @@ from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_box import QuestionBox
+from ondevice.serving.scan_state import Scanning
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
 from ondevice.session.engine import Session
@@ -36,6 +37,7 @@ class Phase(StrEnum):
     STOPPED = "stopped"
     READ = "read"
     ANSWERING = "answering"
+    SCANNING = "scanning"
     SAVING = "saving"
 
 
@@ -63,6 +65,7 @@ class Workspace:
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
+        scanning: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
@@ -94,6 +97,7 @@ class Workspace:
     entry_id: str = ""
     forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
+    scanning: Scanning | None = None
     asked: QuestionBox = field(default_factory=QuestionBox)
     problem: Problem | None = None
     activity: Phase | None = None
@@ -215,6 +219,8 @@ class Workspace:
         self.stop.set()
         if self.session is not None:
             self.session.stop()
+        if self.scanning is not None:
+            self.scanning.stop()
 
     def request_pause(self) -> None:
         """Ask reading to end between two layers of the model; an answer that is being written is completed first."""
@@ -254,7 +260,7 @@ class Workspace:
         self.drop_pot()
         self.keep_locked(None)
         self.keep_pages(None)
-        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = None
+        self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = self.scanning = None
         self.opening_name = ""
 
     def keep_locked(self, upload: Upload | None) -> None:

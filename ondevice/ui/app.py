@@ -14,6 +14,8 @@ from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.running import Runner
+from ondevice.ui.scan_actions import ScanActions
+from ondevice.ui.shelf_actions import ShelfActions
 from ondevice.ui.wiring import wire
 
 
@@ -28,7 +30,8 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
     with Blocks(title="ondevice", analytics_enabled=False, fill_width=True) as demo:
         screen = build_screen(jobs.engine, jobs.keeping.secret())
         actions = Actions(runner, uploads)
-        others = LibraryActions(runner), CompareActions(runner), ModelActions(runner, models)
-        wire(demo, screen, actions, *others, reads_at_once=reads_at_once)
+        library = LibraryActions(runner)
+        others = library, CompareActions(runner), ModelActions(runner, models), ScanActions(runner)
+        wire(demo, screen, actions, *others, ShelfActions(runner, library), reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)
     return demo

@@ -19,6 +19,7 @@ _STATES = {
     Phase.STOPPED: "read in part",
     Phase.READ: "read",
     Phase.ANSWERING: "answering",
+    Phase.SCANNING: "being scanned",
 }
 
 

@@ -13,6 +13,7 @@ from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import panel
 from ondevice.ui.recording import caption
+from ondevice.ui.shelf_layout import shelf_parts
 
 _FILE_TYPES = [
     ".pdf", ".docx", ".epub", ".html", ".htm", ".xhtml", ".md", ".markdown", ".txt", ".text", ".log", ".csv", ".tsv",
@@ -65,10 +66,13 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
                 panel("text")  # it learns all it needs from the map
             parts["map"] = panel("map")
             panel("panes")
+        with gr.Tab("Shelf", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
+            parts |= shelf_parts()
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
+    parts["jump"] = panel("jump")
     panel("keys")
     panel("confirm")
     parts["follow"] = gr.Timer(1.0, active=False)
@@ -150,6 +154,7 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
         "Text in the document can try to steer the answer: check what matters.",
         examples=[{"text": text} for text in _EXAMPLES],
     )
+    parts["scan"] = panel("scan", events=("scan_all", "stop_scan", "close_scan", "save_found"))
     with gr.Row(elem_id="od-ask-row"):
         parts["question"] = gr.Textbox(
             label="Question",

@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from ondevice.ui.shelf_panels import SCAN, SHELF, SHELF_HEAD
 from ondevice.ui.token_panels import MAP, SCRIPTS, TEXT
 
 _BAR = (
@@ -132,6 +133,10 @@ TEMPLATES = {
         "wrote. Attention is no proof: press one to see it in the document, and check what matters.</p>"
         '<div class="od-answers"></div><p class="od-said" role="status" aria-live="polite"></p></section>'
     ),
+    "scan": SCAN,
+    "shelf_head": SHELF_HEAD,
+    "shelf": SHELF,
+    "jump": "<div hidden></div>",
     "recording": (
         '<section class="od-panel od-recording"><div class="od-recording-head"><button type="button" '
         'class="od-primary" data-play>See it read a novel</button>'
@@ -205,6 +210,8 @@ def scripts() -> str:
         "shortcuts.js",
         "compare.js",
         "library.js",
+        "scan.js",
+        "shelf.js",
     )
     code = "\n".join(_asset(name) for name in files)
     return f"<script>{code}</script>"
@@ -212,4 +219,4 @@ def scripts() -> str:
 
 def stylesheet() -> str:
     """The app's own rules on top of the theme's."""
-    return "\n".join(_asset(name) for name in ("ui.css", "panes.css"))
+    return "\n".join(_asset(name) for name in ("ui.css", "panes.css", "shelf.css"))

@@ -21,11 +21,13 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.session import Session
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import progress
+from ondevice.ui.scan_render import scan_panel, scan_progress
 from ondevice.ui.times import blocks_read, chunk_times, stage_times
 
 Patch = dict[str, Any]
 
-_AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SAVING)
+_AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phase.SCANNING, Phase.SAVING)
+_STOPPED_ELSEWHERE = (Phase.ANSWERING, Phase.SCANNING)  # by a button of their own
 _NOTES = 6  # lines on the card about pages without text
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
 _ASK_EARLY = "Ask now; it is answered once reading has begun"
@@ -40,6 +42,7 @@ _ASK = {
     Phase.STOPPED: "Ask about what has been read so far",
     Phase.READ: _ASK_ALL,
     Phase.ANSWERING: "Ask the next question",
+    Phase.SCANNING: "Ask now; it is answered after the scan",
 }
 _ONE_WAITS = "Your question waits; you can write the next one"
 
@@ -128,14 +131,24 @@ def times(workspace: Workspace) -> Patch:
 
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
-    return {"chat": conversation(workspace), "status": status(workspace), **times(workspace)}
+    return {
+        "chat": conversation(workspace),
+        "status": status(workspace),
+        "map": token_map(workspace),
+        **times(workspace),
+    }
 
 
 def conversation_tools(workspace: Workspace) -> Patch:
     """The sources of the answers, and the buttons that save the conversation."""
     button = gr.update(interactive=bool(workspace.exchanges))
     unit = workspace.document.unit if workspace.document is not None else "page"
-    return {"sources": sources_panel(workspace.exchanges, unit), "export_markdown": button, "export_json": button}
+    return {
+        "sources": sources_panel(workspace.exchanges, unit),
+        "scan": scan_panel(workspace),  # a question that was asked may be one for a scan
+        "export_markdown": button,
+        "export_json": button,
+    }
 
 
 def controls(workspace: Workspace) -> Patch:
@@ -161,9 +174,8 @@ def controls(workspace: Workspace) -> Patch:
             interactive=not workspace.pause.is_set(),
             value="Pausing…" if workspace.pause.is_set() else "Pause reading",
         ),
-        # An answer has its own button, beside the question.
         "stop": gr.update(
-            visible=is_busy and not workspace.is_reading and phase is not Phase.ANSWERING,
+            visible=is_busy and not workspace.is_reading and phase not in _STOPPED_ELSEWHERE,
             value="Cancel",
             interactive=True,
         ),
@@ -178,6 +190,7 @@ def controls(workspace: Workspace) -> Patch:
             value="Stop answer" if phase is Phase.ANSWERING else "Take back",
             variant="stop" if phase is Phase.ANSWERING else "secondary",
         ),
+        "scan": scan_panel(workspace),
     }
 
 
@@ -234,6 +247,8 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.REOPENING:
             where = "where it was left" if workspace.is_away else "from the library"
             text = f"Opening {workspace.opening_name} {where}."
+        case Phase.SCANNING:
+            text = scan_progress(workspace.scanning) if workspace.scanning is not None else "Scanning."
         case Phase.SAVING:
             text = "Saving to the library."
         case Phase.READY:
@@ -309,8 +324,8 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
 
 
 def download(name: str, kind: str, text: str) -> Patch:
-    """A file that the browser makes by itself: `kind` is `md` or `json`."""
-    mime = "text/markdown" if kind == "md" else "application/json"
+    """A file that the browser makes by itself: `kind` is `md`, `json` or `csv`."""
+    mime = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}[kind]
     # The browser has to see that it was pressed again.
     return {"download": {"name": f"{name}.{kind}", "mime": mime, "text": text, "id": secrets.token_hex(4)}}
 

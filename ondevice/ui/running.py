@@ -25,6 +25,7 @@ from ondevice.events import (
     QuestionRead,
     TokensRecalled,
 )
+from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFailed, Saved, Waiting, Working
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.models import Models
@@ -37,6 +38,8 @@ from ondevice.ui.documents_list import documents_list
 from ondevice.ui.layout import header
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
+from ondevice.ui.scan_render import scan_panel
+from ondevice.ui.shelf_render import shelf_controls, shelf_payload
 from ondevice.ui.throttle import Throttle
 
 _EXPIRED = Problem(
@@ -120,6 +123,8 @@ class Runner:
             **render.everything(visitor.current),
             **self.documents(visitor),
             **compare_controls(visitor),
+            **shelf_controls(visitor),
+            "shelf": shelf_payload(visitor),
             "compare": comparison_payload(visitor),
             "header": header(self.jobs.engine) | self.fetching() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
@@ -234,6 +239,8 @@ class Runner:
         match event:
             case PagesExtracted():
                 return {"progress": progress(workspace), "status": render.status(workspace)}
-            case AnswerToken() | BlocksRead() | TokensRecalled() | TokensRecalled():
+            case AnswerToken() | BlocksRead() | TokensRecalled():
                 return render.answering(workspace)
+            case ChunkScanned():
+                return {"scan": scan_panel(workspace), "status": render.status(workspace)}
         return render.reading(workspace)

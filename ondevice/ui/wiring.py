@@ -22,6 +22,8 @@ from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
 from ondevice.ui.render import Patch
+from ondevice.ui.scan_actions import ScanActions
+from ondevice.ui.shelf_actions import ShelfActions
 
 ENGINE_LANE = {"concurrency_id": "engine", "concurrency_limit": 6}
 DOCUMENT_LANE = {"concurrency_id": "documents", "concurrency_limit": 2}
@@ -35,6 +37,8 @@ def wire(
     library: LibraryActions,
     compare: CompareActions,
     models: ModelActions,
+    scan: ScanActions,
+    shelf: ShelfActions,
     *,
     reads_at_once: bool,
 ) -> None:
@@ -107,6 +111,8 @@ def wire(
     gr.on(reading, once(check), [session_id, *screen.form.values()], **checking)
     _wire_library(demo, parts, library)
     _wire_compare(screen, compare)
+    _wire_scan(parts, scan)
+    _wire_shelf(demo, screen, shelf)
     used = _wire_models(parts, models)
     if reads_at_once:
         used.then(stream(read_opened), [session_id, *screen.form.values()], **common, **ENGINE_LANE)
@@ -135,6 +141,54 @@ def _wire_compare(screen: Screen, compare: CompareActions) -> None:
 
     parts["compare_stop"].click(once(compare.stop), session_id, **common, **QUICK_LANE)
     parts["compare"].export(export, session_id, **common, **QUICK_LANE)
+
+
+def _wire_scan(parts: dict[str, Any], scan: ScanActions) -> None:
+    stream, once, shown = _streaming(parts), _single(parts), [parts["session_id"], parts["shown"]]
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+
+    # As in the library: all that is in an event comes from the browser.
+    def run(visitor_id: str, shown: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from stream(scan.run)(visitor_id, event._data.get("question"), shown)
+
+    def quickly(action: Callable[..., Patch]) -> Callable[..., Any]:
+        def handler(visitor_id: str, shown: str, event: gr.EventData) -> dict[Any, Any]:
+            return once(action)(visitor_id, shown)
+
+        return handler
+
+    parts["scan"].scan_all(run, shown, **common, **ENGINE_LANE)
+    parts["scan"].stop_scan(quickly(scan.stop), shown, **common, **QUICK_LANE)
+    parts["scan"].close_scan(quickly(scan.close), shown, **common, **QUICK_LANE)
+    parts["scan"].save_found(quickly(scan.export), shown, **common, **QUICK_LANE)
+
+
+def _wire_shelf(demo: gr.Blocks, screen: Screen, shelf: ShelfActions) -> None:
+    parts, session_id, chosen = screen.parts, screen.parts["session_id"], screen.parts["shelf_choices"]
+    stream, once = _streaming(parts), _single(parts)
+    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
+
+    def ask(visitor_id: str, question: str, keys: list[str], mode: str, *values: Any) -> Iterator[Patch]:
+        return shelf.ask(visitor_id, question, keys, mode, _filled(screen, values))
+
+    # As in the library: all that is in an event comes from the browser.
+    def open_passage(visitor_id: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        data = event._data
+        yield from stream(shelf.open_passage)(visitor_id, data.get("key"), data.get("start"), data.get("stop"))
+
+    def export(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(shelf.export)(visitor_id, event._data.get("kind"))
+
+    def clear(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(shelf.clear)(visitor_id)
+
+    gr.on([demo.load, parts["shelf_tab"].select], once(shelf.show), [session_id, chosen], **common, **QUICK_LANE)
+    asked = [session_id, parts["shelf_question"], chosen, parts["shelf_mode"], *screen.form.values()]
+    gr.on([parts["shelf_ask"].click, parts["shelf_question"].submit], stream(ask), asked, **common, **ENGINE_LANE)
+    parts["shelf_stop"].click(once(shelf.stop), session_id, **common, **QUICK_LANE)
+    parts["shelf"].open_passage(open_passage, session_id, **common, **ENGINE_LANE)
+    parts["shelf"].export(export, session_id, **common, **QUICK_LANE)
+    parts["shelf"].clear_turns(clear, session_id, **common, **QUICK_LANE)
 
 
 def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryActions) -> None:

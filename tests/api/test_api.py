@@ -20,6 +20,7 @@ from ondevice.api.stream import event_json, event_name
 from ondevice.client import Client, RequestFailed
 from ondevice.errors import PotError
 from ondevice.events import Event
+from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import (
     Failed,
     JobEvent,
@@ -27,6 +28,9 @@ from ondevice.serving.job_events import (
     Opened,
     QuestionFailed,
     Saved,
+    ScanFinished,
+    ShelfAnswered,
+    ShelfLaid,
     Stopped,
     Waiting,
     Working,
@@ -428,9 +432,10 @@ def test_the_same_password_as_the_screen_and_an_off_switch(tmp_path: Path) -> No
 
 def test_the_documentation_names_every_event() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    ours: tuple[type, ...] = (Waiting, Working, Opened, Saved, Stopped, NotKept, QuestionFailed, Failed)
+    told: tuple[type, ...] = (Waiting, Stopped, ChunkScanned, ScanFinished, ShelfLaid, ShelfAnswered)
+    ours: tuple[type, ...] = (*told, Working, Opened, Saved, NotKept, QuestionFailed, Failed)
     assert set(get_args(JobEvent)) == {*get_args(Event), *ours}
-    reported = {event_name(kind) for kind in (*get_args(Event), Waiting, Stopped)} | {"error"}
+    reported = {event_name(kind) for kind in (*get_args(Event), *told)} | {"error"}
     assert {name for name in reported if f"`{name}`" not in text} == set()
 
 

@@ -39,7 +39,15 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
         async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
             await session.initialize()
             listed = await session.list_tools()
-            assert {tool.name for tool in listed.tools} == {"open", "status", "ask", "passages", "library"}
+            assert {tool.name for tool in listed.tools} == {
+                "open",
+                "status",
+                "ask",
+                "passages",
+                "ask_several",
+                "scan",
+                "library",
+            }
             assert all(tool.description for tool in listed.tools)
 
             async def call(name: str, **given: Any) -> dict[str, Any]:

@@ -1,0 +1,251 @@
+"""Asks several documents: together, side by side in one pot, or each by itself; open ones and saved ones.
+
+A question has the model for all of its time. What it opens of the library is closed again, and the open documents stay
+as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+
+from ondevice import words
+from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.decode.prompt import Turn
+from ondevice.errors import OndeviceError, PotError
+from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.serving.account import holdings
+from ondevice.serving.failure import problem_text
+from ondevice.serving.job_events import Failed, JobEvent, ShelfAnswered, ShelfLaid, Stopped
+from ondevice.serving.jobs import Job, Jobs, wait_for_turn
+from ondevice.serving.room import free_device_memory, require_room, require_room_for
+from ondevice.serving.shelf_state import Passage, Said, ShelfTurn, ShelfWork, Stage
+from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.engine import Session
+from ondevice.session.library import Entry
+from ondevice.session.shelf import Shelf, pointed_at, shelve
+from ondevice.telemetry.telemetry import Telemetry
+
+MOST_TOGETHER = 8  # documents that are opened to see which of them a question points to
+OPEN, SAVED = "open", "saved"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A document that can be asked: an open one, or one of the library; `key` says which, by its id."""
+
+    key: str
+    name: str
+    workspace: Workspace | None = None
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked, and how.
+
+    Attributes:
+        is_each: every document answers by itself; else together.
+        config: of the pot that they lie in together.
+        history: earlier questions with their answers.
+    """
+
+    question: str
+    is_each: bool
+    config: EngineConfig
+    generation: GenerationConfig
+    history: Sequence[Turn] = ()
+
+
+def member_of(one: Workspace | Entry) -> Member:
+    """An open or a saved document as a member."""
+    if isinstance(one, Workspace):
+        return Member(f"{OPEN}:{one.id}", one.name, workspace=one)
+    return Member(f"{SAVED}:{one.id}", one.title, entry=one)
+
+
+def ask_several(jobs: Jobs, work: ShelfWork, members: Sequence[Member], request: Request) -> Job:
+    """Ask several documents; what they say grows in the last of `work.turns`.
+
+    Args:
+        work: a claimed one; who has claimed it releases it.
+
+    Raises:
+        PotError: there is no question, or no document for it; nothing was begun.
+    """
+    if not request.question.strip():
+        raise PotError("The question is empty", fix="Type a question.")
+    if not members:
+        raise PotError("No document is chosen", fix="Choose one or more.")
+    if not request.is_each and len(members) > MOST_TOGETHER:
+        raise PotError(
+            f"{len(members)} documents are chosen, and at most {MOST_TOGETHER} are asked together",
+            fix="Choose fewer, ask the whole library, or ask each by itself.",
+        )
+    return _run(jobs, work, members, request)
+
+
+def _run(jobs: Jobs, work: ShelfWork, members: Sequence[Member], request: Request) -> Job:
+    turn = ShelfTurn(request.question.strip(), request.is_each, len(members))
+    work.turns.append(turn)
+    work.problem = ""
+    try:
+        with jobs.engine.lane.ticket() as ticket:
+            if not (yield from wait_for_turn(ticket, work.stop)):
+                yield Stopped()
+                return
+            ask = _each if request.is_each else _together
+            with closing(ask(jobs, work, turn, members, request)) as steps:
+                yield from steps
+        turn.stage = Stage.STOPPED if work.stop.is_set() else Stage.DONE
+    except Exception as error:
+        turn.stage, turn.problem = Stage.FAILED, problem_text(error, "ask")
+        yield Failed(error, turn.problem)
+    finally:
+        if turn.stage not in (Stage.DONE, Stage.FAILED):
+            turn.stage = Stage.STOPPED
+        work.session = None
+        free_device_memory()
+
+
+def _together(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member], request: Request) -> Job:
+    turn.stage = Stage.OPENING
+    sessions = list[Session]()
+    for member in members:
+        sessions.append(_opened(jobs, member))
+        if work.stop.is_set():
+            return
+    chosen = pointed_at(sessions, turn.question)
+    laid = _laid(jobs, [sessions[index] for index in chosen], request.config)
+    asked = [members[index] for index in chosen]
+    sessions.clear()  # what was opened and is not pointed to goes
+    ledger = laid.session.context.ledger
+    names = ", ".join(member.name for member in asked)
+    turn.note = (
+        f"Side by side: {names}; {words.count(ledger.tokens_kept)} of their {words.count(ledger.tokens_read)} tokens "
+        f"in a pot of {words.count(ledger.slots_capacity)} slots."
+    )
+    if turn.num_asked > 1:
+        turn.note += f" The question points to {len(asked)} of {words.plural(turn.num_asked, 'document')}."
+    yield ShelfLaid(
+        tuple(member.name for member in asked),
+        turn.num_asked,
+        ledger.tokens_read,
+        ledger.tokens_kept,
+        ledger.slots_capacity,
+    )
+    said = Said()
+    turn.answers.append(said)
+    turn.stage = Stage.ANSWERING
+    finished = yield from _asked(work, said, laid.session, turn.question, request)
+    if finished is not None:
+        said.passages = tuple(_on_shelf(laid, asked, finished))
+        yield _answered(said)
+
+
+def _each(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member], request: Request) -> Job:
+    turn.answers += [Said(member.key, member.name) for member in members]
+    for member, said in zip(members, turn.answers, strict=True):
+        if work.stop.is_set():
+            return
+        turn.stage = Stage.OPENING
+        try:
+            session = _opened(jobs, member)
+            turn.stage = Stage.ANSWERING
+            finished = yield from _asked(work, said, session, turn.question, request)
+            if finished is not None:
+                said.passages = tuple(_alone(member, session, finished))
+        except OndeviceError as error:  # one that cannot be asked stops no other
+            said.problem = problem_text(error, "ask")
+        work.session = session = None  # type: ignore[assignment]  # a saved one goes before the next one comes
+        free_device_memory()
+        yield _answered(said)
+
+
+def _asked(
+    work: ShelfWork, said: Said, session: Session, question: str, request: Request
+) -> Generator[JobEvent, None, AnswerFinished | None]:
+    """Ask one session, and write down what it says; None where it was stopped before it had said all."""
+    work.session, telemetry, finished = session, Telemetry(), None
+    if work.stop.is_set():
+        return None
+    with closing(session.ask(question, request.generation, request.history)) as events:  # type: ignore[type-var]
+        for event in events:
+            telemetry.apply(event)
+            if isinstance(event, AnswerToken):
+                said.text += event.text
+            if isinstance(event, AnswerFinished):
+                finished = event
+                said.text = event.text or words.NO_WORDS
+                held = holdings(session, telemetry)
+                said.account = words.account(event, held, telemetry.decode_tokens_per_second)
+            yield event
+            if work.stop.is_set():  # maybe before the session listened
+                session.stop()
+    return finished
+
+
+def _opened(jobs: Jobs, member: Member) -> Session:
+    """The session of a member that has read its document; a saved one is opened.
+
+    Raises:
+        PotError: it is not read to its end, or there is no room for it.
+        PotMismatch, LibraryError: as `Library.open`.
+    """
+    if member.workspace is not None:
+        session = member.workspace.session
+        if session is None or member.workspace.phase is not Phase.READ:
+            raise PotError("The document is not read to its end", where=member.name, fix="Read it first.")
+        return session
+    entry, engine = member.entry, jobs.engine
+    assert entry is not None, "a member is open or saved"
+    tier_bytes = 0 if entry.config is None else engine.plan(entry.config).tier_bytes(entry.num_tokens)
+    others = jobs.registry.others(None)
+    require_room_for(engine.loaded.device, entry.pot_bytes, tier_bytes, others, free_memory=jobs.free_memory)
+    session, _ = jobs.library.open(engine, entry.id)
+    return session
+
+
+def _laid(jobs: Jobs, sessions: Sequence[Session], config: EngineConfig) -> Shelf:
+    """The documents side by side, where there is room."""
+    engine, total = jobs.engine, sum(session.context.tokens.num_tokens for session in sessions)
+    plan = engine.plan(config).sized(total, jobs.free_memory(engine.loaded.device))
+    require_room(plan, total, jobs.registry.others(None), free_memory=jobs.free_memory)
+    return shelve(engine, sessions, config)
+
+
+def _on_shelf(laid: Shelf, members: Sequence[Member], finished: AnswerFinished) -> Iterator[Passage]:
+    """The passages of an answer, each in its own document."""
+    for source in finished.sources.passages:
+        which, page = laid.places[source.page - 1]
+        member, first = members[which], laid.firsts[which]
+        stop = laid.firsts[which + 1] if which + 1 < len(members) else source.stop_token
+        yield Passage(
+            member.key,
+            member.name,
+            laid.documents[which].unit,
+            page,
+            source.start_token - first,
+            min(source.stop_token, stop) - first,
+            source.text,
+            source.share,
+        )
+
+
+def _alone(member: Member, session: Session, finished: AnswerFinished) -> Iterator[Passage]:
+    unit = session.context.tokens.document.unit
+    for one in finished.sources.passages:
+        yield Passage(member.key, member.name, unit, one.page, one.start_token, one.stop_token, one.text, one.share)
+
+
+def _answered(said: Said) -> ShelfAnswered:
+    passages = []
+    for one in said.passages:
+        fields = asdict(one)
+        passages.append({"document": _id(fields.pop("key"))} | fields)
+    return ShelfAnswered(_id(said.key), said.name, said.text, tuple(passages), said.account, said.problem)
+
+
+def _id(key: str) -> str:
+    return key.partition(":")[2]

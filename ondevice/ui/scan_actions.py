@@ -1,0 +1,60 @@
+"""Actions of a scan: begin, stop, put away, and save what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ondevice.ui.render import Patch, download
+from ondevice.ui.running import Runner
+from ondevice.ui.scan_render import scan_panel, to_csv
+
+
+class ScanActions:
+    """The actions of a scan. `shown` is the id of the document that the page shows, as the page says.
+
+    Args:
+        runner: how actions run.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner, self._jobs = runner, runner.jobs
+
+    def run(self, visitor_id: object, question: object, shown: object = None) -> Iterator[Patch]:
+        """Ask a question on every chunk of the document."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.current
+        if workspace.document is None or not self._runner.is_shown(visitor, shown):
+            yield self._runner.not_shown(visitor)
+            return
+        yield from self._runner.run(visitor, workspace, self._jobs.scan(workspace, str(question or "")))
+
+    def stop(self, visitor_id: object, shown: object = None) -> Patch:
+        """End the scan; what it found stays, and so does all else."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            return self._runner.not_shown(visitor)
+        if workspace.scanning is not None and workspace.scanning.is_running:
+            workspace.halt()
+        return self._runner.page(visitor)
+
+    def close(self, visitor_id: object, shown: object = None) -> Patch:
+        """Put away what a scan that has ended has found."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            return self._runner.not_shown(visitor)
+        if workspace.scanning is not None and not workspace.scanning.is_running:
+            workspace.scanning = None
+        return {"scan": scan_panel(workspace)}
+
+    def export(self, visitor_id: object, shown: object = None) -> Patch:
+        """What was found so far as a file that the browser makes by itself."""
+        visitor = self._runner.visitor(visitor_id)
+        workspace = visitor.find(shown) if shown else visitor.current
+        if workspace is None:
+            return self._runner.not_shown(visitor)
+        if workspace.scanning is None:
+            return {}
+        return download(f"{Path(workspace.name).stem}-findings", "csv", to_csv(workspace.scanning))

@@ -1,0 +1,112 @@
+"""The shelf and the scan for programs and assistants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondevice.api.tools import Tools
+from ondevice.client import Client, RequestFailed
+from ondevice.config import PotConfig
+from ondevice.errors import PotError
+from ondevice.serving.jobs import Jobs
+from ondevice.serving.registry import Registry
+from ondevice.serving.uploads import Uploads
+from ondevice.session.engine import Engine
+from ondevice.session.library import Library
+from ondevice.ui.launch import serving
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
+from tests.builders.scans import name_in_chunks
+from tests.builders.screens import variables_kept
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=64)
+ENGINE = Engine(tiny_loaded(max_positions=8192), plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
+TEXTS = {"lamp.txt": "The lamp is lit at dusk by Ann Lee. " * 5, "boat.txt": "A boat went out at noon. " * 6}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    library = Library(tmp_path_factory.mktemp("library"))
+    with variables_kept(), serving(ENGINE, port=0, library=library, keeps=False) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str, tmp_path: Path) -> Iterator[Client]:
+    client = Client(url)
+    for name, text in TEXTS.items():
+        (tmp_path / name).write_text(text)
+        for _ in client.read(client.open(tmp_path / name)["id"]):
+            pass
+    yield client
+    for document in client.documents():
+        client.close(document["id"])
+
+
+def test_several_documents_over_http(client: Client) -> None:
+    ids = [one["id"] for one in client.documents()]
+    entry = client.save(ids[1])["id"]
+    events = list(client.ask_several("Zzxj?", [ids[0]], [entry], max_new_tokens=4))
+    [laid] = [event for event in events if event["event"] == "shelf_laid"]
+    assert laid["documents"] == list(TEXTS)
+    assert laid["tokens_read"] == sum(map(len, TEXTS.values()))
+    assert events[-1]["event"] == "shelf_answered"
+    assert events[-1]["text"]
+    by_id = dict(zip((ids[0], entry), TEXTS.values(), strict=True))
+    for passage in events[-1]["passages"]:
+        text = by_id[passage["document"]][passage["start"] : passage["stop"]]
+        assert text.split() == passage["text"].split()
+    answers = [one for one in client.ask_several("When?", ids, each=True) if one["event"] == "shelf_answered"]
+    assert [one["name"] for one in answers] == list(TEXTS)
+    assert [one["document"] for one in answers] == ids
+    for wrong in ({"documents": ["0" * 32]}, {"entries": ["0" * 32]}, {"documents": []}):
+        with pytest.raises(RequestFailed):
+            list(client.ask_several("When?", **wrong))
+    with pytest.raises(RequestFailed, match="no question"):
+        list(client.ask_several(" ", ids))
+
+
+def test_a_scan_over_http(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_in_chunks(monkeypatch, ["Ann Lee"])
+    first = client.documents()[0]["id"]
+    *steps, finished = client.scan(first, "List all people.")
+    assert {step["event"] for step in steps} == {"chunk_scanned"}
+    assert finished["event"] == "scan_finished"
+    assert finished["complete"]
+    assert [one["text"] for one in finished["findings"]] == ["Ann Lee"]
+    assert client.document(first)["phase"] == "read"
+
+
+def test_the_same_for_assistants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_in_chunks(monkeypatch, ["Ann Lee"])
+    (tmp_path / "uploads").mkdir()
+    registry = Registry()
+    tools = Tools(Jobs(ENGINE, registry, Library(tmp_path / "library")), Uploads(tmp_path / "uploads"), 20.0)
+    ids = [tools.open(text=text)["id"] for text in TEXTS.values()]
+    until(lambda: all(tools.status(one)["state"] == "read" for one in ids))
+    answered = tools.ask_several(ids, "Zzxj?")
+    assert answered["state"] == "answered"
+    assert len(answered["answers"]) == 1
+    assert len(tools.ask_several(ids, "When?", each=True)["answers"]) == 2
+    found = tools.scan(ids[0], "List all people.")
+    assert (found["state"], found["count"]) == ("scanned", 1)
+    assert "Looked at" in found["account"][0]
+    with pytest.raises(PotError, match="no question"):
+        tools.scan(ids[0], " ")
+    with pytest.raises(PotError, match="No document"):
+        tools.ask_several([], "When?")
+    assert tools.ask_several(ids, "When?")["state"] == "answered", "a refusal leaves it usable"
+    registry.close()
+
+
+def until(is_true: Any) -> None:
+    end = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,111 @@
+"""A scan of an open document: what the screen shows of it, and that it leaves all else as it was."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from ondevice.scan.prompt import asks_for_all
+from ondevice.serving.scanning import scan_document
+from ondevice.session.engine import Engine
+from ondevice.ui.scan_actions import ScanActions
+from ondevice.ui.scan_render import scan_panel, to_csv
+from tests.builders.models import tiny_loaded
+from tests.builders.scans import name_in_chunks
+from tests.builders.screens import CONFIG, TEXT, Desk, screen_after
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = Engine(tiny_loaded(max_positions=8192), CONFIG)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, ENGINE)
+
+
+def test_a_scan_needs_no_reading_and_names_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_in_chunks(monkeypatch, ["lamp", "dusk", "=morning"])
+    screen = screen_after(ScanActions(desk.runner).run(desk.id, "List all things.", desk.workspace.id))
+    scan = screen["scan"]["scan"]
+    assert (scan["state"], scan["done"], scan["is_running"]) == ("Done", len(TEXT), False)
+    assert [row["text"] for row in scan["rows"]] == ["lamp", "dusk"]
+    assert [place[0] for place in scan["rows"][0]["places"]] == [1, 2]
+    _, start, stop = scan["rows"][0]["places"][1]
+    assert TEXT[start:stop] == "lamp", "the tiny model has a token a byte"
+    assert "Every chunk was looked at" in scan["account"][0]
+    assert desk.workspace.session is None
+    assert desk.workspace.idle.is_set()
+
+
+def test_what_looks_like_a_formula_is_none_in_the_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_in_chunks(monkeypatch, ["lamp"])
+    screen_after(ScanActions(desk.runner).run(desk.id, "List all things."))
+    scanning = desk.workspace.scanning
+    assert scanning is not None
+    scanning.scan.findings.all[0].text = "=1+1"
+    file = ScanActions(desk.runner).export(desk.id)["download"]
+    assert (file["name"], file["mime"]) == ("lamp-findings.csv", "text/csv")
+    head, row = csv.reader(io.StringIO(to_csv(scanning)))
+    assert head == ["found", "parts", "sentence"]
+    assert row[:2] == ["'=1+1", "1 2"]
+
+
+def test_a_stopped_scan_says_so_and_the_document_can_be_read_and_asked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_in_chunks(monkeypatch, ["lamp"])
+    assert desk.workspace.claim()
+    steps, seen = desk.jobs.scan(desk.workspace, "How many lamps?"), 0
+    for event in steps:
+        seen += type(event).__name__ == "ChunkScanned"
+        if seen == 1:
+            desk.workspace.request_stop()
+    assert seen == 1
+    shown = scan_panel(desk.workspace)["scan"]
+    assert shown["state"] == "Stopped"
+    assert "were not looked at" in shown["account"][1]
+    desk.read()
+    assert desk.ask()["chat"]
+    assert desk.workspace.scanning is not None, "what was found stays"
+    assert ScanActions(desk.runner).close(desk.id)["scan"]["scan"] is None
+
+
+def test_it_is_offered_for_what_was_asked_and_not_scanned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_in_chunks(monkeypatch, ["lamp"])
+    desk.read()
+    assert desk.ask("Where is the lamp?")["scan"]["asked"] == ""
+    assert desk.ask("How many lamps are there?")["scan"]["asked"] == "How many lamps are there?"
+    screen = screen_after(ScanActions(desk.runner).run(desk.id, "How many lamps are there?"))
+    assert screen["scan"]["asked"] == ""
+
+
+def test_what_cannot_be_scanned_is_told(desk: Desk) -> None:
+    actions = ScanActions(desk.runner)
+    assert "question is empty" in screen_after(actions.run(desk.id, " "))["problem"]["text"]
+    assert "Nothing was done" in screen_after(actions.run(desk.id, "List all.", "0" * 32))["problem"]["text"]
+    desk.actions.forget(desk.id)
+    with pytest.raises(Exception, match="no document to scan"):
+        next(scan_document(ENGINE, desk.visitor.current, "List all."))
+    assert actions.export(desk.id) == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("List all dates.", True),
+        ("please list the names", True),
+        ("How many people came to dinner?", True),
+        ("What are all the fees?", True),
+        ("Which clauses name every party?", True),
+        ("Count the ships.", True),
+        ("Who is the keeper?", False),
+        ("What is this document about?", False),
+        ("Why is the list so long?", False),
+    ],
+)
+def test_which_questions_ask_for_all(question: str, expected: bool) -> None:
+    assert asks_for_all(question) is expected
