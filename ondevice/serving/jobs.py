@@ -18,7 +18,7 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import ReadingSpeeds
+from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import (
     Failed,
     JobEvent,
@@ -45,7 +45,6 @@ from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
 
-SOON_SECONDS = 30.0  # a question that was asked before reading waits so long for all of the document
 _TELL_SECONDS = 1.0  # between two events of one job in line
 
 Job = Generator[JobEvent, None, None]
@@ -251,7 +250,7 @@ class Jobs:
             is_read: nothing is left to read. Who asked before anything was read is answered then, if that comes soon.
         """
         waiting = workspace.asked.waiting
-        if waiting is None or (waiting.is_early and not is_read and _ends_soon(workspace)):
+        if waiting is None or (waiting.is_early and not is_read and ends_soon(workspace.telemetry)):
             return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
@@ -283,14 +282,6 @@ class Jobs:
             answer.close()
             workspace.asked.under_way = ""
             self.keeping.note(workspace)
-
-
-def _ends_soon(workspace: Workspace) -> bool:
-    """Whether the rest of the document is read within moments, or how long that takes is not known yet."""
-    telemetry = workspace.telemetry
-    if not telemetry.has_steady_speed or telemetry.eta_seconds is None:
-        return True
-    return telemetry.eta_seconds <= SOON_SECONDS
 
 
 def wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, None, bool]:

@@ -13,7 +13,7 @@ import pytest
 from ondevice import words
 from ondevice.config import SETTINGS, ArtConfig, SlimConfig, TierConfig, on_screen
 from ondevice.errors import ConfigError
-from ondevice.serving import jobs
+from ondevice.serving import forecast
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_box import Asked, QuestionBox
 from ondevice.serving.record import record_of, take_up
@@ -297,7 +297,7 @@ def test_a_question_without_a_document_waits_for_one_and_for_its_reading(tmp_pat
 def test_an_early_question_does_not_wait_for_the_end_of_a_long_reading(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "SOON_SECONDS", 0.0)
+    monkeypatch.setattr(forecast, "SOON_SECONDS", 0.0)
     screen_after(desk.actions.ask(desk.id, "When?", desk.form))
     desk.read()
     (exchange,) = desk.workspace.exchanges
