@@ -178,6 +178,7 @@ class Jobs:
             session = self.keeping.open(self.engine, kept)
             take_up(workspace, session, kept.record)
             workspace.entry_id = kept.entry_id
+            workspace.keep_pages(self.keeping.pages(workspace))
             workspace.is_away = False
             yield Opened()
 
