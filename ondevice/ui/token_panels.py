@@ -31,8 +31,9 @@ _LOOK = (
     '<select data-look="head" aria-label="Head of the layer" disabled></select></div>'
 )
 _SCALE = (
-    '<div class="od-scale" role="img" aria-label="Legend: the darker or brighter a cell, the more attention heads of the '
-    'model still hold it, from one in a thousand to all; pale: evicted; blank: not read"><i class="od-lost-cell"></i>'
+    '<div class="od-scale" role="img" aria-label="Legend: the stronger the colour of a cell, the more attention heads '
+    "of the model still hold it, from one in a thousand to all; pale: evicted; blank: not read"
+    '"><i class="od-lost-cell"></i>'
     "<span>evicted</span><span>held by 0.1 %</span><canvas></canvas><span>all heads</span></div>"
 )
 _LAYERS = '<div class="od-tools od-layers" role="group" aria-label="Layers of the map" hidden></div>'
@@ -51,9 +52,10 @@ MAP = (
     f"{_SCALE}{_LOOK}{_ZOOM}</div>"
     '<div class="od-map-box"><canvas class="od-map" tabindex="0" role="application" aria-label="No document yet">'
     '</canvas><div class="od-pins"></div></div>'
-    f'<div class="od-past">{_LAYERS}{_REPLAY}<p class="od-replay-note"></p><p class="od-explain">The document in order; '
-    "the numbers count its pages. Zoom with the buttons, a double click, a pinch, or Ctrl and the wheel; drag to move."
-    '</p></div><div class="od-detail" hidden><output class="od-readout" aria-live="off"></output><p class="od-quote"></p>'
+    f'<div class="od-past">{_LAYERS}{_REPLAY}<p class="od-replay-note"></p><p class="od-explain">The document in '
+    "order; the numbers count its pages. Zoom with the buttons, a double click, a pinch, or Ctrl and the wheel; drag "
+    'to move.</p></div><div class="od-detail" hidden><output class="od-readout" aria-live="off"></output>'
+    '<p class="od-quote"></p>'
     '<figure class="od-heads-box" hidden><canvas class="od-heads" role="img"></canvas>'
     "<figcaption>Layers from left to right, heads from top to bottom: filled where it is held, in the other colour "
     "where it was chosen for being new.</figcaption></figure>"
