@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ondevice.config import DeviceName
     from ondevice.session.footprint import MemoryPlan
     from ondevice.session.machines import Machine
+    from ondevice.session.speed import Speed
 
 _PARTS = {
     "program": "Python, its libraries, tokenizer",
@@ -62,6 +63,7 @@ def plan(
             )
         display.stage("Planning", None)
         made = MemoryPlan(config, machine, tokens)
+        speed = _speed(made, machine, tokens, display)
         taken = None
         if measure:
             from ondevice.bench.plan import take
@@ -69,10 +71,22 @@ def plan(
             display.stage("Reading in a process of its own", None)
             taken = take(made.plan.config, tokens)
         display.clear()
-        for line in _card(made, machine, taken):
+        for line in _card(made, machine, speed, taken):
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, machine, taken))
+            print_json(_document(made, machine, speed, taken))
+
+
+def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: ProgressDisplay) -> Speed | None:
+    """How fast this machine will be, by what a few layers take; None where that cannot be told before."""
+    if not machine.is_here or not made.fits:
+        return None
+    from ondevice.session.rates import rates_of
+    from ondevice.session.speed import foreseen_speed
+
+    display.stage("Measuring this machine, once", None)
+    rates = rates_of(made.plan, machine.device)
+    return None if rates is None else foreseen_speed(made.plan, rates, tokens)
 
 
 def _machine(preset: str | None, device: DeviceName) -> Machine:
@@ -101,7 +115,7 @@ def _fix(made: MemoryPlan) -> str:
     return f"Choose a smaller model: {best.model.title} suits such a machine ({best.command})."
 
 
-def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[RenderableType]:
+def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken | None) -> Iterator[RenderableType]:
     from ondevice import words
 
     footprint, loaded = made.footprint, made.plan.loaded
@@ -119,13 +133,20 @@ def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[R
         yield Text(f"{what}: {words.size(needed)} at most, of {words.size(free)} that may be taken")
     verdict = "This fits." if made.fits else f"This does not fit. {_fix(made)}"
     yield Text(verdict, style="bold green" if made.fits else "bold red")
+    if speed is not None:
+        yield Text(
+            f"Foreseen, by what a few layers take here: {words.count(speed.num_tokens)} tokens read in "
+            f"{words.forecast(speed.measuring + speed.seconds)}, {words.rate(speed.reading)}; answers of "
+            f"{words.rate(speed.answering)}"
+        )
     if taken is None:
-        yield Text("How fast it reads is known once it has read: add --measure.", style="dim")
+        if speed is None:
+            yield Text("How fast it reads is known once it has read: add --measure.", style="dim")
         return
     yield Text(
         f"Measured: {words.size(taken.peak_bytes)} at most, while {words.count(taken.num_tokens)} tokens were read, "
-        f"{words.rate(taken.tokens_per_second)}, and one question answered; the plan for that says "
-        f"{taken.predicted_bytes / taken.peak_bytes:.2f} times as much"
+        f"{words.rate(taken.reading)}, and one question answered; the plan for that says "
+        f"{taken.predicted.peak_bytes / taken.peak_bytes:.2f} times as much"
     )
 
 
@@ -148,14 +169,20 @@ def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
     ]
 
 
-def _document(made: MemoryPlan, machine: Machine, taken: Taken | None) -> dict[str, Any]:
+def _document(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken | None) -> dict[str, Any]:
     footprint = made.footprint
     summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
+    if speed is not None:
+        summary |= {
+            "predicted_reading_tokens_per_second": speed.reading,
+            "predicted_answering_tokens_per_second": speed.answering,
+            "predicted_seconds": speed.measuring + speed.seconds,
+        }
     if taken is not None:
         summary |= {
             "measured_peak_bytes": float(taken.peak_bytes),
-            "predicted_over_measured_peak": taken.predicted_bytes / taken.peak_bytes,
-            "reading_tokens_per_second": taken.tokens_per_second,
+            "predicted_over_measured_peak": taken.predicted.peak_bytes / taken.peak_bytes,
+            "reading_tokens_per_second": taken.reading,
         }
     return {
         "model": made.config.model,

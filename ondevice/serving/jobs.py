@@ -8,17 +8,19 @@ The screen makes patches of the events, the programming interface lines of JSON.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 from ondevice.config import EngineConfig
 from ondevice.errors import PasswordRequired, PotError, WrongPassword
-from ondevice.events import Event
+from ondevice.events import AnswerFinished, Event
 from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import ReadingSpeeds, ends_soon
+from ondevice.serving.forecast import ReadingSpeeds, ends_soon, foreseen_seconds
 from ondevice.serving.job_events import (
     Failed,
     JobEvent,
@@ -45,6 +47,7 @@ from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
 
+_TURN_SECONDS = 60.0  # that an answer may take while others wait
 _TELL_SECONDS = 1.0  # between two events of one job in line
 
 Job = Generator[JobEvent, None, None]
@@ -76,12 +79,8 @@ class Jobs:
         self.speeds = speeds or ReadingSpeeds()
 
     def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_file: bool = False) -> Job:
-        """Open an uploaded file, which is deleted then.
-
-        Args:
-            keeps_file: for a screen, where a PDF stays in the workspace: to show its pages, and without its right
-                password to be tried again.
-        """
+        """Open an uploaded file, which is deleted then; `keeps_file`: a PDF stays in the workspace, to show its pages, and
+        without its right password to be tried again."""
 
         def steps() -> Job:
             is_kept = is_open = False
@@ -220,7 +219,8 @@ class Jobs:
     def _foretell(self, workspace: Workspace, config: EngineConfig) -> None:
         """Say how long reading the workspace's document will take, where that is known."""
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
-        workspace.forecast = self.speeds.seconds(self.engine.loaded, config, num_tokens)
+        known = self.speeds.seconds(self.engine.loaded, config, num_tokens)
+        workspace.forecast = foreseen_seconds(self.engine, config, num_tokens) if known is None else known
 
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
         return _run(workspace, activity, steps, self.engine)
@@ -245,11 +245,8 @@ class Jobs:
         yield from _said(self.keeping.keep(workspace))
 
     def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
-        """Answer the question that waits, if one does, while reading stands still. A failure does not end reading.
-
-        Args:
-            is_read: nothing is left to read. Who asked before anything was read is answered then, if that comes soon.
-        """
+        """Answer the question that waits, while reading stands still; one that was asked before anything was read waits
+        for all of it (`is_read`), if that comes soon. A failure does not end reading."""
         waiting = workspace.asked.waiting
         if waiting is None or (waiting.is_early and not is_read and ends_soon(workspace.telemetry)):
             return
@@ -267,7 +264,7 @@ class Jobs:
 
     def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
         history = turns(workspace.exchanges) if asked.remembers else asked.history
-        answer = Answer(workspace, asked.question)
+        answer, began, gives_way = Answer(workspace, asked.question), time.monotonic(), False
         workspace.asked.under_way = asked.question
         workspace.answer_stop.clear()
         try:
@@ -275,8 +272,14 @@ class Jobs:
                 _followed(workspace, session, session.ask(asked.question, asked.generation, history))
             ) as events:
                 for event in events:
+                    if gives_way and isinstance(event, AnswerFinished):
+                        event = replace(event, stop_reason="turn")
                     answer.apply(event)
                     yield event
+                    is_long = time.monotonic() - began > _TURN_SECONDS
+                    if is_long and not workspace.is_reading and self.engine.lane.is_wanted:
+                        gives_way = True
+                        session.stop()
                     if workspace.answer_stop.is_set():  # the session itself is not asked to stop: it may be reading
                         break
         finally:
