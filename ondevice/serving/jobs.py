@@ -79,7 +79,7 @@ class Jobs:
         self.speeds = speeds or ReadingSpeeds()
 
     def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_file: bool = False) -> Job:
-        """Open an uploaded file, which is deleted then; `keeps_file`: a PDF stays in the workspace, to show its pages, and
+        """Open an uploaded file, which is deleted then; `keeps_file`: a PDF stays here, to show its pages, and
         without its right password to be tried again."""
 
         def steps() -> Job:
