@@ -3,6 +3,7 @@
 (() => {
   "use strict";
   const od = window.ondevice;
+  const GO_ON = "Go on where your last answer was cut off.";
 
   od.sources = (element, props, watch) => {
     const section = element.querySelector(".od-sources"), list = element.querySelector(".od-answers");
@@ -35,11 +36,32 @@
     passages.append(...answer.sources.map((source, i) => passage(source, i + 1)));
     details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
     const copy = button("Copy with sources", "od-copy");
+    const again = button("Ask again", "od-again");
+    again.title = "Puts the question back into its field, to be changed or sent again";
+    again.addEventListener("click", () => fill(answer.question));
+    const tools = od.textElement("div", "", "od-answer-tools");
+    tools.append(copy, again);
+    if (isLatest && answer.is_cut) {
+      const more = button("Continue", "od-continue");
+      more.title = "The answer reached its longest length: ask for the rest of it";
+      more.addEventListener("click", () => { fill(GO_ON); requestAnimationFrame(() => document.querySelector("#od-ask")?.click()); });
+      tools.append(more);
+    }
     copy.addEventListener("click", async () => {
       said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
     });
-    details.append(copy);
+    details.append(tools);
     return details;
+  };
+
+  /** Puts a question into its field. */
+  const fill = (text) => {
+    const field = document.querySelector("#od-question textarea");
+    if (!field) return;
+    od.openPane("chat");
+    field.value = text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    field.focus();
   };
 
   const passage = (source, number) => {

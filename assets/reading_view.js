@@ -194,6 +194,7 @@
         if (flash === mine) inner.querySelectorAll(".od-flash").forEach((run) => run.classList.add("od-flashed"));
       }, FLASH_MS);
       od.chooseOnMap?.(flash.start, flash.stop);
+      sheet.mark({ start, stop: flash.stop });
       draw();
       clearTimeout(timer);
       fill();
@@ -205,12 +206,19 @@
       let index = numbers.findIndex((other) => other >= number);
       if (index < 0) index = numbers.length - 1;
       goal = null;
-      box.scrollTop = tops[firstPiece[index]];
       field.value = numbers[index];
+      if (sheet.isOpen) return sheet.show(index);
+      box.scrollTop = tops[firstPiece[index]];
       soon();
     };
+    const sheet = od.sheet(element, {
+      here: () => pages[pieceAt(box.scrollTop + 8)] ?? 0,
+      leave: (index, span) => { if (span) od.showSpan(span.start, span.stop); else if (tokens.pages) goToPage(tokens.pages.numbers[index]); },
+      told: (index) => { if (document.activeElement !== field) field.value = tokens.pages.numbers[index]; },
+    });
     const turn = (by) => {
       if (!tokens.pages || !pages.length) return;
+      if (sheet.isOpen) return sheet.turn(by);
       const here = pages[pieceAt(box.scrollTop + 8)];
       goToPage(tokens.pages.numbers[Math.min(Math.max(here + by, 0), tokens.pages.numbers.length - 1)]);
     };

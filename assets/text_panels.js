@@ -19,6 +19,24 @@
     line.textContent = value?.text ?? "";
   });
 
+  // What is said of the settings: an error stands under its field, the rest above all of them.
+  od.settings_note = (element, props, watch) => od.follow(props, watch, (value) => {
+    const note = element.querySelector(".od-note") ?? document.querySelector(".od-note");
+    const field = value?.field && document.getElementById(value.field);
+    note.hidden = !value?.text;
+    note.textContent = value?.text ?? "";
+    note.dataset.kind = value?.kind ?? "";
+    if (field) field.after(note);
+    else element.append(note);
+    for (const wrong of document.querySelectorAll(".od-wrong")) {
+      wrong.classList.remove("od-wrong");
+      wrong.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
+    }
+    if (value?.kind !== "error" || !field) return;
+    field.classList.add("od-wrong");
+    field.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
+  });
+
   od.problem = (element, props, watch) => od.follow(props, watch, (value) => {
     const problem = element.querySelector(".od-problem");
     problem.hidden = !value?.text;
@@ -30,9 +48,19 @@
     const text = value?.text ?? "";
     if (status.textContent !== text) status.textContent = text; // the same text again must not be read out again
     document.body.dataset.state = value?.phase ?? "loading";
+    tellTitle();
   });
 
+  /** The title says how far reading is, for who looks at another page meanwhile. */
+  let share = 0;
+  const tellTitle = () => {
+    const isAtIt = document.body.dataset.state === "reading";
+    document.title = isAtIt ? `${Math.floor(100 * share)} % · ondevice` : "ondevice";
+  };
+
   od.progress = (element, props, watch) => od.follow(props, watch, (value) => {
+    share = (value?.[1]?.done ?? 0) / Math.max(value?.[1]?.total ?? 1, 1);
+    tellTitle();
     element.querySelectorAll(".od-bar").forEach((bar, i) => {
       const { label = "", done = 0, total = 1, text = "", detail = "" } = value?.[i] ?? {};
       const track = bar.querySelector(".od-track");

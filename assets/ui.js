@@ -36,7 +36,14 @@ window.ondevice = (() => {
 
   // A file may be dropped anywhere: a browser would open what falls beside the box, in place of this page.
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
-  document.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
+  let dragging = 0;
+  document.addEventListener("dragover", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    document.body.dataset.drop = "here";
+    clearTimeout(dragging); // the browser tells of it all the time until it ends
+    dragging = setTimeout(() => { delete document.body.dataset.drop; }, 200);
+  });
   document.addEventListener("drop", (event) => {
     if (!hasFiles(event) || event.target instanceof Element && event.target.closest("#od-file")) return;
     event.preventDefault();

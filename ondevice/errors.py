@@ -35,6 +35,12 @@ class OndeviceError(Exception):
     def __str__(self) -> str:
         return self.text()
 
+    @property
+    def setting(self) -> str:
+        """Path of the first setting that it names; "" where it names none."""
+        found = _SETTING.search(f"{self._what} {self._fix}")
+        return found[1] if found else ""
+
     def text(self, name: Callable[[str], str] = str) -> str:
         """All of it in one or two sentences; `name` says what settings are called, by their path."""
         error = self.to_dict(name)

@@ -57,6 +57,7 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
                 "question": exchange.question,
                 "note": exchange.note,
                 "unfounded": _unfounded(exchange),
+                "is_cut": exchange.record.get("stop_reason") == "length",
                 "copy": markdown_of(exchange, unit),
                 "sources": [
                     {

@@ -24,6 +24,7 @@ from ondevice.session.rates import known_rates, rates_of
 from ondevice.session.speed import foreseen_speed
 from ondevice.telemetry.telemetry import Telemetry
 
+SOON_SECONDS = 30.0  # for which a question that was asked before reading waits for all of the document
 _MOST = 256  # settings that are remembered; the oldest go
 
 
@@ -122,3 +123,10 @@ def _stored(path: Path) -> tuple[Speed, ...]:
         if all(one.tokens_per_second > 0 for one in found):
             return found
     return ()
+
+
+def ends_soon(telemetry: Telemetry) -> bool:
+    """Whether the rest of a document is read within moments, or how long that takes is not known yet."""
+    if not telemetry.has_steady_speed or telemetry.eta_seconds is None:
+        return True
+    return telemetry.eta_seconds <= SOON_SECONDS

@@ -63,6 +63,7 @@ class QuestionFailed:
 
     error: Exception
     text: str
+    question: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import ReadingSpeeds, foreseen_seconds
+from ondevice.serving.forecast import ReadingSpeeds, ends_soon, foreseen_seconds
 from ondevice.serving.job_events import (
     Failed,
     JobEvent,
@@ -34,6 +34,7 @@ from ondevice.serving.job_events import (
 )
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.opening import open_upload
+from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_box import Asked
 from ondevice.serving.record import record_of, take_up
 from ondevice.serving.registry import Registry
@@ -77,23 +78,23 @@ class Jobs:
         self.keeping = keeping or Keeping(is_on=False)
         self.speeds = speeds or ReadingSpeeds()
 
-    def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_locked: bool = False) -> Job:
-        """Open an uploaded file, which is deleted then.
-
-        Args:
-            keeps_locked: a file without its right password stays in the workspace, to be tried again.
-        """
+    def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_file: bool = False) -> Job:
+        """Open an uploaded file, which is deleted then; `keeps_file`: a PDF stays here, to show its pages, and
+        without its right password to be tried again."""
 
         def steps() -> Job:
-            is_kept = False
+            is_kept = is_open = False
+            workspace.locked = None  # where it was this file, it is to be kept on
             try:
                 is_open = yield from open_upload(workspace, upload, password, self.engine.loaded.tokenizer.encode)
             except (PasswordRequired, WrongPassword):
-                is_kept = keeps_locked
+                is_kept = keeps_file
                 raise
             finally:
                 workspace.keep_locked(upload if is_kept else None)
-                if not is_kept:
+                if keeps_file and is_open and workspace.document is not None and workspace.document.kind == "pdf":
+                    workspace.keep_pages(PageFile(upload.path, password or None, upload.discard))
+                elif not is_kept:
                     upload.discard()
             if is_open:
                 self._foretell(workspace, self.engine.config)
@@ -109,6 +110,7 @@ class Jobs:
             if document is None:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
+            workspace.read_with = config
             self._foretell(workspace, config)
             try:
                 self.keeping.begin(workspace)
@@ -175,6 +177,7 @@ class Jobs:
             session = self.keeping.open(self.engine, kept)
             take_up(workspace, session, kept.record)
             workspace.entry_id = kept.entry_id
+            workspace.keep_pages(self.keeping.pages(workspace))
             workspace.is_away = False
             yield Opened()
 
@@ -235,14 +238,18 @@ class Jobs:
                 if workspace.pause.is_set():
                     workspace.request_stop()
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
-                yield from self._answer_asked(workspace, session)
+                yield from self._answer_asked(workspace, session, is_read=True)
         finally:
             workspace.asked.close()
             workspace.note_rest()
         yield from _said(self.keeping.keep(workspace))
 
-    def _answer_asked(self, workspace: Workspace, session: Session) -> Job:
-        """Answer the question that waits, if one does, while reading stands still. A failure does not end reading."""
+    def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
+        """Answer the question that waits, while reading stands still; one that was asked before anything was read waits
+        for all of it (`is_read`), if that comes soon. A failure does not end reading."""
+        waiting = workspace.asked.waiting
+        if waiting is None or (waiting.is_early and not is_read and ends_soon(workspace.telemetry)):
+            return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
             return
@@ -252,12 +259,13 @@ class Jobs:
                 yield from self._answer(workspace, session, asked)
             except Exception as error:
                 workspace.problem = Problem(problem_text(error, Phase.ANSWERING.value))
-                yield QuestionFailed(error, workspace.problem.text)
+                yield QuestionFailed(error, workspace.problem.text, asked.question)
         yield Working(Phase.READING)
 
     def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
         history = turns(workspace.exchanges) if asked.remembers else asked.history
         answer, began, gives_way = Answer(workspace, asked.question), time.monotonic(), False
+        workspace.asked.under_way = asked.question
         workspace.answer_stop.clear()
         try:
             with closing(
@@ -276,6 +284,7 @@ class Jobs:
                         break
         finally:
             answer.close()
+            workspace.asked.under_way = ""
             self.keeping.note(workspace)
 
 

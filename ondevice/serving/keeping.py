@@ -1,8 +1,8 @@
 """The open documents of the screen, kept on disk: after a restart they are there again, pot, cursor and conversation.
 
-Two files a document, in a folder that only this user may read: the reading, written anew while it goes on, and beside
-it what is said of it, with the hash of the visitor's id: nobody gets it who does not know that id. They go when the
-document is closed, and the oldest where they take too much of the disk.
+Two files a document, and a copy of a PDF that is not too large, in a folder that only this user may read: the reading,
+written anew while it goes on, and beside it what is said of it, with the hash of the visitor's id: nobody gets it who
+does not know that id. They go when the document is closed, and the oldest where they take too much of the disk.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -22,6 +23,7 @@ from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, P
 from ondevice.files import replacing
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
+from ondevice.serving.page_file import PageFile
 from ondevice.serving.record import record_of
 from ondevice.serving.visitor import owner_of
 from ondevice.serving.workspace import Workspace
@@ -31,7 +33,8 @@ from ondevice.session.library import data_dir
 from ondevice.session.saving import load_reading, load_session, reopened_as_chosen, save_session, saved_config
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_RECORD, _SECRET = ".json", "secret"
+_RECORD, _PAGES, _SECRET = ".json", ".pdf", "secret"
+_MOST_PAGES_BYTES = 20_000_000  # of a PDF that is copied; one with a password is not, for that is never written
 _MAX_VALUES = 20_000_000  # in a file: a record has a number for every token that was kept for its novelty
 
 
@@ -128,6 +131,7 @@ class Keeping:
         try:
             going.is_resumable = self._write(workspace, session)
             self._write_record(workspace, session, is_resumable=going.is_resumable)
+            self._copy_pages(workspace)
         except NotResumable:  # it is, at its end
             return ""
         except (OndeviceError, OSError) as error:  # reading goes on, and what was kept before stays
@@ -168,6 +172,15 @@ class Keeping:
             return True
         save_session(session, place)
         return False
+
+    def _copy_pages(self, workspace: Workspace) -> None:
+        """Copy the document's file, so that its pages can be shown after a restart, too."""
+        file, copy = workspace.page_file, self.folder / f"{workspace.id}{_PAGES}"
+        if file is None or file.password is not None or copy.exists():
+            return
+        if file.path.stat().st_size <= _MOST_PAGES_BYTES:
+            with replacing(copy) as temporary:
+                shutil.copyfile(file.path, temporary)
 
     def _write_record(self, workspace: Workspace, session: Session, *, is_resumable: bool) -> None:
         loaded = session.context.loaded
@@ -235,6 +248,11 @@ class Keeping:
         self._going[kept.id] = _Going(Pace(self._now), is_written=True, is_resumable=kept.is_resumable)
         return session
 
+    def pages(self, workspace: Workspace) -> PageFile | None:
+        """The copy of a workspace's file; None where there is none."""
+        copy = self.folder / f"{workspace.id}{_PAGES}"
+        return PageFile(copy) if copy.is_file() else None
+
     def _ids(self) -> list[str]:
         with suppress(OSError):
             return [path.stem for path in self.folder.iterdir() if path.suffix == _RECORD and _ID.fullmatch(path.stem)]
@@ -255,7 +273,8 @@ class Keeping:
         return None
 
     def _remove(self, workspace_id: str) -> None:
-        for path in (self._checkpoints.named(workspace_id), self.folder / f"{workspace_id}{_RECORD}"):
+        beside = (self.folder / f"{workspace_id}{ending}" for ending in (_RECORD, _PAGES))
+        for path in (self._checkpoints.named(workspace_id), *beside):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 

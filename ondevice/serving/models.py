@@ -234,4 +234,6 @@ def _tokenize(workspace: Workspace, encode: Callable[..., Any]) -> None:
     tokens = DocumentTokens(document, encode, free_memory_bytes)
     for _ in tokens.read_pages():
         pass
+    file, workspace.page_file = workspace.page_file, None  # it is the same document, whose pages can still be shown
     workspace.accept(document, tokens.page_table(), tokens)
+    workspace.page_file = file

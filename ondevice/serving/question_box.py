@@ -1,4 +1,4 @@
-"""Questions that wait while a document is read: reading takes one out between two of its steps."""
+"""Questions that wait: for a document, for its reading, for the next step of that, or for the answer before."""
 
 from __future__ import annotations
 
@@ -12,55 +12,57 @@ from ondevice.decode.prompt import Turn
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question, how it is to be answered, and whether it may refer to those before it; `history` is what it may
-    refer to instead, where that is known elsewhere."""
+    refer to instead, where that is known elsewhere. `is_early`: it was asked before anything was read."""
 
     question: str
     generation: GenerationConfig
     remembers: bool
     history: tuple[Turn, ...] = ()
+    is_early: bool = False
 
 
 @dataclass(slots=True)
 class QuestionBox:
-    """Takes one question at a time, and only while it is open.
+    """Holds one question until somebody takes it out.
 
     Attributes:
-        is_open: whether a reading will take out what is put in.
+        is_open: whether a reading takes out, between two of its steps, what is put in.
+        under_way: the question that is being answered; "": none. The same one again is a second click, and left out.
     """
 
     is_open: bool = False
+    under_way: str = ""
     _waiting: Asked | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self) -> None:
-        """Take questions from now on."""
+        """A reading begins, which takes questions out."""
         with self._lock:
             self.is_open = True
 
     def put(self, asked: Asked) -> bool:
-        """Leave a question; False where the box is closed, or another one waits."""
+        """Leave a question; False where another one waits, or the same one is being answered."""
         with self._lock:
-            if not self.is_open or self._waiting is not None:
+            if self._waiting is not None or asked.question == self.under_way:
                 return False
             self._waiting = asked
             return True
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether there is a question in it."""
-        return self._waiting is not None
+    def waiting(self) -> Asked | None:
+        """The question that waits."""
+        return self._waiting
 
     def take(self) -> Asked | None:
-        """The question that waits."""
+        """Take out the question that waits."""
         with self._lock:
             asked, self._waiting = self._waiting, None
             return asked
 
     def close(self) -> None:
-        """Take no more questions, and drop one that waits: its text is still in its field."""
+        """The reading has ended; a question that waits stays for whoever comes next."""
         with self._lock:
             self.is_open = False
-            self._waiting = None
 
     def close_if_empty(self) -> bool:
         """Close unless a question waits."""

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.documents.pages import PageTable
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.serving.exchanges import Exchange
+from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_box import QuestionBox
 from ondevice.serving.scan_state import Scanning
 from ondevice.serving.token_view import TokenView
@@ -57,12 +59,14 @@ class Workspace:
         document: the open document, with its `page_table` and, where it has been tokenised, its `tokens`.
         view: what the token map and the reading view show of it.
         locked: an uploaded file that waits for its password.
+        page_file: the file itself, where its pages can be shown.
         session: the engine's session, with the pot; None until reading begins.
+        read_with: the settings as they were chosen for it; None where that is not known.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
         scanning: the last scan of the document, or the one that runs; None where there was none.
-        asked: questions that were asked while the document is read, with how to answer them.
+        asked: the question that waits, with how to answer it.
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
         problem: the last failure, until something succeeds.
@@ -82,9 +86,11 @@ class Workspace:
     page_table: PageTable | None = None
     view: TokenView | None = None
     locked: Upload | None = None
+    page_file: PageFile | None = None
     opening_name: str = ""
     pages: PagesExtracted | None = None
     session: Session | None = None
+    read_with: EngineConfig | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
     fill: list[tuple[int, int]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -116,6 +122,13 @@ class Workspace:
         if self.session is None or not self.session.context.is_open:
             return Phase.READY
         return Phase.STOPPED if self.session.context.spans else Phase.READ
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether a question could be answered now: something was read, and nothing runs."""
+        if self.phase not in (Phase.STOPPED, Phase.READ) or not self.idle.is_set() or self.session is None:
+            return False
+        return self.session.context.num_read > 0
 
     @property
     def is_reading(self) -> bool:
@@ -232,6 +245,7 @@ class Workspace:
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.entry_id, self.forecast = None, Telemetry(), "", None
+        self.read_with = None
         self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()
@@ -245,6 +259,7 @@ class Workspace:
         """Drop the document, the pot and the conversation."""
         self.drop_pot()
         self.keep_locked(None)
+        self.keep_pages(None)
         self.document = self.page_table = self.view = self.tokens = self.pages = self.problem = self.scanning = None
         self.opening_name = ""
 
@@ -253,6 +268,12 @@ class Workspace:
         if self.locked is not None and self.locked is not upload:
             self.locked.discard()
         self.locked = upload
+
+    def keep_pages(self, page_file: PageFile | None) -> None:
+        """Keep the document's file, to show its pages, in place of the one that was kept."""
+        if self.page_file is not None:
+            self.page_file.discard()
+        self.page_file = page_file
 
     def note(self, event: Event) -> None:
         """Remember how full the pot was after a step of reading, and what it held."""

@@ -140,7 +140,7 @@ class Actions:
         """
         before = visitor.current
         visitor.look_at(workspace)
-        job = self._jobs.open(workspace, upload, password or "", keeps_locked=True)
+        job = self._jobs.open(workspace, upload, password or "", keeps_file=True)
         if not (yield from _without_toast(self._runner.run(visitor, workspace, job))):
             # closed before its turn came, or being unlocked already
             if password is None:
@@ -148,9 +148,11 @@ class Actions:
             return []
         if workspace.document is not None or workspace.locked is not None:
             return []
-        problem = workspace.problem
+        problem, asked = workspace.problem, workspace.asked.take()
         visitor.close(workspace)
         visitor.look_at(before)
+        if asked is not None and visitor.current.is_unused:
+            visitor.current.asked.put(asked)  # it waits for the next document
         yield self._runner.page(visitor)
         return [problem.text] if problem is not None else []
 
@@ -187,11 +189,15 @@ class Actions:
         return self._runner.page(visitor)
 
     def stop_answer(self, visitor_id: object, shown: object = None) -> Patch:
-        """End the answer that is being written; reading that waits for it goes on."""
+        """End the answer that is being written, and reading that waits for it goes on; or else take back the question
+        that waits.
+        """
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:
             return self._runner.not_shown(visitor)
+        if workspace.phase is not Phase.ANSWERING and (asked := workspace.asked.take()) is not None:
+            return render.with_question(render.waiting(workspace), asked.question)
         workspace.answer_stop.set()
         if workspace.phase is Phase.ANSWERING and not workspace.is_reading:
             workspace.request_stop()  # not only at its next word: the question may still be read
@@ -207,7 +213,7 @@ class Actions:
         try:
             config = form.engine_config(self._jobs.engine.config)
         except OndeviceError as error:
-            yield self._runner.refused(visitor, error)
+            yield self._runner.refused(visitor, error) | render.settings_error(error)
             return
         yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
@@ -225,6 +231,14 @@ class Actions:
             if workspace.phase is Phase.READY:  # by now
                 yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
+    def check(self, visitor_id: object, form: Form) -> Patch:
+        """Say what is wrong with the settings, or that they are other than those of the reading."""
+        try:
+            config = form.engine_config(self._jobs.engine.config)
+        except OndeviceError as error:
+            return render.settings_error(error)
+        return render.settings_changed(self._runner.visitor(visitor_id).current, config)
+
     def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Read on from where reading was paused."""
         visitor = self._runner.visitor(visitor_id)
@@ -235,28 +249,24 @@ class Actions:
         yield from self._runner.run(visitor, workspace, self._jobs.resume(workspace))
 
     def ask(self, visitor_id: object, question: str, form: Form, shown: object = None) -> Iterator[Patch]:
-        """Answer a question from the pot; where the document is being read, reading answers it between two steps."""
+        """Answer a question from the pot, or let it wait: for a document, for its reading, or for the answer before."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.current
-        if workspace.document is None or not self._runner.is_shown(visitor, shown):
+        if not self._runner.is_shown(visitor, shown):
             yield self._runner.not_shown(visitor)
+            return
+        if not question.strip():
             return
         try:
             asked = Asked(question, form.generation(self._jobs.engine.config.generation), form.remembers)
         except OndeviceError as error:
             yield self._runner.refused(visitor, error)
             return
-        if not workspace.asked.is_open:
-            yield from self._runner.run(visitor, workspace, self._jobs.ask(workspace, asked))
-        elif workspace.asked.put(asked):  # its text stays in the field until it is read
-            yield render.controls(workspace) | {"status": render.status(workspace)}
+        yield from self._runner.ask(visitor, workspace, asked)
 
     def ask_example(self, visitor_id: object, text: str, form: Form, shown: object = None) -> Iterator[Patch]:
-        """Ask one of the questions that are offered; where nothing can be asked yet, it waits in the field."""
-        workspace = self._runner.visitor(visitor_id).current
-        yield {"question": gr.update(value=text)}
-        if workspace.asked.is_open or workspace.phase in (Phase.STOPPED, Phase.READ):
-            yield from self.ask(visitor_id, text, form, shown)
+        """Ask one of the questions that are offered."""
+        yield from self.ask(visitor_id, text, form, shown)
 
     def clear_conversation(self, visitor_id: object, shown: object = None) -> Patch:
         """Drop the questions and answers; the pot has never held them."""
@@ -266,7 +276,7 @@ class Actions:
             return self._runner.not_shown(visitor)
         if workspace.idle.is_set():  # else an answer may be growing at its end
             self._jobs.clear_conversation(workspace)
-        return {"chat": list(workspace.messages), **render.conversation_tools(workspace)}
+        return {"chat": render.conversation(workspace), **render.conversation_tools(workspace)}
 
     def export(self, visitor_id: object, shown: object = None, *, kind: str) -> Patch:
         """The conversation as a file that the browser makes by itself: `kind` is `md` or `json`."""

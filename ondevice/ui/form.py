@@ -24,6 +24,7 @@ from ondevice.config import (
 )
 from ondevice.errors import ConfigError
 from ondevice.session.engine import Engine
+from ondevice.ui.panels import panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,13 @@ class Preset:
 
 PRESETS = (
     Preset("Automatic", 0, 0),
-    Preset("Small pot", 1024, 512),
-    Preset("Balanced", 2048, 1024),
-    Preset("Large", 4096, 2048),
+    Preset("Phone", 1024, 512),
+    Preset("Laptop", 2048, 1024),
+    Preset("Workstation", 4096, 2048),
 )
 
+GROUPS = {"Answer": True, "Memory": True, "Lab": False}  # and whether they are unfolded
+_MEMORY = ("pot.capacity", "pot.num_kept", "tier.budget_bytes", "slim.schedule")
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
 
 
@@ -92,11 +95,12 @@ class Form:
         return with_values(base, values)
 
 
-def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
-    """The controls of the form by path, and the presets above them."""
+def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
+    """The controls of the form by path, the presets above them, and what is said of their values."""
     config, choices = engine.config, _preset_choices(engine)
     start, slot_size = Form.of(config).values, words.size(_slot_bytes(engine))
     with gr.Accordion("Settings", open=False, elem_id="od-settings"):
+        note = panel("settings_note")
         preset = gr.Radio(
             choices,
             value=matching_preset(config.pot.capacity, config.pot.num_kept),
@@ -104,12 +108,32 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio]:
             info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
             elem_id="od-preset",
         )
-        form = {
-            path: control(one, start[path], slot_size=slot_size, visible=shows(path, start["pot.catalyst"]))
-            for path, one in CONTROLS.items()
-            if path not in CONVERSATION
-        }
-    return form, preset
+        made: dict[str, Any] = {}
+        for group, is_open in GROUPS.items():
+            with gr.Accordion(group, open=is_open, elem_classes="od-group"):
+                for path, one in CONTROLS.items():
+                    if path not in CONVERSATION and _group(path) == group:
+                        made[path] = control(
+                            one,
+                            start[path],
+                            slot_size=slot_size,
+                            visible=shows(path, start["pot.catalyst"]),
+                            elem_id=element_id(path),
+                            elem_classes="" if path in ANSWERING else "od-at-reading",
+                        )
+    return {path: made[path] for path in CONTROLS if path in made}, preset, note
+
+
+def element_id(path: str) -> str:
+    """Id of a setting's control on the page."""
+    return f"od-set-{path.replace('.', '-').replace('_', '-')}"
+
+
+def _group(path: str) -> str:
+    """The group of a setting: what an answer is like, what is remembered, and what is for trying."""
+    if path in ANSWERING and path.startswith("generation."):
+        return "Answer"
+    return "Memory" if path in _MEMORY else "Lab"
 
 
 def for_model(engine: Engine) -> tuple[Any, Any]:

@@ -145,6 +145,7 @@ def serving(
         from ondevice.ui.app import build_app
         from ondevice.ui.map.routes import map_routes
         from ondevice.ui.mark import MARK, mark_routes
+        from ondevice.ui.page_routes import page_routes
         from ondevice.ui.panels import scripts, stylesheet
         from ondevice.ui.recording import recording_route
         from ondevice.ui.theme import make_theme
@@ -156,6 +157,7 @@ def serving(
         uploads = Uploads(uploads_folder, limits)
         routes = [
             *map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)),
+            *page_routes(registry),
             recording_route(),
             *mark_routes(),
         ]

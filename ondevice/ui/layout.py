@@ -54,7 +54,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             with gr.Column(elem_id="od-left"):
                 parts |= _document_parts()
                 parts |= _reading_parts()
-                form, preset = form_parts(engine)
+                form, preset, parts["settings_note"] = form_parts(engine)
                 with gr.Accordion("Inside: memory and time", open=False, elem_id="od-inside"):
                     parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
             with gr.Column(elem_id="od-middle"):
@@ -74,6 +74,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             parts |= library_parts()
     parts["jump"] = panel("jump")
     panel("keys")
+    panel("confirm")
     parts["follow"] = gr.Timer(1.0, active=False)
     parts["preset"], parts["capacity"] = preset, form["pot.capacity"]
     return Screen(parts, form, preset)
@@ -108,7 +109,10 @@ def _document_parts() -> dict[str, Any]:
         parts["problem"] = panel("problem")
         with gr.Column(visible=False, elem_id="od-password") as parts["password_box"]:
             parts["password"] = gr.Textbox(
-                label="Password", type="password", info="Used once to open the file; stored nowhere.", max_lines=1
+                label="Password",
+                type="password",
+                info="Stays in this program's memory until the document is closed; written nowhere.",
+                max_lines=1,
             )
             parts["unlock"] = gr.Button("Unlock", variant="primary", size="sm")
         with gr.Row(elem_id="od-document-buttons"):
@@ -156,13 +160,12 @@ def _chat_parts() -> tuple[dict[str, Any], gr.Checkbox]:
             label="Question",
             show_label=False,
             container=False,
-            placeholder="Choose a document first.",
-            interactive=False,
+            placeholder="Ask now, or drop a document first",
             max_lines=4,
             scale=1,
             elem_id="od-question",
         )
-        parts["ask"] = gr.Button("Ask", variant="primary", interactive=False, scale=0, elem_id="od-ask")
+        parts["ask"] = gr.Button("Ask", variant="primary", scale=0, elem_id="od-ask")
         parts["stop_answer"] = gr.Button(
             "Stop answer", variant="stop", visible=False, scale=0, min_width=88, elem_id="od-stop-answer"
         )

@@ -70,10 +70,12 @@ TEMPLATES = {
         '<ul class="od-model-list"></ul><form method="dialog"><button class="od-button">Close</button></form></dialog>'
     ),
     "card": (
-        '<p class="od-hint">PDF, Word, EPUB, web page or text, of any length. Text can be pasted, too.</p>'
+        '<p class="od-hint">PDF, Word, EPUB, web page or text; text can be pasted, too. All of it is read, at once, '
+        "in a fixed amount of memory. Ask meanwhile, or after.</p>"
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
     "memory": '<p class="od-memory" hidden></p>',
+    "settings_note": '<p class="od-note" role="status" hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
     "progress": _BAR * 2,
     "keys": (
@@ -85,6 +87,11 @@ TEMPLATES = {
         '<p class="od-explain">On the map: arrows go from cell to cell, + and − zoom, 0 shows all, '  # noqa: RUF001
         'Enter shows the cell in the document.</p><form method="dialog"><button class="od-button">Close</button></form>'
         "</dialog>"
+    ),
+    "confirm": (
+        '<dialog class="od-dialog" aria-labelledby="od-confirm-words"><p id="od-confirm-words"></p>'
+        '<form method="dialog"><button class="od-button" autofocus>Keep</button> '
+        '<button type="button" class="od-button od-stop" data-do></button></form></dialog>'
     ),
     "status": '<p class="od-status" role="status" aria-live="polite"></p>',
     "map": MAP,
@@ -199,6 +206,7 @@ def scripts() -> str:
         "answers.js",
         "panes.js",
         "recording.js",
+        "confirm.js",
         "shortcuts.js",
         "compare.js",
         "library.js",

@@ -11,10 +11,15 @@ from typing import Any
 import gradio as gr
 
 from ondevice import words
+from ondevice.config import SETTINGS, EngineConfig, on_screen, value_of
+from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
+from ondevice.serving.conversation import without_images
 from ondevice.serving.exchanges import sources_panel
+from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.session import Session
+from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
 from ondevice.ui.times import blocks_read, chunk_times, stage_times
@@ -25,16 +30,21 @@ _AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phas
 _STOPPED_ELSEWHERE = (Phase.ANSWERING, Phase.SCANNING)  # by a button of their own
 _NOTES = 6  # lines on the card about pages without text
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
-_WHY_NOT = {
-    Phase.EMPTY: "Choose a document first",
-    Phase.OPENING: "The document is being opened",
-    Phase.REOPENING: "The document is being opened",
-    Phase.SAVING: "The document is being saved",
-    Phase.READY: "Press Read first",
-    Phase.READING: "Your question comes after this step of reading",
-    Phase.ANSWERING: "The answer is being written",
-    Phase.SCANNING: "The whole document is being scanned",
+_ASK_EARLY = "Ask now; it is answered once reading has begun"
+_ASK_ALL = "Ask about the document"
+_ASK = {
+    Phase.EMPTY: "Ask now, or drop a document first",
+    Phase.OPENING: _ASK_EARLY,
+    Phase.REOPENING: _ASK_EARLY,
+    Phase.SAVING: _ASK_ALL,
+    Phase.READY: _ASK_EARLY,
+    Phase.READING: "Ask about what has been read so far",
+    Phase.STOPPED: "Ask about what has been read so far",
+    Phase.READ: _ASK_ALL,
+    Phase.ANSWERING: "Ask the next question",
+    Phase.SCANNING: "Ask now; it is answered after the scan",
 }
+_ONE_WAITS = "Your question waits; you can write the next one"
 
 
 def everything(workspace: Workspace) -> Patch:
@@ -43,9 +53,51 @@ def everything(workspace: Workspace) -> Patch:
         **controls(workspace),
         **reading(workspace),
         "card": card(workspace),
-        "chat": list(workspace.messages),
+        "chat": conversation(workspace),
         **conversation_tools(workspace),
     }
+
+
+def conversation(workspace: Workspace) -> list[dict[str, Any]]:
+    """Questions and answers, with the question that waits, and what it waits for."""
+    waiting = workspace.asked.waiting
+    if waiting is None:
+        return list(workspace.messages)
+    return [
+        *workspace.messages,
+        {"role": "user", "content": without_images(waiting.question)},
+        {"role": "assistant", "content": f"*{_waits_for(workspace, waiting)}*"},
+    ]
+
+
+def waiting(workspace: Workspace) -> Patch:
+    """Patch of a question that was taken, or was taken back."""
+    return controls(workspace) | {"chat": conversation(workspace), "status": status(workspace)}
+
+
+def with_question(patch: Patch, text: str) -> Patch:
+    """The patch, with this text in the field of the question."""
+    update = patch.get("question")
+    return patch | {"question": (update if isinstance(update, dict) else gr.update()) | {"value": text}}
+
+
+def _waits_for(workspace: Workspace, asked: Asked) -> str:
+    match workspace.phase:
+        case Phase.EMPTY if workspace.locked is not None:
+            return "Waits until the document is unlocked."
+        case Phase.EMPTY:
+            return "Waits for a document: drop one, or try the sample."
+        case Phase.OPENING | Phase.REOPENING:
+            return "Waits until the document is open and reading has begun."
+        case Phase.READY if not workspace.is_waiting:
+            return "Waits until the document is read."
+        case Phase.READING if asked.is_early:
+            return "Waits until enough of the document is read."
+        case Phase.READING:
+            return "Comes after this step of reading."
+        case Phase.ANSWERING:
+            return "Comes after this answer."
+    return "Waits in line."
 
 
 def following(is_active: bool) -> Any:
@@ -80,7 +132,7 @@ def times(workspace: Workspace) -> Patch:
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
     return {
-        "chat": list(workspace.messages),
+        "chat": conversation(workspace),
         "status": status(workspace),
         "map": token_map(workspace),
         **times(workspace),
@@ -103,8 +155,7 @@ def controls(workspace: Workspace) -> Patch:
     """Which buttons and fields are there, and which can be used."""
     phase, problem = workspace.phase, workspace.problem
     is_busy = phase in _AT_WORK or workspace.is_waiting
-    asks_between = phase is Phase.READING and not workspace.asked.is_waiting
-    can_ask = (phase in _CAN_ASK and not is_busy) or asks_between
+    is_asked = workspace.asked.waiting is not None
     has_read = phase in _CAN_ASK
     return {
         "problem": {"text": problem.text if problem else ""},
@@ -132,18 +183,33 @@ def controls(workspace: Workspace) -> Patch:
             visible=phase is Phase.READ and not is_busy, value="Save again" if workspace.entry_id else "Save to library"
         ),
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
-        "question": gr.update(
-            interactive=can_ask or phase is Phase.ANSWERING,  # the next one can be written meanwhile
-            placeholder="Ask about what has been read so far"
-            if asks_between
-            else "Ask about the document"
-            if can_ask
-            else f"{_WHY_NOT.get(phase, 'In line')}.",
+        "question": gr.update(placeholder=_ONE_WAITS if is_asked else _ASK[phase]),
+        "ask": gr.update(visible=phase is not Phase.ANSWERING and not is_asked),
+        "stop_answer": gr.update(
+            visible=phase is Phase.ANSWERING or is_asked,
+            value="Stop answer" if phase is Phase.ANSWERING else "Take back",
+            variant="stop" if phase is Phase.ANSWERING else "secondary",
         ),
         "scan": scan_panel(workspace),
-        "ask": gr.update(interactive=can_ask, visible=phase is not Phase.ANSWERING),
-        "stop_answer": gr.update(visible=phase is Phase.ANSWERING),
     }
+
+
+def settings_error(error: OndeviceError) -> Patch:
+    """An error of the settings, at the field that it names first."""
+    field = element_id(error.setting) if error.setting in CONTROLS else ""
+    return {"settings_note": {"text": on_screen(error), "kind": "error", "field": field}}
+
+
+def settings_changed(workspace: Workspace, config: EngineConfig) -> Patch:
+    """That settings differ from those that the document was read with, where they do."""
+    before = workspace.read_with
+    changed = [
+        one.label_name
+        for path, one in SETTINGS.items()
+        if before is not None and not one.answers and value_of(before, path) != value_of(config, path)
+    ]
+    text = f"Changed since the reading: {', '.join(changed)}. Press “Read again” to read with that." if changed else ""
+    return {"settings_note": {"text": text, "kind": "later", "field": ""}}
 
 
 def card(workspace: Workspace) -> dict[str, Any]:
@@ -209,7 +275,7 @@ def status(workspace: Workspace) -> dict[str, str]:
 
 def _reading(workspace: Workspace) -> str:
     """The sentence while reading goes on: in tenths, since it is read out loud."""
-    if workspace.asked.is_waiting:
+    if (asked := workspace.asked.waiting) is not None and not asked.is_early:
         return "Your question is answered after this step of reading."
     if workspace.telemetry.is_measuring:
         return "Measuring what each head of this model needs. That is done once."
@@ -230,7 +296,8 @@ def token_map(workspace: Workspace) -> dict[str, Any] | None:
     view = workspace.view
     if view is None:
         return None
-    return {"workspace": workspace.id, **view.summary()}
+    has_pages = workspace.document is not None and workspace.document.kind == "pdf"
+    return {"workspace": workspace.id, "has_pages": has_pages, **view.summary()}
 
 
 def fill(workspace: Workspace) -> dict[str, Any] | None:

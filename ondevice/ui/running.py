@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 
 from ondevice import words
 from ondevice.config import on_screen
@@ -28,6 +29,7 @@ from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFailed, Saved, Waiting, Working
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.models import Models
+from ondevice.serving.question_box import Asked
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render
@@ -159,6 +161,47 @@ class Runner:
         """
         if not workspace.claim():
             return False
+        yield from self._go(visitor, workspace, job)
+        yield from self._answer_waiting(visitor, workspace)
+        return True
+
+    def ask(self, visitor: Visitor, workspace: Workspace, asked: Asked) -> Generator[Patch, None, None]:
+        """Answer a question now, or let it wait for what it needs; where another one waits, nothing is done."""
+        if workspace.can_answer and not workspace.asked.under_way:
+            workspace.asked.under_way = asked.question  # before anything else: a second click finds it
+            if workspace.claim():
+                yield from self._answer(visitor, workspace, asked)
+                yield from self._answer_waiting(visitor, workspace)
+                return
+            workspace.asked.under_way = ""
+        is_early = workspace.session is None or not workspace.session.context.num_read
+        if workspace.asked.put(replace(asked, is_early=is_early)):
+            yield render.with_question(render.waiting(workspace), "")
+            yield from self._answer_waiting(visitor, workspace)  # what it was to wait for may just have ended
+
+    def _answer_waiting(self, visitor: Visitor, workspace: Workspace) -> Generator[Patch, None, None]:
+        """Answer the question that waits, if it can be answered now."""
+        while workspace.asked.waiting is not None and workspace.can_answer and workspace.claim():
+            asked = workspace.asked.take()
+            if asked is None:  # it was taken back meanwhile
+                workspace.release()
+                return
+            yield from self._answer(visitor, workspace, asked)
+
+    def _answer(self, visitor: Visitor, workspace: Workspace, asked: Asked) -> Generator[Patch, None, None]:
+        """Answer a question in a workspace that was claimed; without an answer it goes back into its field."""
+        workspace.asked.under_way = asked.question
+        num_before = len(workspace.exchanges)
+        for patch in self._go(visitor, workspace, self.jobs.ask(workspace, asked), is_taken=True):
+            is_lost = workspace.idle.is_set() and len(workspace.exchanges) == num_before
+            is_here = visitor.current is workspace
+            yield render.with_question(patch, asked.question) if is_lost and is_here else patch
+        workspace.asked.under_way = ""
+
+    def _go(
+        self, visitor: Visitor, workspace: Workspace, job: Job, *, is_taken: bool = False
+    ) -> Generator[Patch, None, None]:
+        """Patches of a job; `is_taken`: the first of them empties the field of the question."""
         throttle, toast = self.throttle(), {}
         with closing(job):
             for event in job:
@@ -166,9 +209,9 @@ class Runner:
                     toast = {"toast": event.text}
                 patch = self._patch(event, visitor, workspace, throttle)
                 if patch and visitor.current is workspace:
-                    yield patch
+                    yield render.with_question(patch, "") if is_taken else patch
+                    is_taken = False
         yield self.page(visitor) | toast
-        return True
 
     def _patch(self, event: JobEvent, visitor: Visitor, workspace: Workspace, throttle: Throttle) -> Patch:
         """Patch of an event, as far as the browser can take it now."""
@@ -176,15 +219,17 @@ class Runner:
             case Waiting():
                 return render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)
             case Working():
-                return render.controls(workspace) | render.reading(workspace) | self.documents(visitor)
+                chat = {"chat": render.conversation(workspace)} if workspace.asked.waiting is not None else {}
+                note = render.settings_changed(workspace, workspace.read_with) if workspace.read_with else {}
+                return render.controls(workspace) | render.reading(workspace) | self.documents(visitor) | chat | note
             case DocumentOpened():
-                return {"chat": list(workspace.messages), **render.conversation_tools(workspace)}
+                return {"chat": render.conversation(workspace), **render.conversation_tools(workspace)}
             case QuestionRead():
-                return render.answering(workspace) | {"question": ""}
+                return render.answering(workspace)
             case AnswerFinished():
                 return render.answering(workspace) | render.conversation_tools(workspace)
             case QuestionFailed():
-                return render.answering(workspace) | {"toast": event.text}
+                return render.answering(workspace) | {"toast": event.text, "question": event.question}
             case NotKept():
                 return {"toast": event.text}
             case Saved():

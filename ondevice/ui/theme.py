@@ -1,10 +1,11 @@
-"""The theme: system fonts only, quiet surfaces, one accent; light and dark from the same table."""
+"""The theme: one family of letters, shipped with Gradio; quiet surfaces, one accent; light and dark from one table."""
 
 from __future__ import annotations
 
 import gradio as gr
 from gradio.themes.utils import fonts
 
+_FAMILY = "IBM Plex Sans"  # its figures are all of one width
 _SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "DejaVu Sans", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
@@ -18,7 +19,7 @@ def make_theme() -> gr.themes.Base:
         radius_size=gr.themes.sizes.radius_md,
         spacing_size=gr.themes.sizes.spacing_md,
         text_size=gr.themes.sizes.text_md,
-        font=[fonts.Font(name) for name in _SANS],
+        font=[fonts.LocalFont(_FAMILY, weights=(400, 600, 700)), *(fonts.Font(name) for name in _SANS)],
         font_mono=[fonts.Font(name) for name in _MONO],
     ).set(
         body_background_fill="#f6f8f9",

@@ -14,6 +14,7 @@ SCRIPTS = (
     "map_moves.js",
     "pins.js",
     "token_map.js",
+    "page_view.js",
     "reading_view.js",
 )
 
@@ -65,11 +66,19 @@ TEXT = (
     '<section class="od-panel od-reader"><details open><summary><h2>Document</h2></summary>'
     '<div class="od-reader-head"><p class="od-explain">What is kept stands on colour, the stronger the more heads hold '
     "it; what was evicted is pale. Click a word to find it on the map.</p>"
-    '<div class="od-tools od-page">'
+    '<div class="od-tools od-views" role="group" aria-label="Show the document as" hidden>'
+    + _BUTTON.format('data-view="text" aria-pressed="true"', "Text")
+    + _BUTTON.format('data-view="page" aria-pressed="false"', "Page")
+    + "</div>"
+    + _BUTTON.format('data-sheet="zoom" aria-pressed="false" title="Twice as large"', "Zoom")
+    + '<div class="od-tools od-page">'
     + _BUTTON.format('data-page="back" aria-label="Previous page"', "◀")
     + '<label>Page <input type="number" min="1" value="1" inputmode="numeric"></label><span class="od-page-of"></span>'
     + _BUTTON.format('data-page="on" aria-label="Next page"', "▶")
     + '</div></div><p class="od-text-empty">Choose a document to see its text.</p>'
     '<div class="od-text" tabindex="0" role="region" aria-label="Text of the document"><div class="od-text-inner">'
-    "</div></div></details></section>"
+    '</div></div><p class="od-sheet-said" role="status" hidden></p>'
+    '<div class="od-sheet" tabindex="0" role="region" aria-label="Page of the document">'
+    '<div class="od-paper" hidden><img alt=""><div class="od-frames" aria-hidden="true"></div></div></div>'
+    "</details></section>"
 )

@@ -17,7 +17,7 @@ import gradio as gr
 from ondevice.ui.actions import Actions
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.detached import detached
-from ondevice.ui.form import Form, matching_preset, preset_named, shows
+from ondevice.ui.form import CONVERSATION, Form, matching_preset, preset_named, shows
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
@@ -102,6 +102,13 @@ def wire(
         button.click(once(partial(actions.export, kind=kind)), [session_id, shown], **quick)
     parts["chat"].example_select(example_chosen, [session_id, shown, *screen.form.values()], **working)
     _wire_settings(screen)
+
+    def check(visitor_id: str, *values: Any) -> Patch:
+        return actions.check(visitor_id, _filled(screen, values))
+
+    reading = [field.change for path, field in screen.form.items() if path not in CONVERSATION]
+    checking = quick | {"outputs": parts["settings_note"], "trigger_mode": "always_last"}
+    gr.on(reading, once(check), [session_id, *screen.form.values()], **checking)
     _wire_library(demo, parts, library)
     _wire_compare(screen, compare)
     _wire_scan(parts, scan)

@@ -73,6 +73,16 @@ class Visit:
         self.page.click("#od-sample")
         self.state("ready")
 
+    def close_document(self) -> None:
+        """Close what is shown, and agree where that is asked."""
+        self.page.click("#od-forget")
+        self.agree()
+
+    def agree(self) -> None:
+        """Agree to what a dialog asks, where there is one."""
+        if self.page.is_visible("#od-confirm dialog"):
+            self.page.click("#od-confirm [data-do]")
+
     def reload(self) -> None:
         """Load the page again; where a stream is open, what the old page reports of its own end is not an error."""
         assert self.errors == []

@@ -62,7 +62,7 @@ def test_from_a_document_to_an_answer(visit: Visit, slow: None) -> None:
     assert "100 % local" in visit.text("#od-header")
     assert page.locator(".od-notice code").inner_text() == "command"
     assert page.is_disabled("#od-read")
-    assert page.is_disabled("#od-ask")
+    assert page.is_enabled("#od-ask"), "a question may wait for its document"
     visit.open_sample()
     assert "lighthouse.md" in visit.text("#od-card")
     page.click("#od-read")
@@ -269,8 +269,30 @@ def contrast(visit: Visit, selector: str) -> float:
 def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) -> None:
     page = visit.page
     page.click("#od-settings button")
-    page.get_by_role("radio", name="Large").check(force=True)
+    page.get_by_role("radio", name="Workstation").check(force=True)
     slots = page.get_by_label("Slots in the pot")
     visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
     slots.fill("3000")
     visit.until(lambda: page.locator("#od-preset input:checked").count() == 0, "own sizes are no preset")
+
+
+def test_settings_say_what_is_wrong_at_their_field_and_when_they_count(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("read")
+    page.click("#od-settings button")
+    kept, note = page.locator("#od-set-pot-num-kept"), page.locator(".od-note")
+    slots = page.get_by_label("Slots in the pot")
+    slots.fill("900")
+    visit.until(
+        lambda: note.is_visible() and "Press “Read again”" in note.inner_text(), "it counts at the next reading"
+    )
+    kept.locator("input").fill("5000")
+    visit.until(lambda: note.get_attribute("data-kind") == "error", "it is found before anything is read")
+    assert kept.locator("input").get_attribute("aria-invalid") == "true"
+    below = "(note, field) => note.previousElementSibling === document.querySelector(field)"
+    assert note.evaluate(below, "#od-set-pot-num-kept"), "it stands under its field"
+    kept.locator("input").fill("200")
+    visit.until(lambda: note.get_attribute("data-kind") == "later", "it is right again")
+    assert kept.locator("input").get_attribute("aria-invalid") is None

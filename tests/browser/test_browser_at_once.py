@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
+from ondevice.documents import extract
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
@@ -59,11 +62,84 @@ def test_what_is_dropped_anywhere_is_read_and_an_example_asks(visit: Visit) -> N
     visit.until(lambda: page.input_value("#od-question textarea") == "", "the field is free for the next one")
 
 
-def test_an_example_waits_in_the_field_where_nothing_can_be_asked(visit: Visit) -> None:
+def test_a_question_waits_for_its_document_and_is_answered_when_that_is_read(visit: Visit) -> None:
     page = visit.page
     page.get_by_role("button", name="What is this document about?").click()
-    visit.until(lambda: page.input_value("#od-question textarea") != "", "it is in the field")
-    assert page.locator("#od-chat .message").count() == 0
+    visit.until(lambda: "Waits for a document" in visit.text("#od-chat"), "it is taken, and says what it waits for")
+    page.click("#od-stop-answer")
+    visit.until(lambda: page.input_value("#od-question textarea") == "What is this document about?", "taken back")
+    assert "Waits" not in visit.text("#od-chat")
+    page.press("#od-question textarea", "Enter")
+    visit.until(lambda: "Waits for a document" in visit.text("#od-chat"), "it waits again")
+    assert page.evaluate(_DROP, "The lamp was lit at dusk. " * 40)
+    answered(visit, 1)
+    assert "Waits" not in visit.text("#od-chat")
+    assert "dropped.txt" in visit.text("#od-card")
+
+
+def test_a_question_is_taken_while_several_files_are_opened(
+    visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, opening = visit.page, threading.Event()
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        assert opening.wait(30)
+        return (yield from extract(*args, **options))
+
+    monkeypatch.setattr("ondevice.serving.opening.extract", slowly)
+    for name in ("first", "last"):
+        (tmp_path / f"{name}.txt").write_text("The lamp was lit at dusk. " * 40, encoding="utf-8")
+    page.set_input_files("#od-file input[type=file]", [tmp_path / "first.txt", tmp_path / "last.txt"])
+    visit.state("opening")
+    visit.ask("When?")
+    visit.until(lambda: "Waits until the document is open" in visit.text("#od-chat"), "it waits")
+    assert page.input_value("#od-question textarea") == ""
+    opening.set()
+    visit.until(lambda: "last.txt" in visit.text("#od-card"), "both are open")
+    visit.state("read")
+    page.get_by_role("radio", name="first.txt").check(force=True)
+    answered(visit, 1)
+    assert "When?" in visit.text("#od-chat")
+
+
+def test_what_would_be_lost_is_asked_about(visit: Visit) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    visit.ask("How many steps?")
+    answered(visit, 1)
+    for selector, word in (
+        ("#od-forget", "Close lighthouse.md?"),
+        ("#od-read", "Read lighthouse.md again"),
+        ("#od-chat button[aria-label=Clear]", "Clear the conversation?"),
+    ):
+        page.click(selector)
+        assert word in visit.text("#od-confirm dialog")
+        page.keyboard.press("Escape")
+        visit.until(lambda: not page.is_visible("#od-confirm dialog"), "it goes")
+        assert page.locator(selector).evaluate("(button) => button === document.activeElement"), "where one was"
+    assert page.locator("#od-chat .thought-group").count() == 1, "nothing was done"
+    visit.close_document()
+    visit.state("empty")
+
+
+def test_an_answer_is_asked_again_and_a_cut_one_is_continued(visit: Visit) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    visit.ask("How many steps?")
+    answered(visit, 1)
+    page.click(".od-again")
+    field = page.locator("#od-question textarea")
+    assert field.input_value() == "How many steps?"
+    assert field.evaluate("(field) => field === document.activeElement"), "to be changed at once"
+    field.press("Control+A")
+    page.keyboard.type("How many windows?")
+    field.press("Enter")
+    answered(visit, 2)
+    page.locator(".od-continue").click()  # the tiny model always writes to its limit
+    answered(visit, 3)
+    assert "Go on where your last answer was cut off." in visit.text("#od-chat")
 
 
 def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +284,8 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     visit.state("read")
     assert page.evaluate(blank) == []
     slow_down(monkeypatch, ENGINE, 0.03)
-    page.dblclick("#od-read")
+    page.click("#od-read")
+    page.dblclick("#od-confirm [data-do]")
     visit.state("reading")
     visit.state("read")
     assert page.evaluate(blank) == []

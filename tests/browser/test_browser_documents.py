@@ -75,7 +75,7 @@ def test_several_files_at_once(visit: Visit, tmp_path: Path) -> None:
     page.click("#od-read")
     visit.state("read")
     visit.until(lambda: "2 pots in memory" in visit.text("#od-memory"), "all pots are counted")
-    page.click("#od-forget")
+    visit.close_document()
     visit.until(lambda: "last.txt" in visit.text("#od-card"), "the other one is shown")
     assert not page.is_visible("#od-documents")
 
@@ -89,10 +89,10 @@ def test_a_page_acts_only_on_the_document_that_it_shows(visit: Visit, tmp_path: 
     other.set_input_files("#od-file input[type=file]", files(tmp_path, other=b"One, two. " * 300))
     other.get_by_role("radio", name="other.txt").wait_for()
     assert "lighthouse.md" in visit.text("#od-card"), "this page has not heard of it"
-    visit.page.click("#od-forget")
+    visit.close_document()
     visit.until(lambda: "Nothing was done" in visit.text("#od-problem"), "it says so")
     assert "other.txt" in visit.text("#od-card"), "and shows what is looked at now"
-    visit.page.click("#od-forget")
+    visit.close_document()
     visit.until(lambda: "lighthouse.md" in visit.text("#od-card"), "what it shows can be closed")
     visit.page.click("#od-read")
     visit.state("read")
@@ -138,7 +138,7 @@ def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "answered")
     page.click("#od-save")
     visit.until(lambda: "Save again" in visit.text("#od-save"), "it is saved")
-    page.click("#od-forget")
+    visit.close_document()
     visit.state("empty")
     page.get_by_role("tab", name="Library").click()
     entry = page.locator(".od-entry")

@@ -88,7 +88,7 @@ def test_a_document_comes_back_with_its_conversation_and_goes_when_it_is_closed(
     visit.ask("And before?")
     visit.until(lambda: answers(visit) == 2, "it answers on")
     visit.state("read")
-    page.click("#od-forget")
+    visit.close_document()
     visit.state("empty")
     assert num_kept() == 0
     served.restart()
@@ -111,7 +111,7 @@ def test_a_reading_that_the_end_of_the_app_broke_off_is_resumed(
     assert said[1] != said[2]
     page.click("#od-resume")
     visit.state("read")
-    page.click("#od-forget")
+    visit.close_document()
     visit.state("empty")
 
 
@@ -125,7 +125,7 @@ def test_a_page_that_stayed_open_says_what_to_do(served: Served) -> None:
     visit.errors.clear()
     visit.reload()
     visit.state("read")
-    page.click("#od-forget")
+    visit.close_document()
     visit.state("empty")
 
 

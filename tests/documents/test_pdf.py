@@ -232,3 +232,24 @@ def test_words_set_apart_without_space_characters_stay_apart(tmp_path) -> None:
     content = b"BT /F1 12 Tf 50 700 Td [" + words + b"] TJ ET"
     document = read(make_pdf(tmp_path / "a.pdf", content, font=GLYPH_FONT))
     assert document.pages[0].text == "plain words apart\n"
+
+
+@pytest.mark.parametrize("names", ["/g{}", "/cid{}", "/G{}"])
+def test_glyphs_that_are_only_numbered_are_no_text(tmp_path, names: str) -> None:
+    """As htmldoc writes them: a font whose encoding names glyphs by number, which says nothing of letters."""
+    differences = " ".join(names.format(number) for number in range(65, 91)).encode()
+    font = (
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding << /Type /Encoding /Differences [65 "
+        + differences
+        + b"] >> >>"
+    )
+    path = make_pdf(tmp_path / "a.pdf", show("THE KEEPER LIGHTS THE LAMP AT DUSK AND TRIMS ITS WICK"), font=font)
+    with pytest.raises(EmptyDocument, match="have no code: its font numbers its glyphs"):
+        read(path)
+
+
+def test_a_few_names_of_glyphs_do_not_cost_a_page(tmp_path) -> None:
+    document = read(
+        make_pdf(tmp_path / "a.pdf", show("The file /g18 and the folder /c2 hold the letters of the keeper."))
+    )
+    assert codes(document) == [""]

@@ -59,10 +59,10 @@ class House:
         assert self.workspace.claim()
         return self.workspace
 
-    def open(self, path: Path, password: str = "", *, keeps_locked: bool = False) -> list[JobEvent]:
+    def open(self, path: Path, password: str = "", *, keeps_file: bool = False) -> list[JobEvent]:
         self.workspace = self.visitor.new(path.name)
         upload = self.uploads.copy(path, path.name)
-        return list(self.jobs.open(self.claimed(), upload, password, keeps_locked=keeps_locked))
+        return list(self.jobs.open(self.claimed(), upload, password, keeps_file=keeps_file))
 
 
 @pytest.fixture
@@ -103,14 +103,14 @@ def test_the_whole_walk(house: House) -> None:
 def test_a_file_that_cannot_be_opened_is_deleted_unless_it_waits_for_its_password(house: House, tmp_path: Path) -> None:
     plain = make_pdf(tmp_path / "plain.pdf", show("The code is nine."))
     locked = encrypt(plain, tmp_path / "locked.pdf", user="sesame")
-    for keeps_locked in (False, True):
-        failed = house.open(locked, keeps_locked=keeps_locked)[-1]
+    for keeps_file in (False, True):
+        failed = house.open(locked, keeps_file=keeps_file)[-1]
         assert isinstance(failed, Failed)
         assert "is locked" in failed.text
-        assert (house.workspace.locked is not None) == keeps_locked
-        assert len(list((tmp_path / "documents").iterdir())) == int(keeps_locked)
+        assert (house.workspace.locked is not None) == keeps_file
+        assert len(list((tmp_path / "documents").iterdir())) == int(keeps_file)
     assert house.workspace.locked is not None
-    events = list(house.jobs.open(house.claimed(), house.workspace.locked, "sesame", keeps_locked=True))
+    events = list(house.jobs.open(house.claimed(), house.workspace.locked, "sesame", keeps_file=True))
     assert names(events) == ["Working", "PagesExtracted", "Opened"]
     assert house.workspace.locked is None
     assert list((tmp_path / "documents").iterdir()) == []
@@ -169,7 +169,7 @@ def test_a_question_while_reading_is_answered_in_between(house: House) -> None:
     events: list[JobEvent] = []
     for event in house.jobs.read(house.claimed(), CONFIG):
         events.append(event)
-        if isinstance(event, TokensRead) and not house.workspace.exchanges and not house.workspace.asked.is_waiting:
+        if isinstance(event, TokensRead) and not house.workspace.exchanges and house.workspace.asked.waiting is None:
             assert house.workspace.asked.put(WHEN)
     works = [event.activity for event in events if isinstance(event, Working)]
     assert works == [Phase.READING, Phase.ANSWERING, Phase.READING]

@@ -26,6 +26,7 @@ from ondevice.session import checkpoints
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.telemetry.retention_history import RetentionHistory
+from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG, TEXT, tiny_engine
 
@@ -345,3 +346,29 @@ def test_the_oldest_go_where_all_take_too_much(tmp_path: Path, monkeypatch: pyte
     assert [kept.id != first.id for kept in app.keeping.of(visitor.id)] == [True]
     assert module._RECORD in {path.suffix for path in app.files()}
     assert len(app.files()) == 2
+
+
+def test_the_pages_of_a_pdf_come_back_unless_a_password_opens_them(tmp_path: Path) -> None:
+    plain = make_pdf(tmp_path / "lamp.pdf", *(show(f"The lamp was lit at dusk, {i} times.") for i in range(20)))
+    encrypt(plain, tmp_path / "locked.pdf", user="sesame")
+    before = App(tmp_path)
+    visitor = before.visitor()
+    for name, password in (("lamp.pdf", ""), ("locked.pdf", "sesame")):
+        workspace = visitor.new(name)
+        assert workspace.claim()
+        upload = before.uploads.copy(tmp_path / name, name)
+        deque(before.jobs.open(workspace, upload, password, keeps_file=True), maxlen=0)
+        before.read(workspace)
+    copies = sorted((tmp_path / "open").glob("*.pdf"))
+    assert [copy.read_bytes() for copy in copies] == [plain.read_bytes()]
+    assert stat.S_IMODE(copies[0].stat().st_mode) == 0o600
+    after = App(tmp_path)
+    lamp, locked = after.visitor(visitor.id).workspaces
+    for workspace in (lamp, locked):
+        assert workspace.claim()
+        deque(after.jobs.take_up(workspace), maxlen=0)
+    assert lamp.page_file is not None
+    assert lamp.page_file.page(20).width > 0
+    assert locked.page_file is None
+    after.jobs.close(after.visitor(visitor.id), lamp)
+    assert not copies[0].exists()

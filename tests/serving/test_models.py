@@ -21,6 +21,7 @@ from ondevice.serving import models as module
 from ondevice.serving.forecast import ReadingSpeeds
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.models import Models
+from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_box import Asked
 from ondevice.serving.registry import Registry
 from ondevice.serving.visitor import Visitor
@@ -130,6 +131,7 @@ def test_the_list_says_how_fast_each_reads_here_once_one_has(house: House) -> No
 
 def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     house.read_and_ask()
+    house.workspace.keep_pages(pages := PageFile(Path("lamp.pdf")))
     before = house.engine.decoder
     assert "is read again" in house.models.question(house.visitor)
     house.use("qwen3-0.6b")
@@ -138,6 +140,7 @@ def test_another_model_reads_the_open_documents_anew(house: House) -> None:
     assert house.engine.decoder is not before
     assert (house.workspace.phase, house.workspace.exchanges, house.workspace.session) == (Phase.READY, [], None)
     assert house.workspace.idle.is_set()
+    assert house.workspace.page_file is pages
     house.read_and_ask()
     assert house.models.current is catalogue.CATALOGUE["qwen3-0.6b"]
 

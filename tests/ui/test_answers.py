@@ -13,6 +13,7 @@ import pytest
 from ondevice import words
 from ondevice.config import SETTINGS, ArtConfig, SlimConfig, TierConfig, on_screen
 from ondevice.errors import ConfigError
+from ondevice.serving import forecast
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_box import Asked, QuestionBox
 from ondevice.serving.record import record_of, take_up
@@ -152,9 +153,12 @@ def test_a_question_while_reading_is_answered_from_what_was_read_and_reading_goe
         telemetry = desk.workspace.telemetry
         if question is None and 0 < telemetry.num_read < len(TEXT):
             question = screen_after(desk.actions.ask(desk.id, "What so far?", desk.form))
-            assert question["question"] == {"interactive": False} | question["question"], "kept until it is read"
-            assert "value" not in question["question"]
-            assert not question["ask"]["interactive"], "one at a time"
+            assert question["question"]["value"] == ""
+            asked, note = question["chat"]
+            assert asked == {"role": "user", "content": "What so far?"}, "it is shown while it waits"
+            assert "after this step" in note["content"]
+            assert not question["ask"]["visible"], "one at a time"
+            assert question["stop_answer"]["value"] == "Take back"
             assert "after this step" in question["status"]["text"]
         if "status" in patch:
             phases.append(patch["status"]["phase"])
@@ -180,7 +184,7 @@ def test_reading_with_a_question_in_between_ends_as_without(desk: Desk, tmp_path
     asked = 0
     for _ in desk.actions.read(desk.id, desk.form):
         if desk.workspace.asked.is_open and desk.workspace.telemetry.num_read and asked < 2:
-            asked += desk.workspace.asked.put(Asked("What so far?", CONFIG.generation, True))
+            asked += desk.workspace.asked.put(Asked(f"What so far, {asked}?", CONFIG.generation, True))
     assert len(desk.workspace.exchanges) == asked == 2
     sessions = desk.workspace.session, quiet.workspace.session
     first, second = (session.context.pot.state() for session in sessions if session is not None)
@@ -254,23 +258,76 @@ def test_an_answer_after_reading_has_one_button_that_ends_it(desk: Desk) -> None
     assert screen_after(steps)["status"]["phase"] == "read"
 
 
-def clears_the_field(patch: dict[str, Any]) -> bool:
-    return patch.get("question") == ""
-
-
-def test_a_question_that_was_not_answered_stays_in_its_field(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
-    patches = []
-    for patch in (steps := desk.actions.read(desk.id, desk.form)):
-        patches.append(patch)
+def test_a_question_that_came_too_late_for_reading_is_answered_from_what_was_read(desk: Desk) -> None:
+    for _ in (steps := desk.actions.read(desk.id, desk.form)):
         if desk.workspace.telemetry.num_read:
             desk.workspace.request_stop()
-            patches += desk.actions.ask(desk.id, "Too late?", desk.form)
+            screen_after(desk.actions.ask(desk.id, "Too late?", desk.form))
             break
-    patches += steps
-    assert desk.workspace.exchanges == []
-    assert not any(map(clears_the_field, patches))
-    assert patches[-1]["question"]["interactive"], "it can be asked again"
+    screen = screen_after(steps)
+    assert screen["status"]["phase"] == "stopped"
+    (exchange,) = desk.workspace.exchanges
+    assert exchange.question == "Too late?"
+    assert exchange.account.startswith("Answered after ")
+
+
+def test_a_question_without_a_document_waits_for_one_and_for_its_reading(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    screen_after([desk.actions.forget(desk.id)])
+    asked = screen_after(desk.actions.ask(desk.id, "When?", desk.form))
+    assert [message["content"] for message in asked["chat"]] == [
+        "When?",
+        "*Waits for a document: drop one, or try the sample.*",
+    ]
+    assert asked["question"]["value"] == ""
+    file = tmp_path / "lamp.txt"
+    file.write_text(TEXT)
+    opening = []
+    for patch in desk.actions.open_received(desk.id, [str(file)]):
+        opening.append(screen_after([patch]).get("chat"))
+    assert any(chat and "Waits until the document is open" in chat[-1]["content"] for chat in opening)
+    screen = screen_after(desk.actions.read_opened(desk.id, desk.form))
+    (exchange,) = desk.visitor.current.exchanges
+    assert exchange.question == "When?"
+    assert not exchange.account.startswith("Answered after"), "reading ended so soon that it was waited for"
+    assert screen["chat"][0]["content"] == "When?"
+    assert "Waits" not in str(screen["chat"])
+
+
+def test_an_early_question_does_not_wait_for_the_end_of_a_long_reading(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "SOON_SECONDS", 0.0)
+    screen_after(desk.actions.ask(desk.id, "When?", desk.form))
+    desk.read()
+    (exchange,) = desk.workspace.exchanges
+    assert exchange.account.startswith("Answered after ")
+    assert desk.workspace.phase == "read"
+
+
+def test_a_file_that_cannot_be_opened_does_not_cost_the_question(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ENGINE)
+    screen_after([desk.actions.forget(desk.id)])
+    screen_after(desk.actions.ask(desk.id, "When?", desk.form))
+    broken = tmp_path / "broken.pdf"
+    broken.write_bytes(b"%PDF-1.7\nthis is no document\n")
+    screen = screen_after(desk.actions.open_received(desk.id, [str(broken)]))
+    assert screen["chat"][0]["content"] == "When?"
+    back = desk.actions.stop_answer(desk.id, desk.visitor.current.id)
+    assert back["chat"] == []
+    assert back["question"]["value"] == "When?", "it can be taken back"
+
+
+def test_the_next_question_may_be_asked_while_an_answer_is_written(desk: Desk) -> None:
+    desk.read()
+    is_asked = False
+    for _ in desk.actions.ask(desk.id, "When?", desk.form):
+        if not is_asked and desk.workspace.phase == "answering":
+            assert list(desk.actions.ask(desk.id, "When?", desk.form)) == [], "the same again is a second click"
+            waits = screen_after(desk.actions.ask(desk.id, "And then?", desk.form))
+            assert "after this answer" in waits["chat"][-1]["content"]
+            is_asked = True
+    assert [exchange.question for exchange in desk.workspace.exchanges] == ["When?", "And then?"]
 
 
 @pytest.mark.parametrize(
@@ -293,15 +350,14 @@ def test_a_question_that_fails_while_reading_does_not_end_the_reading(
                 monkeypatch.setattr(desk.workspace.session, "ask", failing)
             asked = desk.workspace.asked.put(Asked(question, CONFIG.generation, True))
     assert any(shown in patch.get("toast", "") for patch in patches)
-    assert not any(map(clears_the_field, patches)), "it stays in its field"
+    assert any(patch.get("question") == question for patch in patches), "it is back in its field"
     assert patches[-1]["status"]["phase"] == "read"
 
 
 def test_a_box_takes_one_question_at_a_time_and_loses_none() -> None:
     box, one = QuestionBox(), Asked("One?", CONFIG.generation, True)
-    assert not box.put(one), "nobody would take it out"
+    assert box.put(one), "it waits for a reading"
     box.open()
-    assert box.put(one)
     assert not box.put(replace(one, question="Two?"))
     assert not box.close_if_empty()
     assert box.take() is one
@@ -312,7 +368,9 @@ def test_a_box_takes_one_question_at_a_time_and_loses_none() -> None:
     box.put(one)
     box.close()
     assert not box.is_open
-    assert not box.is_waiting
+    assert box.take() is one
+    box.under_way = "One?"
+    assert not box.put(one), "a second click"
 
 
 # -- times, and what was read ------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_each_document_has_its_own_pot_and_conversation(desk: Desk, tmp_path: Pa
     assert screen["chat"] == []
     assert "2 pots in memory" in screen["memory"]["text"]
     screen = desk.actions.look_at(desk.id, desk.workspace.id)
-    assert screen["question"]["interactive"], "what was read can be asked again"
+    assert screen["ask"]["visible"], "what was read can be asked again"
     assert screen["question"]["value"] == ""
     assert screen["chat"][0]["content"] == "When?"
     assert dict(screen["card"]["rows"])["File"] == "lamp.txt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 
 from pypdf import PageObject, PdfReader
 from pypdf.errors import FileNotDecryptedError, LimitReachedError
@@ -16,6 +17,7 @@ from ondevice.documents.types import Page
 
 # A page with an image and less text than this is a scan with a stamp or a label on it.
 _FEW_LETTERS = 30
+_GLYPH_NAMES = re.compile(r"/(?:g|G|c|C|cid|CID|glyph|index)\d+|\(cid:\d+\)")
 _CONTENTS = NameObject("/Contents")
 
 
@@ -79,6 +81,9 @@ def _clean(text: str) -> str:
 
 def _judge_text(number: int, text: str, page: PageObject) -> Page:
     letters = [character for character in text if not character.isspace()]
+    # A font that names its glyphs by number has no letters: what comes out is their names.
+    if 2 * sum(map(len, _GLYPH_NAMES.findall(text))) > len(letters):
+        return Page(number, "", "unreadable", f"the letters of page {number} have no code: its font numbers its glyphs")
     num_lost = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in letters)
     if 2 * num_lost > len(letters):
         return Page(number, text, "unreadable", f"most letters of page {number} have no meaning outside its own fonts")

@@ -12,11 +12,15 @@ from ondevice.files import shown_name
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One file to read. `first` is above 1 when an earlier worker was lost on the page before."""
+    """One file to read. `first` is above 1 when an earlier worker was lost on the page before.
+
+    `draw` is the number of a page to draw instead; 0: the text is wanted.
+    """
 
     path: str
     password: str | None = None
     first: int = 1
+    draw: int = 0
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
 """The child process that parses one file: request in on standard input, messages out on standard output.
 
 Messages, by `type`: `opened` (kind, unit, num_pages), `page` (number, text, problem_code, problem), `done`,
-`error` (code, what, where, fix). Nothing that a document holds is ever logged or put into an error.
+`error` (code, what, where, fix); where a page is to be drawn, `picture` alone (see `pdf_picture`). Nothing that a
+document holds is ever logged or put into an error.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def main() -> None:
     sandbox.enter(Limits(**message["limits"]))
     gc.disable()
     try:
-        _send_document(out, open_document(request))
+        if request.draw:
+            write_message(out, importlib.import_module("ondevice.documents.formats.pdf_picture").draw_page(request))
+        else:
+            _send_document(out, open_document(request))
     except OndeviceError as error:
         write_message(out, {"type": "error", **error.to_dict()})
     except Exception as error:

@@ -1,0 +1,44 @@
+// What throws a reading or a conversation away asks once more. The first click is kept from its button; the second one,
+// in the dialog, goes there.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+  let dialog = null, allowed = null;
+
+  const name = () => [...document.querySelectorAll(".od-card dd")][0]?.textContent ?? "the document";
+  const hasRead = () => ["read", "stopped", "reading", "answering"].includes(document.body.dataset.state);
+  const hasAnswers = () => document.querySelector(".od-answers .od-asked") !== null;
+  // For each button: whether anything would be lost, what, and the word for doing it.
+  const guards = [
+    ["#od-read", hasRead, () => `Read ${name()} again, from its beginning? What was read and the answers are dropped.`, "Read again"],
+    ["#od-forget", hasRead, () => `Close ${name()}? What was read and the answers are dropped.`, "Close it"],
+    ["#od-chat button[aria-label=Clear]", hasAnswers, () => "Clear the conversation? All questions and answers are dropped.", "Clear it"],
+  ];
+
+  od.confirm = (element) => {
+    dialog = element.querySelector("dialog");
+    dialog.querySelector("[data-do]").addEventListener("click", () => {
+      const button = allowed;
+      dialog.close("do");
+      button?.click();
+      allowed = null;
+    });
+    dialog.addEventListener("close", () => { if (dialog.returnValue !== "do") { allowed?.focus(); allowed = null; } });
+  };
+
+  document.addEventListener("click", (event) => {
+    if (!dialog || !(event.target instanceof Element)) return;
+    for (const [selector, wouldLose, words, act] of guards) {
+      const button = event.target.closest(selector);
+      if (!button || button === allowed || !wouldLose()) continue;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      allowed = button;
+      dialog.returnValue = "";
+      dialog.querySelector("p").textContent = words();
+      dialog.querySelector("[data-do]").textContent = act;
+      dialog.showModal();
+      return;
+    }
+  }, true);
+})();

@@ -1,0 +1,149 @@
+// A PDF's pages as pictures, in place of the text: one at a time, with the passage framed that was asked for. Pictures
+// come from this program's own route, are drawn when they are looked at, and the last few stay here.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+  const KEPT = 8; // pictures
+  const UNITS = 10_000; // as in ondevice/documents/formats/pdf_picture.py
+
+  /** The page view in the document pane.
+   * `here()` is the index of the page that the text shows; `leave(index, span)` brings the text to a page or passage. */
+  od.sheet = (element, { here, leave, told }) => {
+    const find = (selector) => element.querySelector(selector), tokens = od.tokens;
+    const views = find(".od-views"), box = find(".od-sheet"), paper = find(".od-paper"), image = find(".od-paper img");
+    const frames = find(".od-frames"), said = find(".od-sheet-said"), zoom = find("[data-sheet=zoom]");
+    const pictures = new Map(); // index -> { url } or { why }
+    let isOpen = false, at = 0, span = null, asked = 0;
+
+    const say = (text) => { said.hidden = !text; said.textContent = text; };
+    const unit = () => `${tokens.summary.unit[0].toUpperCase()}${tokens.summary.unit.slice(1)}`;
+    const name = (index) => `${unit()} ${od.number(tokens.pages.numbers[index])}`;
+
+    const forget = () => {
+      pictures.forEach(({ url }) => url && URL.revokeObjectURL(url));
+      pictures.clear();
+    };
+
+    const picture = async (index) => {
+      const known = pictures.get(index);
+      if (known) return known;
+      const response = await tokens.ask("picture", { index });
+      if (!response) return { why: "This page could not be had. Turn to it once more." };
+      const isPicture = response.headers.get("content-type").startsWith("image/");
+      const made = isPicture ? { url: URL.createObjectURL(await response.blob()) } : await response.json();
+      pictures.set(index, made);
+      if (pictures.size > KEPT) {
+        const [oldest, { url }] = pictures.entries().next().value;
+        if (url) URL.revokeObjectURL(url);
+        pictures.delete(oldest);
+      }
+      return made;
+    };
+
+    const isOn = (index) => span && tokens.pages && span.start < (tokens.pages.starts[index + 1] ?? tokens.summary.num_tokens)
+      && span.stop > tokens.pages.starts[index];
+
+    /** Shows the page at `at`, and the frames of the passage on it. */
+    const draw = async () => {
+      if (!isOpen || !tokens.pages) return;
+      const mine = ++asked, index = at;
+      told(index);
+      box.dataset.settled = "false";
+      box.dataset.page = tokens.pages.numbers[index];
+      if (!pictures.has(index)) say(`${name(index)} is being drawn.`);
+      const made = await picture(index);
+      if (mine !== asked || !tokens.pages) return;
+      frames.replaceChildren();
+      paper.hidden = !made.url;
+      if (made.why) say(`${made.why}`);
+      else {
+        image.src = made.url;
+        image.alt = `${name(index)} as a picture; its words are under “Text”`;
+        await image.decode().catch(() => {});
+        if (mine !== asked) return;
+        say("");
+        if (isOn(index)) await frame(index, mine);
+        else box.scrollTop = 0;
+      }
+      if (mine === asked) box.dataset.settled = "true";
+    };
+
+    const frame = async (index, mine) => {
+      const response = await tokens.ask("passage", { index, from: span.start, to: span.stop });
+      if (mine !== asked) return;
+      const found = (await response?.json())?.frames ?? [];
+      if (mine !== asked) return;
+      frames.replaceChildren(...found.map(([left, top, right, bottom]) => {
+        const one = od.textElement("i", "");
+        const share = (value) => `${(100 * value) / UNITS}%`;
+        Object.assign(one.style, {
+          left: share(left), top: share(top), width: share(right - left), height: share(bottom - top) });
+        return one;
+      }));
+      if (!found.length) return say("The passage was not found on this picture: see it in the text.");
+      box.scrollTop = (found[0][1] / UNITS) * paper.clientHeight - box.clientHeight / 3;
+      box.scrollLeft = (found[0][0] / UNITS) * paper.clientWidth - box.clientWidth / 4;
+    };
+
+    const open = (isNow) => {
+      if (isNow === isOpen) return;
+      isOpen = isNow;
+      element.querySelector(".od-reader").dataset.view = isNow ? "page" : "text";
+      for (const button of views.querySelectorAll("button")) {
+        button.setAttribute("aria-pressed", String((button.dataset.view === "page") === isNow));
+      }
+      if (isNow) { at = span ? tokens.pageIndex(span.start) : here(); draw(); } else leave(at, isOn(at) ? span : null);
+    };
+
+    const turn = (by) => {
+      if (!tokens.pages) return;
+      const to = Math.min(Math.max(at + by, 0), tokens.pages.numbers.length - 1);
+      if (to === at) return;
+      at = to;
+      draw();
+    };
+    const enlarge = (isLarge) => {
+      const share = (box.scrollTop + box.clientHeight / 2) / Math.max(paper.clientHeight, 1);
+      box.classList.toggle("od-enlarged", isLarge);
+      zoom.setAttribute("aria-pressed", String(isLarge));
+      box.scrollTop = share * paper.clientHeight - box.clientHeight / 2;
+    };
+
+    views.addEventListener("click", (event) => {
+      const button = event.target.closest?.("[data-view]");
+      if (button && tokens.pages) open(button.dataset.view === "page");
+    });
+    zoom.addEventListener("click", () => enlarge(!box.classList.contains("od-enlarged")));
+    image.addEventListener("dblclick", () => enlarge(!box.classList.contains("od-enlarged")));
+    const keys = {
+      ArrowRight: () => turn(1), PageDown: () => turn(1), ArrowLeft: () => turn(-1), PageUp: () => turn(-1),
+      "+": () => enlarge(true), "-": () => enlarge(false),
+    };
+    box.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+      if (event.key.startsWith("Arrow") && box.classList.contains("od-enlarged")) return; // they scroll
+      event.preventDefault();
+      keys[event.key]();
+    });
+    tokens.listen((what) => {
+      if (what !== "document") return;
+      forget();
+      span = null;
+      open(false);
+      views.hidden = !tokens.summary?.has_pages;
+      say("");
+    });
+
+    return {
+      get isOpen() { return isOpen; },
+      turn,
+      /** Shows the page at an index. */
+      show: (index) => { at = index; draw(); },
+      /** Frames this passage wherever it is shown; null: none. */
+      mark: (passage) => {
+        span = passage;
+        if (isOpen && passage) { at = tokens.pageIndex(passage.start); draw(); }
+      },
+    };
+  };
+})();

@@ -1,0 +1,94 @@
+"""One page of a PDF as a picture, with the place of every letter on it, by PDFium; in the limited child process."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as raw
+
+from ondevice.documents.formats.reader import Request
+from ondevice.errors import DocumentError, PasswordRequired, WrongPassword
+
+MOST_PIXELS = 2_000_000  # A4 at 136 dots an inch: sharp on the screen, and some 200 kB
+MOST_CHARS = 50_000  # whose places are told; no real page of text has as many
+UNITS = 10_000  # places are told in shares of the page's width and height, of so many
+_LONGEST_SIDE = 8_000
+_QUALITY, _EFFORT = 82, 2  # of WebP
+_FIX = "Its text is beside it; another viewer may draw it."
+
+
+def draw_page(request: Request) -> dict[str, Any]:
+    """A message with the page `request.draw`: its picture, its text, and four numbers for each character of that.
+
+    The text is PDFium's, in PDFium's order; characters without a place have the numbers 0, 0, 0, 0.
+
+    Raises:
+        DocumentError: the page cannot be drawn.
+    """
+    document = _open(request)
+    if request.draw > len(document):
+        raise DocumentError(f"page {request.draw} is missing from the file", where=request.name, fix=_FIX)
+    try:
+        page = document[request.draw - 1]
+    except pdfium.PdfiumError as error:
+        what = f"page {request.draw} is too damaged to be drawn"
+        raise DocumentError(what, where=request.name, fix=_FIX) from error
+    width, height = page.get_size()
+    if not (width > 0 and height > 0):
+        raise DocumentError(f"page {request.draw} has no size", where=request.name, fix=_FIX)
+    scale = min((MOST_PIXELS / (width * height)) ** 0.5, _LONGEST_SIDE / max(width, height))
+    picture = page.render(scale=scale, limit_image_cache=True, may_draw_forms=False).to_pil()
+    packed = io.BytesIO()
+    picture.save(packed, "WEBP", quality=_QUALITY, method=_EFFORT)
+    text, places = _text(page)
+    return {
+        "type": "picture",
+        "width": picture.width,
+        "height": picture.height,
+        "image": base64.b64encode(packed.getvalue()).decode("ascii"),
+        "text": text,
+        "places": places,
+    }
+
+
+def _open(request: Request) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(request.path, password=request.password)
+    except pdfium.PdfiumError as error:
+        if error.err_code != raw.FPDF_ERR_PASSWORD:
+            raise DocumentError("the file is too damaged to be drawn", where=request.name, fix=_FIX) from error
+        if request.password is None:
+            raise PasswordRequired("the file is encrypted", where=request.name, fix="Open it again.") from error
+        raise WrongPassword("the password does not open the file", where=request.name, fix="Open it again.") from error
+
+
+def _text(page: pdfium.PdfPage) -> tuple[str, list[int]]:
+    letters = page.get_textpage()
+    position = pdfium.PdfPosConv(page, (0, 0, UNITS, UNITS, 0))
+    text, places = [], []
+    for index in range(min(letters.count_chars(), MOST_CHARS)):
+        text.append(_character(raw.FPDFText_GetUnicode(letters, index)))
+        places += _place(letters, index, position)
+    return "".join(text), places
+
+
+def _character(code: int) -> str:
+    """Of one code unit; what is no character of its own becomes U+FFFD, so that there is one for each place."""
+    return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
+
+
+def _place(letters: pdfium.PdfTextPage, index: int, position: Any) -> list[int]:
+    try:
+        left, bottom, right, top = letters.get_charbox(index, loose=True)
+        corners = [position.to_bitmap(x, y) for x, y in ((left, bottom), (right, top))]
+    except (pdfium.PdfiumError, OverflowError, ValueError):  # a line end that PDFium has made up has no place
+        return [0, 0, 0, 0]
+    (a, b), (c, d) = corners
+    return [_within(min(a, c)), _within(min(b, d)), _within(max(a, c)), _within(max(b, d))]
+
+
+def _within(share: int) -> int:
+    return max(0, min(UNITS, share))

@@ -1,0 +1,177 @@
+"""Pages of a PDF as pictures, each drawn by a limited child process of its own; and where a passage stands on one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import time
+import unicodedata
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.documents.formats.reader import Request
+from ondevice.documents.worker.limits import Limits
+from ondevice.documents.worker.process import Worker
+from ondevice.errors import DocumentError, DocumentTooComplex
+
+PICTURE_LIMITS = Limits(memory_bytes=1_000_000_000, cpu_seconds=20, wall_seconds=20.0)
+MEDIA_TYPE = "image/webp"
+_MOST_BYTES = 8_000_000  # of a picture
+_HEARTBEAT_SECONDS = 0.25
+_FEWEST_FOUND = 0.6  # of a passage's letters, else it counts as not found
+_FEWEST_LETTERS = 4  # of a line or word that is looked for by itself
+_SURE_LETTERS, _NEAR_LETTERS = 16, 400  # a shorter one must stand near to where it should
+_FIX = "Its text is beside it; another viewer may draw it."
+
+Frame = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PagePicture:
+    """A drawn page.
+
+    Attributes:
+        image: WebP.
+        width, height: pixels.
+        text: as it stands on the page, in the order of the file.
+        places: (len(text), 4) int32: left, top, right and bottom of each character, in 1/10,000 of the page's width and
+            height; zeros where it has no place.
+    """
+
+    image: bytes
+    width: int
+    height: int
+    text: str
+    places: npt.NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return len(self.image) + 4 * len(self.text) + self.places.nbytes
+
+
+def draw_page(path: Path, number: int, password: str | None = None, limits: Limits = PICTURE_LIMITS) -> PagePicture:
+    """Draw the page with this number, counted from 1; takes up to `limits.wall_seconds`.
+
+    Raises:
+        DocumentError: it cannot be drawn; the text says why.
+    """
+    where, deadline = f"page {number}", time.monotonic() + limits.wall_seconds
+    with Worker(Request(str(path), password, draw=number), limits) as worker:
+        while time.monotonic() < deadline:
+            try:
+                message = worker.receive(_HEARTBEAT_SECONDS)
+                if message is not None:
+                    return _picture(message, where)
+            except EOFError as end:
+                raise DocumentTooComplex(f"it cannot be drawn: {end}", where=where, fix=_FIX) from None
+            except (ValueError, TypeError, binascii.Error):
+                raise DocumentTooComplex("it cannot be drawn: the parser broke down", where=where, fix=_FIX) from None
+    what = f"drawing it takes longer than {limits.wall_seconds:g} seconds"
+    raise DocumentTooComplex(what, where=where, fix=_FIX)
+
+
+def _picture(message: dict[str, Any], where: str) -> PagePicture:
+    """What a worker has sent, which is not believed.
+
+    Raises:
+        DocumentError: the worker's own.
+        ValueError: it is no picture.
+    """
+    match message:
+        case {"type": "error", "what": str(what)}:
+            raise DocumentError(what, where=where, fix=_FIX)
+        case {
+            "type": "picture",
+            "width": int(width),
+            "height": int(height),
+            "image": str(image),
+            "text": str(text),
+            "places": list(places),
+        } if 0 < width <= 10_000 and 0 < height <= 10_000 and len(image) <= 2 * _MOST_BYTES:
+            table = np.array(places, np.int32).reshape(len(text), 4)
+            return PagePicture(base64.b64decode(image, validate=True), width, height, text, table)
+    raise ValueError("no picture")
+
+
+# -- where a passage stands ------------------------------------------------------------------------------------------
+
+
+def frames(picture: PagePicture, page_text: str, start: int, stop: int) -> list[Frame]:
+    """Frames around the characters [start, stop) of a page's text; empty where they are not found on the picture.
+
+    The two texts come from two programs, which differ in spaces, line ends, hyphens, and sometimes in the order of
+    columns: letters and digits alone are compared, the passage as a whole first, then line by line and word by word,
+    each nearest to where it should be.
+    """
+    passage = _letters(page_text[start:stop])[0]
+    if not passage:
+        return []
+    drawn, where = _letters(picture.text)
+    expected = len(_letters(page_text[:start])[0]) / max(len(_letters(page_text)[0]), 1)
+    at = _nearest(drawn, passage, round(expected * len(drawn)))
+    if at is not None:
+        return _around(picture, where[at : at + len(passage)])
+    found: list[int] = []
+    nearby = round(expected * len(drawn))
+    for line in page_text[start:stop].split("\n"):
+        whole = _found(drawn, line, nearby)
+        for part in [line] if whole is not None else line.split():
+            at = _found(drawn, part, nearby)
+            if at is not None:
+                nearby = at + len(_letters(part)[0])
+                found += where[at:nearby]
+    return _around(picture, found) if len(found) >= _FEWEST_FOUND * len(passage) else []
+
+
+def _found(drawn: str, part: str, nearby: int) -> int | None:
+    """Where a part of a passage stands in the drawn letters, if not too far from where it should be."""
+    letters = _letters(part)[0]
+    at = _nearest(drawn, letters, nearby) if len(letters) >= _FEWEST_LETTERS else None
+    is_near = at is not None and (len(letters) >= _SURE_LETTERS or abs(at - nearby) <= _NEAR_LETTERS)
+    return at if is_near else None
+
+
+def _letters(text: str) -> tuple[str, list[int]]:
+    """Letters and digits of a text, as simple as they can be written, and the index of each in the text."""
+    kept, where = [], []
+    for index, character in enumerate(text):
+        for simple in unicodedata.normalize("NFKD", character).lower():
+            if simple.isalnum():
+                kept.append(simple)
+                where.append(index)
+    return "".join(kept), where
+
+
+def _nearest(text: str, part: str, expected: int) -> int | None:
+    """Where `part` stands in `text`, nearest to where it should be."""
+    places = [match.start() for match in re.finditer(f"(?={re.escape(part)})", text)]
+    return min(places, key=lambda place: abs(place - expected), default=None)
+
+
+def _around(picture: PagePicture, characters: list[int]) -> list[Frame]:
+    """One frame a line around these characters of the picture's text."""
+    boxes = [tuple(map(int, picture.places[index])) for index in dict.fromkeys(characters)]
+    boxes = [box for box in boxes if box[2] > box[0] and box[3] > box[1]]
+    if not boxes:
+        return []
+    ends = [i for i, (one, other) in enumerate(pairwise(boxes), 1) if not _is_one_line(one, other)]
+    lines = [boxes[begin:end] for begin, end in pairwise([0, *ends, len(boxes)])]
+    return [
+        (min(b[0] for b in line), min(b[1] for b in line), max(b[2] for b in line), max(b[3] for b in line))
+        for line in lines
+    ]
+
+
+def _is_one_line(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two characters in a row stand beside one another, and not in two columns."""
+    height = min(one[3] - one[1], other[3] - other[1])
+    overlap = min(one[3], other[3]) - max(one[1], other[1])
+    gap = max(other[0] - one[2], one[0] - other[2])
+    return overlap > 0.4 * height and gap < 4 * max(one[3] - one[1], other[3] - other[1])

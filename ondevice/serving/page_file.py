@@ -1,0 +1,72 @@
+"""The file of an open document, as far as its pages are shown as pictures; and the last pictures that were."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from ondevice.documents.pictures import PagePicture, draw_page
+from ondevice.errors import DocumentError
+
+MOST_BYTES = 12_000_000  # of pictures of one document that are remembered: some 40 pages
+_PATIENCE_SECONDS = 30.0
+_drawing = threading.Lock()  # one at a time on this machine: the model has the rest of it
+
+
+class PageFile:
+    """A PDF whose pages can be drawn.
+
+    Args:
+        path: of the file, which stays where it is until `discard`.
+        password: that opens it; it stays in memory alone.
+        discard: deletes the file, where that is for this program to do.
+        draw: draws one page, as `draw_page`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        password: str | None = None,
+        discard: Callable[[], None] = lambda: None,
+        draw: Callable[[Path, int, str | None], PagePicture] = draw_page,
+    ) -> None:
+        self.path, self.password, self.discard, self._draw = path, password, discard, draw
+        # A page that could not be drawn is remembered as well: it would be tried for as long again.
+        self._drawn: OrderedDict[int, PagePicture | DocumentError] = OrderedDict()
+
+    def page(self, number: int) -> PagePicture:
+        """The page with this number, counted from 1.
+
+        Raises:
+            DocumentError: it cannot be drawn, or other pages take too long.
+        """
+        found = self._drawn.get(number) or self._draw_in_turn(number)
+        if isinstance(found, DocumentError):
+            raise found
+        return found
+
+    def _draw_in_turn(self, number: int) -> PagePicture | DocumentError:
+        if not _drawing.acquire(timeout=_PATIENCE_SECONDS):
+            raise DocumentError("other pages are being drawn", where=f"page {number}", fix="Try again.")
+        try:
+            found = self._drawn.get(number)  # by now
+            if found is None:
+                try:
+                    found = self._draw(self.path, number, self.password)
+                except DocumentError as error:
+                    found = error
+                self._drawn[number] = found
+            self._drawn.move_to_end(number)
+            self._make_room()
+            return found
+        finally:
+            _drawing.release()
+
+    def _make_room(self) -> None:
+        pictures = [found for found in self._drawn.values() if isinstance(found, PagePicture)]
+        num_bytes = sum(picture.nbytes for picture in pictures)
+        while num_bytes > MOST_BYTES and len(self._drawn) > 1:
+            _, oldest = self._drawn.popitem(last=False)
+            num_bytes -= oldest.nbytes if isinstance(oldest, PagePicture) else 0
