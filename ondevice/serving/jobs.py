@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 from ondevice.config import EngineConfig
-from ondevice.errors import PasswordRequired, PotError, WrongPassword
+from ondevice.errors import LibraryError, PasswordRequired, PotError, WrongPassword
 from ondevice.events import Event
 from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
@@ -43,6 +43,7 @@ from ondevice.serving.workspace import Phase, Problem, Workspace
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
+from ondevice.session.library_index import LibraryIndex
 
 _TELL_SECONDS = 1.0  # between two events of one job in line
 
@@ -143,6 +144,8 @@ class Jobs:
             session = _session_of(workspace)
             entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id)
             workspace.entry_id = entry.id
+            with suppress(LibraryError, PotError):  # it is saved, whether the whole library can be asked for it or not
+                LibraryIndex(self.library, self.engine).add(session, entry)
             self.keeping.note(workspace)
             yield Saved(entry)
 

@@ -29,9 +29,11 @@ from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
+from ondevice.session.signature_index import forget
 
 FORMAT = 1
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
+INDEX = "index"  # folder of the signatures, which are made by `library_index`
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or deleted, by that process
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry
@@ -80,7 +82,7 @@ class Entry:
         """Why it cannot be opened with this model; "" where it can."""
         if self.problem:
             return self.problem
-        ours = _fingerprints(loaded)
+        ours = fingerprints_of(loaded)
         if self.fingerprints[0] != ours[0]:
             same = " (or other weights or data type of it)" if self.model == loaded.name else ""
             return f"It was read with the model {self.model}{same}; the one loaded is {loaded.name}"
@@ -144,7 +146,7 @@ class Library:
             num_pages=tokens.num_pages,
             num_tokens=tokens.num_tokens,
             model=session.context.loaded.name,
-            fingerprints=_fingerprints(session.context.loaded),
+            fingerprints=fingerprints_of(session.context.loaded),
             config=session.context.config,
             pot_bytes=pot.nbytes + session.context.speculator_bytes,
         )
@@ -206,6 +208,7 @@ class Library:
             LibraryError: there is no such entry, or it cannot be deleted.
         """
         path = self._path(entry_id)
+        forget(self.folder / INDEX, path.name)
         with self._failing_as("deleted", path.name):
             going = self.folder / f".{path.name}-{_process(os.getpid())}"
             os.replace(path, going)  # from here on it is not listed, however far deleting gets
@@ -271,7 +274,7 @@ def _process(pid: int) -> str:
         return ""
 
 
-def _fingerprints(loaded: LoadedModel) -> tuple[str, str, str]:
+def fingerprints_of(loaded: LoadedModel) -> tuple[str, str, str]:
     return loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype)
 
 
