@@ -29,7 +29,7 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check screenshots screenshots-update lock audit licences \
+.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update lock audit licences \
 	clean
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make lint         formatting, lint and types only'
 	@echo 'make bench        measure every speed, and write files and tables into $(BENCH)'
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
+	@echo 'make gpu-bench    the same for a real model, MODEL_FILE=...'
 	@echo 'make screenshots  compare every screen with its baseline'
 	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
 	@echo 'make setup        only the set-up that all of these begin with'
@@ -116,6 +117,12 @@ gpu-check: PYTHON = python3
 gpu-check:
 	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
 	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --out $${OUT:-bench/results}/gpu.json $(ARGS)
+
+# The same for a real model: make gpu-bench MODEL_FILE=file.gguf
+gpu-bench: PYTHON = python3
+gpu-bench:
+	@[ -n '$(MODEL_FILE)' ] || { echo 'Name a folder with safetensors, or a .gguf file: make gpu-bench MODEL_FILE=...' >&2; exit 1; }
+	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --model $(MODEL_FILE) --out $${OUT:-bench/results}/gpu_model.json $(ARGS)
 
 # Part of `browser`; alone when only the look of things has changed.
 screenshots: setup

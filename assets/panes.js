@@ -7,6 +7,9 @@
   /** Whether one pane alone is in view. */
   od.isNarrow = () => !wide.matches;
 
+  /** Whether the map is the strip at the foot. */
+  od.isStrip = () => wide.matches && document.body.dataset.map !== "grown";
+
   /** Brings a pane into view: "chat", "document" or "map". On a wide screen all of them are. */
   od.openPane = (name) => {
     document.body.dataset.pane = name;

@@ -221,7 +221,7 @@
     folder.addEventListener("toggle", () => { if (folder.open && !pages.length) layOut(); else soon(); });
     inner.addEventListener("click", (event) => {
       const run = event.target.closest?.(".od-t");
-      if (run && !String(getSelection())) od.chooseOnMap?.(Number(run.dataset.start), Number(run.dataset.stop));
+      if (run && !String(getSelection())) od.chooseOnMap?.(Number(run.dataset.start), Number(run.dataset.stop), "pointed");
     });
     let width = 0;
     new ResizeObserver(() => {

@@ -8,12 +8,17 @@
 
   const size = (bytes) => (bytes < 1e9 ? `${Math.round(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(2)} GB`);
   const clock = (seconds) => `${Math.floor(seconds / 60)} min ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
-  const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  /** Cells as the map paints them; a recording has none of their layers. */
+  const cellsOf = (text) => {
+    const packed = atob(text), cells = new Uint8Array((packed.length / 2) * od.CELL_BYTES);
+    for (let i = 0; i < packed.length; i++) cells[i] = packed.charCodeAt(i);
+    return cells;
+  };
 
   od.recording = (element, props, watch) => {
     const find = (selector) => element.querySelector(selector);
     const button = find("[data-play]"), close = find("[data-close]"), canvas = find(".od-recorded"), said = find(".od-ended");
-    let recording = null, at = 0, timer = 0, pictures = null, look = "";
+    let recording = null, at = 0, timer = 0;
 
     const numCells = () => Math.ceil(recording.tokens / recording.cell_tokens);
     const pitchOf = (width) => Math.max(Math.min(Math.floor(width / COLUMNS), MOST_PITCH), 5);
@@ -21,15 +26,12 @@
 
     const paint = od.canvasOf(canvas, (width) => (recording ? rowsOf(width) * pitchOf(width) : 1), (pen, width) => {
       if (!recording) return;
-      const pitch = pitchOf(width), across = Math.floor(width / pitch), cells = recording.frames[at].cells;
-      const now = [pitch, window.devicePixelRatio, od.colour(canvas, "kept-4")].join();
-      if (now !== look) [pictures, look] = [od.cellPictures(canvas, pitch, window.devicePixelRatio || 1), now];
-      for (let cell = 0; 2 * cell < cells.length; cell++) { // how strongly it is held, not why: that takes a legend
-        const state = cells[2 * cell] & 15, x = (cell % across) * pitch, y = Math.floor(cell / across) * pitch;
-        if (state !== od.STATE.UNREAD) {
-          pen.drawImage(pictures(Math.min(state, od.STATE.KEPT), cells[2 * cell + 1]), x, y, pitch, pitch);
-        }
-      }
+      const pitch = pitchOf(width), across = Math.floor(width / pitch), { cells } = recording.frames[at];
+      const picture = od.cellPicture(across, rowsOf(width), (pixels) => { // how strongly it is held, not why
+        od.paintCells(pixels, 0, cells.length / od.CELL_BYTES, cells, 0, 1, od.heatOf(canvas), []);
+      });
+      pen.imageSmoothingEnabled = false;
+      pen.drawImage(picture, 0, 0, across * pitch, picture.height * pitch);
     });
 
     /** Memory over the tokens read, from nothing at the foot; the pot is a part of the program's. */
@@ -98,7 +100,7 @@
       const response = await fetch(`${root}ondevice/recording`);
       if (!response.ok) throw new Error(response.statusText);
       const made = await response.json();
-      made.frames.forEach((frame) => { frame.cells = bytesOf(frame.cells); });
+      made.frames.forEach((frame) => { frame.cells = cellsOf(frame.cells); });
       return made;
     };
     const unfold = (isOpen) => {

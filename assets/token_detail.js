@@ -1,20 +1,25 @@
-// What is said of the token or the cell that is pointed at: its words, its place, why it is there, and who holds it.
+// The card of the token or the cell that is pointed at: its words, its place, why it is there, and who holds it. It stands
+// at the cell, and on a narrow screen has a button that leads into the text.
 (() => {
   "use strict";
   const od = window.ondevice;
   const WAIT_MS = 120; // a pointer that only passes by asks for nothing
-  const HEADS_GAP = 1;
+  const HEADS_GAP = 1, AWAY = 14, EDGE = 8; // pixels: between heads, from the cell, from the window
 
-  let tell = () => {};
+  let tell = () => {}, placeAt = () => {};
 
   /** Shows what is known of the tokens of a span, or of none; a screen reader says it where `isSpoken`. */
   od.tellToken = (span, isSpoken = false) => tell(span, isSpoken);
+
+  /** Puts the card at a point of the window, { x, y, room: pixels up and down to keep free }; null: out of view. */
+  od.placeToken = (point) => placeAt(point);
 
   od.tokenDetail = (element) => {
     const detail = element.querySelector(".od-detail"), readout = detail.querySelector(".od-readout");
     const quote = detail.querySelector(".od-quote"), grid = detail.querySelector(".od-heads");
     const figure = detail.querySelector(".od-heads-box"), lead = detail.querySelector("[data-detail=show]");
-    let span = null, timer = 0, shown = null, asked = 0;
+    const spoken = element.querySelector(".od-spoken");
+    let span = null, timer = 0, shown = null, asked = 0, isLoud = false, at = null;
 
     const paintHeads = od.canvasOf(grid, () => (shown?.holders.length ? shown.holders[0].length * pitch() + 1 : 1),
       (context) => {
@@ -31,17 +36,20 @@
 
     const show = (account) => {
       shown = account;
+      detail.hidden = !account;
       figure.hidden = !account?.holders.length;
-      lead.hidden = !account;
       quote.replaceChildren();
+      spoken.textContent = "";
       if (!account) {
-        readout.textContent = od.tokens.summary ? "Point at a cell to see its text, and what became of it." : "";
+        readout.replaceChildren();
         detail.dataset.start = "";
         return;
       }
-      readout.textContent = [account.title, ...account.lines].join(". ");
+      readout.replaceChildren(
+        od.textElement("b", account.title), ...account.lines.map((line) => od.textElement("span", line)));
       quote.append(
         od.textElement("span", account.before), od.textElement("mark", account.text), od.textElement("span", account.after));
+      if (isLoud) spoken.textContent = [account.title, ...account.lines, account.text].join(". ");
       detail.dataset.start = account.start;
       detail.dataset.state = account.state;
       if (account.holders.length) {
@@ -49,7 +57,21 @@
         grid.setAttribute("aria-label", `Held in layers ${layers.join(", ") || "none"} of ${account.holders.length}`);
         paintHeads();
       }
+      place();
     };
+
+    const place = () => {
+      if (detail.hidden) return;
+      detail.style.visibility = at ? "" : "hidden";
+      if (!at) return;
+      const { offsetWidth: width, offsetHeight: height } = detail, { clientWidth, clientHeight } = document.documentElement;
+      const below = at.y + at.room + AWAY, above = at.y - at.room - AWAY - height;
+      const x = at.x + AWAY + width + EDGE > clientWidth ? at.x - AWAY - width : at.x + AWAY;
+      const y = below + height + EDGE > clientHeight ? above : below;
+      detail.style.left = `${Math.max(Math.min(x, clientWidth - width - EDGE), EDGE)}px`;
+      detail.style.top = `${Math.max(y, EDGE)}px`;
+    };
+    placeAt = (point) => { at = point; place(); };
 
     const ask = async () => {
       const number = ++asked; // an answer that comes after a later one is of the past
@@ -62,7 +84,7 @@
 
     tell = (next, isSpoken = false) => {
       span = next && { start: next.start, stop: next.stop };
-      readout.ariaLive = isSpoken ? "polite" : "off";
+      isLoud = isSpoken;
       clearTimeout(timer);
       timer = 0;
       asked++;

@@ -1,126 +1,85 @@
-// How a cell of the token map looks: a colour and a pattern for every state, stronger where more heads keep it.
-// The legend is painted by the same code as the map.
+// Colours of the token map: a field without gaps on one scale of "still remembered", and layers that are laid over it.
+// Cells are painted as pixels of a small picture, one each, which the map enlarges: thousands of them in a millisecond.
 (() => {
   "use strict";
   const od = window.ondevice;
   const S = od.STATE;
-  const TINTS = 24;
-  // Where the colours of the legend stand on the log scale of a cell's second byte (four decades on 0..255):
-  // 0.1 %, 3 %, 22 %, 75 %: the middles of their ranges.
-  const ANCHORS = [64, 159, 214, 247];
+  const STOPS = 6, WEAKEST = 64; // colours of the scale; the byte of 0.1 % of the heads, four decades being 0..255
+  const BYTES = 2; // of a cell, before one for every layer
+  const LEGEND_CELLS = 96;
 
-  const rgb = (text) => {
-    const hex = text.match(/[0-9a-f]{2}/gi);
-    return hex.map((pair) => parseInt(pair, 16));
-  };
-  const mixed = (a, b, part) => `rgb(${a.map((value, i) => Math.round(value + (b[i] - value) * part)).join(",")})`;
+  /** What can be laid over the field, in the order of the bytes of ondevice/serving/token_map.py. */
+  od.LAYERS = [
+    { name: "novel", text: "kept because it was new", most: 1 },
+    { name: "sink", text: "always kept", most: 1 },
+    { name: "host", text: "waits in host memory", most: 0.5 },
+    { name: "pruned", text: "pruned on the way", most: 0.7 },
+    { name: "skipped", text: "skipped", most: 0.7 },
+  ]; // `most` of its colour: what covers most of a document is only tinted
+  od.CELL_BYTES = BYTES + od.LAYERS.length;
 
-  /** The colour of a strength byte, between those of the legend. */
-  const tint = (inks, byte) => {
-    if (byte <= ANCHORS[0]) return mixed(inks[0], inks[1], 0.4 + 0.6 * (byte / ANCHORS[0]));
-    for (let i = 1; i < ANCHORS.length; i++) {
-      if (byte <= ANCHORS[i]) return mixed(inks[i], inks[i + 1], (byte - ANCHORS[i - 1]) / (ANCHORS[i] - ANCHORS[i - 1]));
-    }
-    return mixed(inks[4], inks[4], 0);
-  };
+  const rgb = (text) => text.match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
+  const packed = ([red, green, blue], alpha = 255) => ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+  const between = (a, b, part) => a.map((value, i) => Math.round(value + (b[i] - value) * part));
 
-  /** Draws one cell with its top left corner at 0, 0. */
-  const drawCell = (pen, side, state, byte, palette) => {
-    const { inks, mark, novel, recent, sink, line } = palette;
-    const thin = Math.max(Math.round(side / 8), 1), third = Math.max(Math.round(side / 3), 1);
-    const isKept = state >= S.KEPT;
-    if (state !== S.UNREAD) {
-      pen.fillStyle = isKept ? tint(inks, byte) : mixed(inks[0], inks[0], 0);
-      pen.fillRect(0, 0, side, side);
+  /** The palette of an element: `scale` has a colour for every strength, `lost` that of what nothing holds. */
+  od.heatOf = (element) => {
+    const stops = Array.from({ length: STOPS }, (_, i) => rgb(od.colour(element, `heat-${i}`)));
+    const scale = new Uint32Array(256);
+    for (let byte = 0; byte < 256; byte++) {
+      const at = (Math.max(byte - WEAKEST, 0) / (255 - WEAKEST)) * (STOPS - 1), low = Math.min(Math.floor(at), STOPS - 2);
+      scale[byte] = packed(between(stops[low], stops[low + 1], at - low));
     }
-    pen.strokeStyle = pen.fillStyle = mark;
-    pen.lineWidth = thin;
-    const stroke = (...points) => {
-      pen.beginPath();
-      points.forEach(([x, y], i) => pen[i % 2 ? "lineTo" : "moveTo"](x, y));
-      pen.stroke();
-    };
-    if (state === S.UNREAD) { // an empty frame
-      pen.strokeStyle = line;
-      pen.strokeRect(thin / 2, thin / 2, side - thin, side - thin);
-    } else if (state === S.SKIPPED) { // a cross
-      stroke([0, 0], [side, side], [side, 0], [0, side]);
-    } else if (state === S.PRUNED) { // a slash
-      stroke([0, side], [side, 0]);
-    } else if (state === S.IN_HOST) { // a point in the middle
-      const size = Math.max(third, 2);
-      pen.fillRect(Math.floor((side - size) / 2), Math.floor((side - size) / 2), size, size);
-    } else if (state === S.NOVEL) { // underlined
-      pen.fillStyle = novel;
-      pen.fillRect(0, side - third, side, third);
-    } else if (state === S.RECENT) { // a bar on the left
-      pen.fillStyle = recent;
-      pen.fillRect(0, 0, third, side);
-    } else if (state === S.SINK) { // framed
-      pen.strokeStyle = sink;
-      pen.lineWidth = Math.max(thin, 1.5);
-      pen.strokeRect(pen.lineWidth / 2, pen.lineWidth / 2, side - pen.lineWidth, side - pen.lineWidth);
-    }
+    const layers = od.LAYERS.map(({ name, most }) => ({ ink: rgb(od.colour(element, `layer-${name}`)), most }));
+    return { scale, lost: packed(rgb(od.colour(element, "lost-cell"))), layers };
   };
 
-  const paletteOf = (element) => ({
-    inks: [0, 1, 2, 3, 4].map((i) => rgb(od.colour(element, `kept-${i}`))),
-    mark: od.colour(element, "lost"),
-    novel: od.colour(element, "novel"),
-    recent: od.colour(element, "recent"),
-    sink: od.colour(element, "sink"),
-    line: od.colour(element, "unread"),
-  });
+  /** The field's own colour of a cell; 0, which is nothing, where it was not read. */
+  const fieldColour = (heat, state, byte) => {
+    if (state >= S.KEPT) return heat.scale[byte];
+    return state === S.UNREAD || state === S.SKIPPED ? 0 : heat.lost;
+  };
 
-  /** Pictures of all cells of a size, made when they are first needed: `picture(state, strength)`. */
-  od.cellPictures = (element, side, scale) => {
-    const palette = paletteOf(element), made = new Map();
-    return (state, byte) => {
-      const step = state >= od.STATE.KEPT ? Math.ceil((byte * TINTS) / 255) : 0;
-      const key = state * (TINTS + 1) + step;
-      let picture = made.get(key);
-      if (!picture) {
-        picture = document.createElement("canvas");
-        picture.width = picture.height = Math.max(Math.round(side * scale), 1);
-        const pen = picture.getContext("2d");
-        pen.scale(picture.width / side, picture.height / side);
-        drawCell(pen, side, state, (step * 255) / TINTS, palette);
-        made.set(key, picture);
+  /** A colour with some of a layer's over it: the more, the larger the part of its tokens (0..255) that are in it. */
+  const covered = (colour, { ink, most }, part) => {
+    const weight = most * (0.25 + 0.75 * Math.sqrt(part / 255));
+    if (!colour) return packed(ink, Math.round(255 * weight));
+    const under = [colour & 255, (colour >> 8) & 255, (colour >> 16) & 255];
+    return packed(between(under, ink, weight));
+  };
+
+  /** Paints `count` cells into `pixels` from `to` on, as those of a tile from its cell `from` on.
+   *  The tile may be coarser: each of its cells then stands for `ratio` of them. */
+  od.paintCells = (pixels, to, count, tile, from, ratio, heat, layers) => {
+    const held = Math.floor(tile.length / od.CELL_BYTES);
+    for (let cell = 0; cell < count; cell++) {
+      const at = Math.floor((from + cell) / ratio);
+      if (at >= held) return;
+      let colour = fieldColour(heat, tile[BYTES * at] & 15, tile[BYTES * at + 1]);
+      for (const layer of layers) {
+        const part = tile[(BYTES + layer) * held + at];
+        if (part) colour = covered(colour, heat.layers[layer], part);
       }
-      return picture;
-    };
+      pixels[to + cell] = colour;
+    }
   };
 
-  const LEGEND = [
-    [S.KEPT, 250, "kept by over 50 % of the heads"],
-    [S.KEPT, 214, "10–50 %"],
-    [S.KEPT, 159, "1–10 %"],
-    [S.KEPT, 64, "up to 1 %"],
-    [S.NOVEL, 159, "kept because it was new"],
-    [S.RECENT, 250, "recent: not selected yet"],
-    [S.SINK, 250, "always kept"],
-    [S.EVICTED, 0, "evicted"],
-    [S.IN_HOST, 0, "evicted, waits in host memory"],
-    [S.PRUNED, 0, "pruned on the way"],
-    [S.SKIPPED, 0, "skipped"],
-    [S.UNREAD, 0, "not read yet"],
-  ];
-
-  /** Fills the list with one entry for every state. */
-  od.cellLegend = (list) => {
-    const side = 13;
-    const swatches = LEGEND.map(([state, byte, text]) => {
-      const item = od.textElement("li", ""), swatch = document.createElement("canvas");
-      swatch.setAttribute("aria-hidden", "true");
-      item.append(swatch, od.textElement("span", text));
-      list.append(item);
-      return () => {
-        const scale = window.devicePixelRatio || 1, pen = swatch.getContext("2d");
-        swatch.width = swatch.height = Math.round(side * scale);
-        pen.scale(swatch.width / side, swatch.height / side);
-        drawCell(pen, side, state, byte, paletteOf(list));
-      };
-    });
-    od.onTheme(() => swatches.forEach((draw) => draw()));
+  /** A picture of lines of cells, one pixel each: `paint(pixels)` fills it. */
+  od.cellPicture = (across, lines, paint) => {
+    const picture = document.createElement("canvas"), pen = picture.getContext("2d");
+    [picture.width, picture.height] = [across, lines];
+    const image = pen.createImageData(across, lines);
+    paint(new Uint32Array(image.data.buffer));
+    pen.putImageData(image, 0, 0);
+    return picture;
   };
+
+  /** Paints the scale into the canvas of a legend, now and whenever the theme changes. */
+  od.scaleLegend = (canvas) => od.onTheme(() => {
+    const heat = od.heatOf(canvas), pen = canvas.getContext("2d");
+    [canvas.width, canvas.height] = [LEGEND_CELLS, 1];
+    const image = pen.createImageData(LEGEND_CELLS, 1), pixels = new Uint32Array(image.data.buffer);
+    pixels.forEach((_, i) => { pixels[i] = heat.scale[Math.round(WEAKEST + ((255 - WEAKEST) * i) / (LEGEND_CELLS - 1))]; });
+    pen.putImageData(image, 0, 0);
+  });
 })();

@@ -3,11 +3,11 @@
 (() => {
   "use strict";
   const od = window.ondevice;
-  const TILE = 8192; // cells of one request: 16 kB
+  const TILE = 8192; // cells of one request: 57 kB
   const KEPT_TILES = 48, PAUSE_MS = 110; // between two requests for the same tile: below ten a second
   const RETRY_MS = 1000, LONGEST_MS = 30_000; // a request that failed is made again, later each time
 
-  // The numbers of ondevice/ui/token_map.py.
+  // The numbers of ondevice/serving/token_map.py.
   od.STATE = { UNREAD: 0, SKIPPED: 1, EVICTED: 2, PRUNED: 3, IN_HOST: 4, KEPT: 5, NOVEL: 6, RECENT: 7, SINK: 8 };
 
   const listeners = new Set();
@@ -61,6 +61,18 @@
       setTimeout(() => load(tile, size, index), Math.max(tile.asked + pause - performance.now(), 0));
     }
     return tile.bytes;
+  };
+
+  /** What is here of a tile, or, until that comes, of the finest coarser zoom: bytes that begin with the cell `first`,
+   *  each of which stands for `ratio` cells of the tile; null where there is nothing. */
+  tokens.nearest = (size, index) => {
+    let bytes = tokens.tile(size, index), ratio = 1, at = index;
+    const most = tokens.summary.num_tokens / size;
+    while (!bytes && ratio < most) {
+      [ratio, at] = [2 * ratio, at >> 1];
+      bytes = tiles.get(`${size * ratio}:${at}`)?.bytes ?? null;
+    }
+    return bytes && { bytes, ratio, first: at * TILE * ratio };
   };
   const retryAfter = (failures) => Math.min(RETRY_MS * 2 ** (failures - 1), LONGEST_MS);
 

@@ -17,17 +17,18 @@ window.ondevice = (() => {
     }, true);
   }
 
-  // The workbench takes what the header, a notice and the tabs leave of the window: none of them has a fixed height.
+  // What is on a tab takes what the header, a notice and the tabs leave of the window: none of them has a fixed height.
+  const BENCHES = ["od-workbench", "od-compare-bench", "od-library"];
   const fitWorkbench = () => {
-    const bench = document.getElementById("od-workbench");
-    if (!bench?.clientWidth) return; // not there yet, or on a tab that is not shown
+    const bench = BENCHES.map((id) => document.getElementById(id)).find((element) => element?.clientWidth);
+    if (!bench) return; // not there yet
     const top = Math.round(bench.getBoundingClientRect().top + window.scrollY);
     document.documentElement.style.setProperty("--od-top", `${top}px`);
   };
   const sizes = new ResizeObserver(fitWorkbench);
   addEventListener("resize", fitWorkbench);
   new MutationObserver((_, found) => {
-    const elements = ["od-header", "od-workbench"].map((id) => document.getElementById(id));
+    const elements = ["od-header", BENCHES[0]].map((id) => document.getElementById(id));
     if (elements.some((element) => !element)) return;
     found.disconnect();
     for (const element of [document.documentElement, ...elements]) sizes.observe(element);

@@ -29,6 +29,7 @@ def attention(
     scale: float,
     mask: Tensor | None = None,
     softcap: float | None = None,
+    in_bfloat16: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention, grouped-query aware.
 
@@ -39,13 +40,14 @@ def attention(
         scale: factor on the scores.
         mask: additive, (batch or 1, num_kv_heads or 1, n, num_slots); None: causal, all older slots visible.
         softcap: scores become softcap * tanh(scores / softcap) (Gemma-2).
+        in_bfloat16: products of many queries may be of bfloat16, summed up in float32, where a CPU is faster with it.
 
     Returns:
         (batch, num_heads, n, head_dim), dtype of `query`.
     """
     if mask is None and softcap is None and query.device.type == "cpu":
         if query.shape[2] > 1:
-            return _causal_cpu(query, keys, values, scale)
+            return _causal_cpu(query, keys, values, scale, in_bfloat16)
         if keys.shape[2] >= compiled_slots(is_helped=are_helping()) and uses_numba(query):
             return _one_query_cpu(query, keys, values, scale)
     if mask is None and softcap is None and _has_flash(query):
@@ -60,6 +62,14 @@ def attention(
     else:
         out = _probabilities(folded, keys, mask, scale, softcap).to(values.dtype) @ values
     return out.reshape(query.shape)
+
+
+def prepare_attention(num_heads: int, num_kv_heads: int, head_dim: int, *, in_bfloat16: bool = False) -> None:
+    """Compile what such heads need on a CPU, which otherwise the first passage or the first answer would wait for."""
+    from ondevice.kernels.cpu import causal_attention, decode_attention
+
+    decode_attention.prepare(num_heads // num_kv_heads, head_dim)
+    causal_attention.prepare(head_dim, in_bfloat16=in_bfloat16)
 
 
 def compiled_slots(*, is_helped: bool) -> int:
@@ -274,7 +284,18 @@ def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
 
 
-def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def _causal_cpu(query: Tensor, keys: Tensor, values: Tensor, scale: float, in_bfloat16: bool) -> Tensor:
+    """The kernel that Numba compiles, where it is faster; else torch's."""
+    if uses_numba(query):
+        # Imported here: Numba is loaded by those who compile.
+        from ondevice.kernels.cpu import causal_attention
+
+        if causal_attention.suits(query, keys):
+            return causal_attention.attend(query, keys, values, scale=scale, in_bfloat16=in_bfloat16)
+    return _causal_torch(query, keys, values, scale)
+
+
+def _causal_torch(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """The older slots without any mask, the new ones with the causal kernel, joined by their log-sum-exp.
 
     torch's CPU kernel computes masked scores all the same; here none is computed in vain.

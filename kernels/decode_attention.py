@@ -70,13 +70,6 @@ def decode_attention(
     return attend_on_cpu(query, keys, values, **options)
 
 
-def prepare_decoding(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
-    """Compile what one new token of such heads needs on a CPU, which otherwise the first answer would wait for."""
-    from ondevice.kernels.cpu.decode_attention import prepare
-
-    prepare(num_heads // num_kv_heads, head_dim)
-
-
 def _read_all(
     query: Tensor,
     keys: Tensor,

@@ -59,6 +59,11 @@ def prepare_packed(weights: Iterable[PackedWeight]) -> None:
     prepare(weights)
 
 
+def rounds_activations(weight: Tensor | PackedWeight) -> bool:
+    """Whether `project` rounds activations for this weight: then attention need not be more exact either."""
+    return isinstance(weight, PackedWeight) and chosen("KERNELS_PACKED", PACKED_CHOICES) != "float32"
+
+
 def rounding_pays() -> bool:
     """Whether weights of four bits multiply faster than those of eight: not on processors that add up bytes at once."""
     from ondevice.kernels.cpu import byte_vectors

@@ -48,8 +48,13 @@ _LARGEST = 127  # of a rounded activation
 
 
 def largest_step() -> int:
-    """Tokens that go through a group together: their sums take half of the registers."""
+    """Tokens that go through a group together, at most: their sums take half of the registers."""
     return 8 if LEVEL == WIDE_VNNI else 4
+
+
+def tiles_at_once() -> int:
+    """Tiles that activations are multiplied with while they are at hand, where weights are unpacked."""
+    return 2 if LEVEL == WIDE_VNNI else 1
 
 
 def _num_lanes() -> int:
@@ -200,88 +205,102 @@ def unpack_group(b: ir.IRBuilder, packed: ir.Value, panel: ir.Value, bits: int, 
                 _store(b, group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
 
 
-@kernel_part(num_literals=4)
+@kernel_part(num_literals=5)
 def multiply_groups(
     b: ir.IRBuilder,
     weights: ir.Value,
     weight_stride: ir.Value,
+    tile_stride: ir.Value,
     num_groups: ir.Value,
     x: ir.Value,
-    x_stride: ir.Value,
     scales: ir.Value,
     sums: ir.Value,
-    scale_stride: ir.Value,
+    begun: ir.Value,
+    begun_stride: ir.Value,
     out: ir.Value,
     out_stride: ir.Value,
     num_tokens: int,
     bits: int,
     has_offset: int,
     is_packed: int,
+    num_tiles: int,
 ) -> None:
-    """out[token, 0:16] += the groups' weights times their part of x[token]. Strides are in bytes.
+    """out[token, 0:16 * num_tiles] = begun[token] + the groups' weights times their part of x[token].
 
-    `sums` are what `round_group` leaves. Offsets come last, in a loop of their own, which has more registers for them.
+    Strides are in bytes; without one of its own `begun` is the same for all tokens.
+    `x`, `scales` and `sums` are those of `num_tokens` tokens that `round_group` has laid side by side. Offsets come
+    last, in a loop of their own, which has more registers for them.
     """
     form = FORMATS[bits, bool(has_offset)]
     layout = _Packed if is_packed else _Panel
     tokens, parts = range(num_tokens), _parts()
     out_rows = [_advanced(b, out, out_stride, token) for token in tokens]
-    results = {
-        (token, part): cgutils.alloca_once_value(b, _load(b, out_rows[token], _first(part), _of(F32)))
-        for token in tokens
-        for part in parts
-    }
+    columns = [4 * TILE_ROWS * tile + _first(part) for tile in range(num_tiles) for part in parts]
+    begun_rows = [_advanced(b, begun, begun_stride, token) for token in tokens]
+    results = [
+        [cgutils.alloca_once_value(b, _load(b, row, column, _of(F32))) for column in columns] for row in begun_rows
+    ]
+
+    def vectors_of(group: ir.Value) -> list[tuple[_Packed | _Panel, int]]:
+        """By column: what holds the weights, and the part of it."""
+        at = _advanced(b, weights, weight_stride, group)
+        tiles = [layout(b, _advanced(b, at, tile_stride, tile), form) for tile in range(num_tiles)]
+        return [(tile, part) for tile in tiles for part in parts]
+
     with cgutils.for_range(b, num_groups) as loop:
-        at = _advanced(b, weights, weight_stride, loop.index)
-        group = layout(b, at, form)
+        vectors = vectors_of(loop.index)
         if is_packed:
-            prefetch(b, at, _AHEAD, form.group_bytes)
-        first = _advanced(b, x, form.group_size, loop.index)
-        rows = [_advanced(b, first, x_stride, token) for token in tokens]
-        totals = _group_products(b, group, rows, form)
+            prefetch(b, _advanced(b, weights, weight_stride, loop.index), _AHEAD, form.group_bytes)
+        here = _advanced(b, x, form.group_size * num_tokens, loop.index)
+        group_scales = _advanced(b, scales, 4 * num_tokens, loop.index)
+        group_sums = None if has_offset else _advanced(b, sums, 4 * num_tokens, loop.index)
+        totals = _group_products(b, vectors, here, group_sums, num_tokens, form)
         for token in tokens:
-            offset = _advanced(b, b.mul(loop.index, ir.Constant(I64, 4)), scale_stride, token)
-            scale = splat(b, _load(b, b.add(scales, offset), 0, F32), _num_lanes())
-            for part in parts:
-                total, result = totals[token, part], results[token, part]
-                if not has_offset:
-                    total = b.add(total, splat(b, _load(b, b.add(sums, offset), 0, I32), _num_lanes()))
-                factor = b.fmul(group.scale(part), scale)
+            scale = splat(b, _load(b, group_scales, 4 * token, F32), _num_lanes())
+            for (tile, part), total, result in zip(vectors, totals[token], results[token], strict=True):
+                factor = b.fmul(tile.scale(part), scale)
                 b.store(fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
     if has_offset:
         with cgutils.for_range(b, num_groups) as loop:
-            group = layout(b, _advanced(b, weights, weight_stride, loop.index), form)
-            offsets = [group.offset(part) for part in parts]
-            first = _advanced(b, sums, 4, loop.index)
+            offsets = [tile.offset(part) for tile, part in vectors_of(loop.index)]
+            group_sums = _advanced(b, sums, 4 * num_tokens, loop.index)
             for token in tokens:
-                total = splat(b, _load(b, _advanced(b, first, scale_stride, token), 0, F32), _num_lanes())
-                for part in parts:
-                    result = results[token, part]
-                    b.store(fma(b, offsets[part], total, b.load(result)), result)
-    for (token, part), result in results.items():
-        _store(b, b.load(result), out_rows[token], _first(part))
+                total = splat(b, _load(b, group_sums, 4 * token, F32), _num_lanes())
+                for offset, result in zip(offsets, results[token], strict=True):
+                    b.store(fma(b, offset, total, b.load(result)), result)
+    for row, row_results in zip(out_rows, results, strict=True):
+        for column, result in zip(columns, row_results, strict=True):
+            _store(b, b.load(result), row, column)
 
 
 def _group_products(
-    b: ir.IRBuilder, group: _Packed | _Panel, rows: list[ir.Value], form: Format
-) -> dict[tuple[int, int], ir.Value]:
-    """Sums of 32 bits by token and part of the tile. `rows` are the addresses of the tokens' activations."""
-    pairs = [(token, part) for token in range(len(rows)) for part in _parts()]
-    totals = dict.fromkeys(pairs, _same(_of(I32), 0))
+    b: ir.IRBuilder,
+    vectors: list[tuple[_Packed | _Panel, int]],
+    x: ir.Value,
+    sums: ir.Value | None,
+    num_tokens: int,
+    form: Format,
+) -> list[list[ir.Value]]:
+    """For each token the sums of 32 bits of each vector of outputs; they begin with those at `sums`, or with 0."""
+    zero, tokens = _same(_of(I32), 0), range(num_tokens)
+    begun = [zero if sums is None else splat(b, _load(b, sums, 4 * token, I32), _num_lanes()) for token in tokens]
+    totals = [[total] * len(vectors) for total in begun]
     for plane, chunks in _stretches(form):
         words: dict[tuple[int, int], ir.Value] = {}
         for chunk in chunks:
-            vectors = [group.weights(part, chunk, plane) for part in _parts()]
-            fours = [b.bitcast(splat(b, _load(b, row, 4 * chunk, I32), _num_lanes()), _of(_I8, 4)) for row in rows]
-            for token, part in pairs:
-                if LEVEL >= VNNI:
-                    totals[token, part] = _add_byte_products(b, totals[token, part], vectors[part], fours[token])
-                else:
-                    product = _byte_products(b, vectors[part], fours[token])
-                    before = words.get((token, part))
-                    words[token, part] = product if before is None else b.add(before, product)
-        for pair, sums in words.items():
-            totals[pair] = b.add(totals[pair], _word_sums(b, sums, 16**plane))
+            weights = [tile.weights(part, chunk, plane) for tile, part in vectors]
+            for token in tokens:
+                four = splat(b, _load(b, x, 4 * (num_tokens * chunk + token), I32), _num_lanes())
+                four = b.bitcast(four, _of(_I8, 4))
+                for at, vector in enumerate(weights):
+                    if LEVEL >= VNNI:
+                        totals[token][at] = _add_byte_products(b, totals[token][at], vector, four)
+                    else:
+                        product = _byte_products(b, vector, four)
+                        before = words.get((token, at))
+                        words[token, at] = product if before is None else b.add(before, product)
+        for (token, at), products in words.items():
+            totals[token][at] = b.add(totals[token][at], _word_sums(b, products, 16**plane))
     return totals
 
 
@@ -295,9 +314,19 @@ def _stretches(form: Format) -> Iterator[tuple[int, range]]:
 
 @kernel_part(num_literals=2)
 def round_group(
-    b: ir.IRBuilder, x: ir.Value, rounded: ir.Value, scale: ir.Value, total: ir.Value, bits: int, has_offset: int
+    b: ir.IRBuilder,
+    x: ir.Value,
+    rounded: ir.Value,
+    chunk_stride: ir.Value,
+    scale: ir.Value,
+    total: ir.Value,
+    bits: int,
+    has_offset: int,
 ) -> None:
-    """x, a group of float32, as bytes times a scale; and the sum of those bytes, as `multiply_group` wants it."""
+    """x, a group of float32, as bytes times a scale; and the sum of those bytes, as `multiply_groups` wants it.
+
+    Every four bytes stand `chunk_stride` bytes after those before them: between them is room for other tokens.
+    """
     form = FORMATS[bits, bool(has_offset)]
     vectors = [_load(b, x, 32 * at, _FLOATS) for at in range(form.group_size // 8)]
     largest = _same(_FLOATS, 0.0)
@@ -313,7 +342,10 @@ def round_group(
         nearest = call_function(b, "llvm.rint.v8f32", _FLOATS, [b.fmul(vector, factor)])
         whole = b.fptosi(nearest, _INTEGERS)
         sums = b.add(sums, whole)
-        _store(b, b.trunc(whole, ir.VectorType(_I8, 8)), rounded, 8 * at, align=1)
+        fours = b.bitcast(b.trunc(whole, ir.VectorType(_I8, 8)), ir.VectorType(I32, 2))
+        for half in range(2):
+            four = b.extract_element(fours, ir.Constant(I32, half))
+            _store(b, four, _advanced(b, rounded, chunk_stride, 2 * at + half))
     step = b.fmul(peak, ir.Constant(F32, 1.0 / _LARGEST))
     _store(b, step, scale)
     whole_sum = across(b, sums, ir.IRBuilder.add)

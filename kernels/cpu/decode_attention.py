@@ -8,13 +8,15 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, LANES
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT8, LANES
 from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 _NO_WINDOW = (1 << 31) - 1
+_NO_CODES = (0,) * 13
 
 
 def attend(
@@ -31,23 +33,76 @@ def attend(
     window: int | None,
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel; arguments as for `decode_attention`."""
+    assert keys.dtype == values.dtype == query.dtype
+    assert query_positions is None or (query_positions.dtype == torch.int32 and query_positions.is_contiguous())
+    if query.dtype not in (torch.float32, torch.bfloat16):
+        keys, values = keys.float(), values.float()
+    seen = (
+        *_address_and_strides(positions if query_positions is not None else None),
+        0 if query_positions is None else query_positions.data_ptr(),
+        _NO_WINDOW if window is None else window,
+    )
+    kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
+    return _run(query, keys, values, scale, block_size, order, termination, seen, _NO_CODES, kind)
+
+
+def attend_coded(
+    query: Tensor,
+    coded: Coded,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    scale: float,
+    block_size: int,
+    order: Tensor | None,
+    termination: Termination | None,
+) -> tuple[Tensor, Tensor]:
+    """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
+    assert query.shape[2] == 1
+    assert cos.shape[-1] == query.shape[-1]
+    assert coded.keys.dtype == coded.values.dtype == torch.int8
+    cos, sin = cos.float().contiguous(), sin.float().contiguous()
+    mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
+    codes = (
+        *_address_and_strides(coded.key_scales),
+        *_address_and_strides(coded.value_scales),
+        mean.data_ptr(),
+        spread.data_ptr(),
+        *_address_and_strides(positions),
+        cos.data_ptr(),
+        sin.data_ptr(),
+    )
+    seen = (0, 0, 0, 0, _NO_WINDOW)
+    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, seen, codes, INT8)
+
+
+def _run(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    block_size: int,
+    order: Tensor | None,
+    termination: Termination | None,
+    seen: tuple[int, ...],
+    codes: tuple[int, ...],
+    kind: int,
+) -> tuple[Tensor, Tensor]:
+    """The call: `seen` are its arguments on what a query sees, `codes` those on keys and values in codes."""
     batch, num_heads, num_queries, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
-    assert keys.dtype == values.dtype == query.dtype
     assert keys.shape == values.shape
     assert keys.stride(3) == values.stride(3) == 1
-    assert query_positions is None or (query_positions.dtype == torch.int32 and query_positions.is_contiguous())
-    dtype = query.dtype
-    if dtype not in (torch.float32, torch.bfloat16):
-        keys, values = keys.float(), values.float()
-    query = query.float().contiguous()
+    dtype, query = query.dtype, query.float().contiguous()
     out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)
     num_rows = num_heads // num_kv_heads * num_queries
     num_threads = torch.get_num_threads()
     # Shared by the threads: two counters, then those of each head and its softmax so far; then scratch of each thread.
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
     head_bytes = _in_lines(2 * LINE_BYTES + 3 * row_lanes)
-    thread_bytes = _in_lines(num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES)
+    thread_bytes = num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES
+    thread_bytes = _in_lines(thread_bytes + (4 * head_dim * block_size if kind == INT8 else 0))
     memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
     memory = torch.zeros(memory_bytes, dtype=torch.uint8)
     # One look-up: what it takes counts where there is little to read.
@@ -78,22 +133,20 @@ def attend(
         *(stride * size for stride in keys.stride()[:3]),
         *(stride * size for stride in values.stride()[:3]),
         *_address_and_strides(order),
-        *_address_and_strides(positions if query_positions is not None else None),
-        0 if query_positions is None else query_positions.data_ptr(),
-        _NO_WINDOW if window is None else window,
+        *seen,
         detector.probes,
         detector.limits,
+        *codes,
         scale,
         math.inf if termination is None else termination.patience,
     )
-    kind = BFLOAT16 if keys.dtype == torch.bfloat16 else FLOAT32
     run_in_threads(_kernel(num_rows, head_dim, kind), call, num_threads, is_short=are_helping())
     return out.to(dtype), blocks_read
 
 
-def prepare(num_rows: int, head_dim: int) -> None:
-    """Compile the kernel for float32 keys; later processes find it in Numba's cache."""
-    _kernel(num_rows, head_dim, FLOAT32)
+def prepare(num_rows: int, head_dim: int, kind: int = FLOAT32) -> None:
+    """Compile the kernel for keys of a kind; later processes find it in Numba's cache."""
+    _kernel(num_rows, head_dim, kind)
 
 
 class _Detector(NamedTuple):
@@ -127,10 +180,10 @@ def _in_lines(num_bytes: int) -> int:
 
 
 def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
-    """Of (batch or 1, num_kv_heads or 1, n) int32; a row that serves all has no stride."""
+    """Of (batch or 1, num_kv_heads or 1, n), numbers of 4 bytes; a row that serves all has no stride."""
     if tensor is None:
         return 0, 0, 0
-    assert tensor.dtype == torch.int32
+    assert tensor.element_size() == 4
     assert tensor.stride(2) == 1 or tensor.shape[2] == 1
     batch_stride, head_stride = (4 * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
     return tensor.data_ptr(), batch_stride, head_stride

@@ -19,11 +19,13 @@ IS_WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
 LANES = 16 if IS_WIDE else 8  # numbers in a vector; where registers are narrower LLVM takes several for one
 TILE_ROWS = 4  # rows of queries that go through a block together
 
-FLOAT32, BFLOAT16 = 0, 1  # what keys and values are stored as
-SIZES = (4, 2)
+FLOAT32, BFLOAT16, INT8 = 0, 1, 2  # what keys and values are stored as
+SIZES = (4, 2, 4)  # bytes of a number, as tiles take it: codes are made wide in scratch memory first
+STORED_SIZES = (4, 2, 1)
 _LINE_BYTES = 64
 
-I1, I16, I32, I64, F32 = ir.IntType(1), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F32 = ir.FloatType()
 VECTOR = ir.VectorType(F32, LANES)
 INTEGERS = ir.VectorType(I32, LANES)
 F64 = ir.DoubleType()
@@ -75,18 +77,27 @@ def _mask(num_lanes: int) -> ir.Constant:
 
 def load(b: ir.IRBuilder, address: ir.Value, offset: int = 0, num_lanes: int = LANES, kind: int = FLOAT32) -> ir.Value:
     """A vector of float32; lanes from `num_lanes` on are 0, and their memory is not touched."""
-    element, suffix, size = (F32, "f32", 4) if kind == FLOAT32 else (I16, "i16", 2)
+    if kind != BFLOAT16:
+        return _load(b, address, offset, num_lanes, F32, "f32", 4)
+    loaded = _load(b, address, offset, num_lanes, I16, "i16", 2)
+    return b.bitcast(b.shl(b.zext(loaded, INTEGERS), integers(16)), VECTOR)
+
+
+def load_codes(b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int) -> ir.Value:
+    """A vector of float32 from numbers of 8 bits with a sign; lanes from `num_lanes` on are 0."""
+    return b.sitofp(b.sext(_load(b, address, offset, num_lanes, I8, "i8", 1), INTEGERS), VECTOR)
+
+
+def _load(
+    b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int, element: ir.Type, suffix: str, size: int
+) -> ir.Value:
     vector = ir.VectorType(element, LANES)
     pointer = pointer_to(b, address, offset, vector)
     if num_lanes >= LANES:
-        loaded = b.load(pointer, align=size)
-    else:
-        zeros = ir.Constant(vector, [0] * LANES)
-        args = [pointer, ir.Constant(I32, size), _mask(num_lanes), zeros]
-        loaded = call_function(b, f"llvm.masked.load.v{LANES}{suffix}.p0", vector, args)
-    if kind == FLOAT32:
-        return loaded
-    return b.bitcast(b.shl(b.zext(loaded, INTEGERS), integers(16)), VECTOR)
+        return b.load(pointer, align=size)
+    zeros = ir.Constant(vector, [0] * LANES)
+    args = [pointer, ir.Constant(I32, size), _mask(num_lanes), zeros]
+    return call_function(b, f"llvm.masked.load.v{LANES}{suffix}.p0", vector, args)
 
 
 def store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0, num_lanes: int = LANES) -> None:
@@ -100,7 +111,7 @@ def store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0,
 
 def fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
     """Have a row of keys or values on its way while others are worked on."""
-    prefetch(b, address, 0, head_dim * SIZES[kind])
+    prefetch(b, address, 0, head_dim * STORED_SIZES[kind])
 
 
 def prefetch(b: ir.IRBuilder, address: ir.Value, first: int, num_bytes: int) -> None:

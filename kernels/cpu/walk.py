@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 from numba import carray, literally, njit
-from ondevice.kernels.cpu import counters, merging, tiles, vectors
+from ondevice.kernels.cpu import codes, counters, merging, tiles, vectors
 from ondevice.kernels.cpu.building import built, last_change
+from ondevice.kernels.cpu.codes import widen_keys, widen_values
 from ondevice.kernels.cpu.counters import draw, look_at, read_integer, set_to, wait_for, write_integer, write_number
 from ondevice.kernels.cpu.merging import allows_any, merge_and_watch, merge_rows, merge_totals
 from ondevice.kernels.cpu.tiles import hide_at, hide_from, scores_of_tile, soften, weigh
-from ondevice.kernels.cpu.vectors import LANES, TILE_ROWS
+from ondevice.kernels.cpu.vectors import INT8, LANES, TILE_ROWS
 
 NUM_LIMITS = 5  # float64, of one head: see merge_and_watch
 LIMITS_BYTES = 8 * NUM_LIMITS
@@ -35,6 +36,9 @@ _INTEGERS = [
     *("key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride"),
     *("order", "order_batch", "order_head", "positions", "positions_batch", "positions_head"),
     *("query_positions", "window", "probes", "limits"),
+    # Of keys and values in codes alone: scales of every slot, the frame of the keys, where the slots stand, and angles.
+    *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
+    *("offsets", "gains", "places", "places_batch", "places_head", "cosines", "sines"),
 ]
 _NUMBERS = ["scale", "patience"]
 _CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
@@ -44,7 +48,7 @@ PACKED = struct.Struct(f"={len(_INTEGERS)}q{len(_NUMBERS)}d")
 @cache
 def compiled(num_rows: int, head_dim: int, kind: int) -> Any:
     """The kernel for so many rows of queries to a KV head; later processes find it in Numba's cache."""
-    parts_changed = last_change((counters, merging, tiles, vectors))
+    parts_changed = last_change((codes, counters, merging, tiles, vectors))
 
     def work(call):  # type: ignore[no-untyped-def]
         _ = parts_changed  # part of the cache's key
@@ -160,6 +164,22 @@ def _read_block(
     scores = scratch + 4 * row_lanes
     out = scores + num_rows * row_bytes
     scale = call.scale
+    value_codes, wide = values, out + num_rows * vector_bytes(head_dim) + LINE_BYTES
+    if kind == INT8:
+        widen_keys(
+            keys,
+            key_stride,
+            call.key_scales + row * call.key_scales_batch + kv_head * call.key_scales_head + 4 * start,
+            call.offsets + 4 * head_dim * kv_head,
+            call.gains + 4 * head_dim * kv_head,
+            call.places + row * call.places_batch + kv_head * call.places_head + 4 * start,
+            call.cosines,
+            call.sines,
+            num_here,
+            wide,
+            head_dim,
+        )
+        keys, key_stride = wide, 4 * head_dim
     for tile in range(num_tiles):
         first = tile * LANES
         for at in range(0, num_rows, TILE_ROWS):
@@ -190,6 +210,10 @@ def _read_block(
             hide_from(scores + row_bytes * at + 4 * LANES * (num_tiles - 1), num_here - (num_tiles - 1) * LANES)
     for at in range(num_rows):
         soften(scores + row_bytes * at, num_tiles, maxima + 4 * at, totals + 4 * at)
+    if kind == INT8:
+        scales = call.value_scales + row * call.value_scales_batch + kv_head * call.value_scales_head + 4 * start
+        widen_values(value_codes, value_stride, scales, num_here, wide, head_dim)
+        values, value_stride, key_stride = wide, 4 * head_dim, call.key_stride
     for at in range(0, num_rows, TILE_ROWS):
         weigh(
             scores + row_bytes * at,

@@ -31,7 +31,7 @@ from ondevice.session.engine import Engine
 _PASS, _QUICK_PASS = 1024, 128  # tokens of a pass that reads
 _SLOTS, _QUICK_SLOTS = (1024, 4096, 16_384), (1024,)
 _SIZE, _QUICK_SIZE = 2048, 512  # of the square matrices whose product is the limit
-MACHINE, KERNEL, TORCH = "machine", "compiled kernel", "torch SDPA"
+MACHINE, KERNEL, IN_BFLOAT16, TORCH = "machine", "compiled kernel", "compiled kernel in bfloat16", "torch SDPA"
 HELPERS, OPENMP = "helper threads", "OpenMP"
 _TOKENS_PER_TURN = 8  # some time slices, and far longer than the threads of what was measured before go on spinning
 
@@ -119,24 +119,27 @@ def _decoding_after(decoder: Decoder, ids: Tensor) -> Callable[[], None]:
     return decode
 
 
-def _attention_rows(decoder: Decoder, num_slots: int) -> list[Row]:
-    """One query over so many slots, in as many layers as the model has: each with keys and values of its own."""
+def _attention_rows(decoder: Decoder, num_slots: int, num_queries: int) -> list[Row]:
+    """The last tokens of so many, in as many layers as the model has: each with keys and values of its own."""
     parts = decoder.parts
     size = (2, 1, parts.num_kv_heads, num_slots, parts.head_dim)
     layers = [torch.randn(size, device=decoder.device).to(decoder.dtype) for _ in parts.layers]
-    query = torch.randn(1, parts.num_heads, 1, parts.head_dim, device=decoder.device).to(decoder.dtype)
+    query = torch.randn(1, parts.num_heads, num_queries, parts.head_dim, device=decoder.device).to(decoder.dtype)
 
-    def attend(implementation: str) -> None:  # in the same threads: those of OpenMP go on spinning for a while
+    def attend(implementation: str, in_bfloat16: bool = False) -> None:
+        # in the same threads: those of OpenMP go on spinning for a while
         with choosing("KERNELS_IMPL", implementation), choosing("KERNELS_THREADS", "openmp"):
             for keys, values in layers:
-                attention(query, keys, values, scale=parts.scale)
+                attention(query, keys, values, scale=parts.scale, in_bfloat16=in_bfloat16)
 
-    seconds = take_turns(
-        {KERNEL: lambda: attend("auto"), TORCH: lambda: attend("torch")}, decoder.device, budget_seconds=5.0
-    )
+    works: dict[str, Callable[[], object]] = {KERNEL: lambda: attend("auto"), TORCH: lambda: attend("torch")}
+    if num_queries > 1:
+        works[IN_BFLOAT16] = lambda: attend("auto", True)
+    seconds = take_turns(works, decoder.device, budget_seconds=5.0 if num_queries == 1 else 20.0)
     case = {"slots": num_slots, "heads": parts.num_heads, "KV heads": parts.num_kv_heads, "head size": parts.head_dim}
-    metric = "attention of one token"
-    return [*time_rows(seconds, case, metric), speedup_row(seconds, case, metric, KERNEL, TORCH)]
+    metric = "attention of one token" if num_queries == 1 else f"attention of {num_queries:,} tokens"
+    against_torch = [speedup_row(seconds, case, metric, name, TORCH) for name in (KERNEL, IN_BFLOAT16) if name in works]
+    return [*time_rows(seconds, case, metric), *against_torch]
 
 
 def _thread_rows(decoder: Decoder, num_tokens: int) -> tuple[list[Row], dict[str, float]]:
@@ -183,9 +186,14 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
         rows, summary = rows + some, summary | figures
     for num_slots in _QUICK_SLOTS if quick else _SLOTS:
         setup.report(f"Attention over {num_slots:,} slots", None)
-        some = _attention_rows(setup.engine.decoder, num_slots)
-        rows += some
-        summary[f"attention_speedup_{num_slots}"] = some[-1].p50
+        one = _attention_rows(setup.engine.decoder, num_slots, 1)
+        many = _attention_rows(setup.engine.decoder, num_slots, _QUICK_PASS if quick else _PASS)
+        rows += one + many
+        summary |= {
+            f"attention_speedup_{num_slots}": one[-1].p50,
+            f"reading_attention_speedup_{num_slots}": many[-2].p50,
+            f"reading_attention_speedup_bfloat16_{num_slots}": many[-1].p50,
+        }
     yield Table(rows, summary)
 
 

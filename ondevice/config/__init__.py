@@ -36,7 +36,15 @@ from ondevice.config.policies import (
     PolicyName,
     SlotShares,
 )
-from ondevice.config.pot import CATALYSTS_WITH_WORDS, CatalystKind, ContextReset, KeyRotation, PotConfig, SlotSharing
+from ondevice.config.pot import (
+    CATALYSTS_WITH_WORDS,
+    CatalystKind,
+    ContextReset,
+    KeyRotation,
+    PotConfig,
+    SlotSharing,
+    StoredPot,
+)
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -70,6 +78,7 @@ __all__ = [
     "SlimNoveltyName",
     "SpecConfig",
     "SpecNoveltyName",
+    "StoredPot",
     "TierConfig",
     "TierDtypeName",
     "Traversal",

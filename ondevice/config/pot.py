@@ -18,6 +18,7 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late", "never"]
+StoredPot = Literal["model", "int8"]
 SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
@@ -91,6 +92,12 @@ class PotConfig:
         form=Control(14, "Used only once an answer has filled the slots reserved for it; all is restored afterwards. "
                          "Default: {default}.",
                      choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
+    stored: StoredPot = setting(  # in codes nothing is kept beside keys and values: they are rotated as they are read
+        "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which three to "
+        "five times as many fit into the same bytes.", option="--pot-type", api="pot_type", label="What slots hold",
+        form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits three to five times as "
+                        "many tokens fit into the same memory. Takes effect at the next reading.",
+                     choices=(("Full precision", "model"), ("8 bits", "int8"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
         "stored", "What is kept so that keys need no rotation at every step.", option="--key-rotation", answers=True)
     # fmt: on

@@ -207,7 +207,7 @@ class HostRecall:
             used, ranked = pot.num_cached[layer], pot.num_ranked[layer]
             if used == ranked:
                 continue
-            keys = pot.keys[layer][:, :, :used].float()
+            keys = pot.slots.keys_at(layer, slice(0, used)).float()
             given = attention_votes(query.float(), keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.
             origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()

@@ -66,7 +66,7 @@ def _make_room(context: Context, ids: Tensor, num_free: int, is_stopped: Callabl
     with pot.savepoint():
         out = context.decoder.forward(ids, pot, num_observed=ids.shape[1], is_stopped=is_stopped)
     for layer, used in enumerate(list(pot.num_cached)):
-        num_kept = pot.keys[layer].shape[2] - num_free
+        num_kept = pot.capacities[layer] - num_free
         if num_kept < used:
             is_protected = pot.positions[layer, :, :, :used] < context.num_protected
             scores = out.mass[layer][..., :used].masked_fill(is_protected, torch.inf)

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from ondevice.config import ArtConfig
 from ondevice.events import BlocksRead
+from ondevice.kernels.coded_attention import coded_attention
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
 from ondevice.model.families import ModelParts
@@ -41,6 +44,14 @@ def warm_up(parts: ModelParts, dtype: torch.dtype, device: torch.device) -> None
     query = torch.zeros(1, parts.num_heads, 1, parts.head_dim, dtype=dtype, device=device)
     keys = torch.zeros(1, parts.num_kv_heads, 1, parts.head_dim, dtype=dtype, device=device)
     decode_attention(query, keys, keys, scale=1.0, termination=DEFAULT)
+
+
+class _How(TypedDict):
+    """In which blocks attention reads, in which order, and until when."""
+
+    block_size: int
+    order: Tensor
+    termination: Termination | None
 
 
 class RunTimeTermination:
@@ -70,18 +81,17 @@ class RunTimeTermination:
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Attention of one token; shapes as for `decode_attention`."""
         order = self.order(layer, keys.shape[2])
-        out, blocks_read = decode_attention(
-            query,
-            keys,
-            values,
-            scale=scale,
-            block_size=self.config.block_size,
-            order=order,
-            termination=None if self._rules is None else self._rules[layer],
-        )
-        self.blocks_read[layer] += blocks_read.sum(dim=0)
-        self.blocks_held[layer] += order.shape[-1] * keys.shape[0]
-        self._asked.add(layer)
+        out, blocks_read = decode_attention(query, keys, values, scale=scale, **self._how(layer, order))
+        self._count(layer, blocks_read, order)
+        return out
+
+    def attend_coded(
+        self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
+    ) -> Tensor:
+        """The same over a pot in codes; shapes as for `coded_attention`."""
+        order = self.order(layer, coded.keys.shape[2])
+        out, blocks_read = coded_attention(query, coded, positions, *table, scale=scale, **self._how(layer, order))
+        self._count(layer, blocks_read, order)
         return out
 
     def end_step(self) -> None:
@@ -100,6 +110,15 @@ class RunTimeTermination:
         by_head = (shape.num_layers // shape.num_parts, -1)
         held = self.blocks_held[:, None].expand_as(read).reshape(by_head)
         return BlocksRead(self.num_steps, read.reshape(by_head).numpy().copy(), held.numpy().copy())
+
+    def _how(self, layer: int, order: Tensor) -> _How:
+        rule = None if self._rules is None else self._rules[layer]
+        return {"block_size": self.config.block_size, "order": order, "termination": rule}
+
+    def _count(self, layer: int, blocks_read: Tensor, order: Tensor) -> None:
+        self.blocks_read[layer] += blocks_read.sum(dim=0)
+        self.blocks_held[layer] += order.shape[-1] * blocks_read.shape[0]
+        self._asked.add(layer)
 
     def order(self, layer: int, num_slots: int) -> Tensor:
         """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""

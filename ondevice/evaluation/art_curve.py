@@ -41,14 +41,18 @@ Rules = tuple[Termination, ...]
 
 
 def rules(chosen: Rules, taus: Sequence[float]) -> Iterator[tuple[str, Rules | None]]:
-    """The rules that are compared, by name: none, those of the settings, the ablations of the paper's Table 2, and one
-    threshold for all heads after the other.
+    """The rules that are compared, by name: none, those of the settings, the ablations of the paper's Table 2 that
+    change something (calibrated rules have no bound for the direction), and one threshold for all heads after another.
     """
     yield OFF, None
     yield "settings", chosen
-    yield "settings without scale", tuple(replace(rule, tau=math.inf) for rule in chosen)
-    yield "settings without direction", tuple(replace(rule, phi=math.inf) for rule in chosen)
-    yield "settings without patience", tuple(replace(rule, patience=1) for rule in chosen)
+    for part, without in (
+        ("scale", {"tau": math.inf}),
+        ("direction", {"phi": math.inf}),
+        ("patience", {"patience": 1}),
+    ):
+        if (ablated := tuple(replace(rule, **without) for rule in chosen)) != chosen:
+            yield f"settings without {part}", ablated
     for tau in taus:
         yield f"tau {tau:g}", (replace(DEFAULT, tau=tau),) * len(chosen)
 

@@ -36,16 +36,23 @@ class Task:
     examples: tuple[tuple[str, str, str], ...]
 
     @property
+    def shown(self) -> str:
+        """The examples."""
+        return "\n".join(f"Facts: {facts}\nQuestion: {asked}\nAnswer: {right}" for facts, asked, right in self.examples)
+
+    @property
     def head(self) -> str:
-        """What stands before the text."""
-        shown = "\n".join(
-            f"Facts: {facts}\nQuestion: {asked}\nAnswer: {right}" for facts, asked, right in self.examples
-        )
+        """What stands before a text that holds one story."""
         return (
             "Facts about people are hidden in a long text that has nothing to do with them. "
             f"{self.rule} Answer the question after the text with one word, from these facts alone.\n\n"
-            f"{shown}\n\nThe text:\n"
+            f"{self.shown}\n\nThe text:\n"
         )
+
+    @property
+    def instruction(self) -> str:
+        """What stands between a text of several stories and a question."""
+        return f"{self.rule} Answer with one word, from the facts in the text alone.\n\n{self.shown}"
 
 
 TASKS: Mapping[str, Task] = {

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
@@ -22,6 +24,8 @@ from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading.progress import Progress
 from ondevice.model.sentence_encoder import SentenceEncoder
 from ondevice.session.engine import Engine
+
+InBytesOf = Literal["pot", "bfloat16"]
 
 TIER_BYTES = 1_000_000_000  # of host memory, where the settings name none
 _NOTHING = "\n"  # in place of a document
@@ -36,12 +40,14 @@ class Contender:
         config: its settings, from those given and the number of slots.
         reads: the whole text, the passages that a retriever finds for each question, or nothing.
         is_full: it takes a slot for every token, whatever that comes to.
+        in_bytes_of: the budget is that of a pot as this, and it has as many slots as take the same bytes.
     """
 
     label: str
     config: Callable[[EngineConfig, int], EngineConfig]
     reads: str = "text"
     is_full: bool = False
+    in_bytes_of: InBytesOf | None = None
 
 
 def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
@@ -82,6 +88,15 @@ def _of_policy(name: str) -> Contender:
     return Contender(POLICIES[name].label, config)
 
 
+def _coded(stored: StoredPot) -> Callable[[EngineConfig, int], EngineConfig]:
+    """A pot alone, in codes."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        return _pot(replace(given, pot=replace(given.pot, stored=stored)), budget, 0)
+
+    return config
+
+
 def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
     """InfiniPot with as many slots in every head, and positions numbered again at every distillation."""
     usual = PotConfig()
@@ -102,6 +117,10 @@ CONTENDERS: dict[str, Contender] = {
     "bm25": Contender("BM25 passages", lambda config, budget: _plain(config, budget, "full"), reads="bm25"),
     "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
     "infinipot-published": Contender("InfiniPot as published", _as_published),
+    "pot-int8": Contender("pot alone in 8 bits, same bytes", _coded("int8"), in_bytes_of="pot"),
+    "pot-int8-bf16": Contender(
+        "pot alone in 8 bits, bytes of a bfloat16 cache", _coded("int8"), in_bytes_of="bfloat16"
+    ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
 USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
@@ -118,6 +137,30 @@ def chosen(names: str) -> tuple[str, ...]:
         if name not in CONTENDERS:
             raise ConfigError(f"--contenders holds {name!r}", fix=f"Choose among {', '.join(CONTENDERS)}.")
     return tuple(dict.fromkeys(found))
+
+
+def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> EngineConfig:
+    """The settings of a contender with a budget of slots: as many as the others have, or as take the same bytes."""
+    contender = CONTENDERS[name]
+    config = contender.config(given, budget)
+    if contender.in_bytes_of is None:
+        return config
+    return contender.config(
+        given, budget * _slot_bytes(engine, given, contender.in_bytes_of) // slot_bytes(engine, config)
+    )
+
+
+def slot_bytes(engine: Engine, config: EngineConfig) -> int:
+    """Bytes of one slot in every layer."""
+    decoder, pot = engine.decoder, config.pot
+    return decoder.pot_shape(1, key_rotation=pot.key_rotation, stored=pot.stored).nbytes(decoder.dtype)
+
+
+def _slot_bytes(engine: Engine, given: EngineConfig, of: InBytesOf) -> int:
+    if of == "pot":  # as this engine has it where nothing else is said
+        return slot_bytes(engine, replace(given, pot=replace(given.pot, stored="model")))
+    parts = engine.decoder.parts  # keys and values alone, as other programs have them on a GPU
+    return 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * torch.bfloat16.itemsize
 
 
 def budget_of(config: EngineConfig, given: int | None) -> int:

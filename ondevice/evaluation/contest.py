@@ -9,10 +9,17 @@ from typing import NamedTuple
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import PotError
-from ondevice.evaluation.contenders import CONTENDERS, Retriever, fits_whole, room_for_text, text_document
+from ondevice.evaluation.contenders import (
+    CONTENDERS,
+    Retriever,
+    config_of,
+    fits_whole,
+    room_for_text,
+    text_document,
+)
 from ondevice.evaluation.measurement import Note, Setup
 from ondevice.evaluation.passages import Passages
-from ondevice.evaluation.trials import Trial, earlier_rows, is_done, written_down
+from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, written_down
 from ondevice.events import AnswerToken, Event
 from ondevice.results.results import Row
 from ondevice.session.session import Session
@@ -37,12 +44,14 @@ class Asked:
         query: what a retriever looks for.
         references: right answers.
         answer: asks a session and scores what it says.
+        task: where it comes from, if not from where its text does.
     """
 
     number: int
     query: str
     references: tuple[str, ...]
     answer: Callable[[Session], Answering]
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ def _groups(
     groups: dict[tuple[EngineConfig, str], list[str]] = {}
     for name in names:
         contender = CONTENDERS[name]
-        config = contender.config(given, budget)
+        config = config_of(setup.engine, name, given, budget)
         if contender.is_full:  # an answer longer than the reserve overwrites nothing here
             reserve = config.pot.reserve + exam.generation.max_new_tokens
             capacity = max(config.pot.capacity, config.pot.num_kept + reserve + 1)
@@ -133,7 +142,7 @@ def _sit(
     """The missing trials of one exam for contenders with the same settings."""
     todo: dict[Asked, list[str]] = {}
     for asked in exam.questions:
-        case = Trial("", exam.task, exam.name, 0, asked.number, budget, {}, "", (), 0, 0.0, 0.0).case
+        case = case_of(asked.task or exam.task, budget, exam.name, asked.number)
         if missing := [name for name in names if not is_done(rows, name, case)]:
             todo[asked] = missing
     if not todo:
@@ -169,7 +178,7 @@ def _sit(
         for name in missing:
             yield Trial(
                 contender=name,
-                task=exam.task,
+                task=asked.task or exam.task,
                 text=exam.name,
                 num_tokens=exam.num_tokens,
                 question=asked.number,

@@ -21,6 +21,8 @@ TASK = (
 )
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 QUESTION = "What is the pass key? The pass key is"
+# Where one text holds several keys, each is that of a door.
+DOORS = ("red", "blue", "green", "black", "white", "brown", "pink", "yellow", "orange", "silver")
 LARGEST_KEY = 50_000
 _TOLERANCE = 0.005  # of the length
 _MAX_CORRECTIONS = 8
@@ -39,11 +41,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Passkey:
-    """A prompt cut where the document ends: `document + QUESTION` is the whole of it."""
+    """A prompt cut where the document ends: `document + question` is the whole of it."""
 
     document: str
     key: int
     num_tokens: int
+    question: str = QUESTION
 
     def is_right(self, answer: str) -> bool:
         """Whether the first run of digits in the answer is the key."""
@@ -71,22 +74,47 @@ def make_passkey(case: Case, seed: int, count_tokens: CountTokens) -> Passkey:
     Raises:
         ConfigError: the length does not even hold the parts around the filler.
     """
-    key = random.Random(f"{seed} {case.length} {case.depth} {case.trial}").randint(1, LARGEST_KEY)
+    key = _key(case, seed)
+    document, num_tokens = _fitted(case.length, [(case.depth, secret(key))], QUESTION, count_tokens)
+    return Passkey(document, key, num_tokens)
+
+
+def make_passkeys(cases: Sequence[Case], seed: int, count_tokens: CountTokens) -> list[Passkey]:
+    """One text for cases of one length and trial, each key that of a door of its own and asked for by it.
+
+    Raises:
+        ConfigError: as `make_passkey`, or there are more cases than doors.
+    """
+    if len(cases) > len(DOORS):
+        raise ConfigError(f"--depths holds {len(cases)} places for --together", fix=f"Give {len(DOORS)} at most.")
+    keys = [_key(case, seed) for case in cases]
+    parts = [(case.depth, secret(key, door)) for case, key, door in zip(cases, keys, DOORS, strict=False)]
+    questions = [QUESTION.replace("key", f"key of the {door} door") for door in DOORS[: len(cases)]]
+    document, num_tokens = _fitted(cases[0].length, parts, max(questions, key=len), count_tokens)
+    return [Passkey(document, key, num_tokens, question) for key, question in zip(keys, questions, strict=True)]
+
+
+def _key(case: Case, seed: int) -> int:
+    return random.Random(f"{seed} {case.length} {case.depth} {case.trial}").randint(1, LARGEST_KEY)
+
+
+def _fitted(
+    length: int, secrets: Sequence[tuple[float, str]], question: str, count_tokens: CountTokens
+) -> tuple[str, int]:
+    """The document with sentences at their depths, and the tokens that it has with the question."""
     chars_per_token = (len(FILLER) + 1) / count_tokens(f" {FILLER}")
-    num_chars = int((case.length - count_tokens(_document(key, 0, case.depth) + QUESTION)) * chars_per_token)
+    num_chars = int((length - count_tokens(_document(secrets, 0) + question)) * chars_per_token)
     if num_chars <= 0:
-        raise ConfigError(
-            f"--lengths holds {case.length}, too short for the key and its question", fix="Give longer texts."
-        )
+        raise ConfigError(f"--lengths holds {length}, too short for the key and its question", fix="Give longer texts.")
     # Cuts inside words shift the count by a few tokens, so the first guess is corrected until it fits.
     for _ in range(_MAX_CORRECTIONS):
-        document = _document(key, num_chars, case.depth)
-        num_tokens = count_tokens(document + QUESTION)
-        missing = case.length - num_tokens
-        if 0 <= missing <= case.length * _TOLERANCE:
+        document = _document(secrets, num_chars)
+        num_tokens = count_tokens(document + question)
+        missing = length - num_tokens
+        if 0 <= missing <= length * _TOLERANCE:
             break
         num_chars = max(num_chars + math.floor(missing * chars_per_token), 0)
-    return Passkey(document, key, num_tokens)
+    return document, num_tokens
 
 
 def passkey_document(passkey: Passkey) -> Document:
@@ -95,14 +123,20 @@ def passkey_document(passkey: Passkey) -> Document:
     return Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
 
 
-def secret(key: int) -> str:
-    """The sentences that give the key."""
-    return f"The pass key is {key}. Remember it. {key} is the pass key."
+def secret(key: int, door: str = "") -> str:
+    """The sentences that give the key, or that of a door."""
+    of = f" of the {door} door" if door else ""
+    return f"The pass key{of} is {key}. Remember it. {key} is the pass key{of}."
 
 
-def _document(key: int, num_filler_chars: int, depth: float) -> str:
-    before = round(num_filler_chars * depth)
-    return "\n".join((TASK, _filler(before), secret(key), _filler(num_filler_chars - before), ""))
+def _document(secrets: Sequence[tuple[float, str]], num_filler_chars: int) -> str:
+    """The task and the filler, with each of the sentences at its depth, a share of the filler."""
+    parts, done = [TASK], 0
+    for depth, sentences in secrets:
+        before = round(num_filler_chars * depth)
+        parts += [_filler(before - done), sentences]
+        done = before
+    return "\n".join((*parts, _filler(num_filler_chars - done), ""))
 
 
 def _filler(num_chars: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, budget_of, chosen, fits_whole
+from ondevice.evaluation.contenders import CONTENDERS, budget_of, chosen, config_of, fits_whole
 from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.trials import key_of
 from ondevice.events import Event
@@ -54,7 +54,7 @@ def run_perplexity(
         )
     for name in names:
         contender = CONTENDERS[name]
-        config = contender.config(setup.engine.config, budget)
+        config = config_of(setup.engine, name, setup.engine.config, budget)
         if contender.is_full and not fits_whole(setup.engine, config, num_tokens):
             yield Note(f"{name}: {num_tokens:,} tokens do not fit into the model's window, or into memory.")
             continue

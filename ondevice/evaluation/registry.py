@@ -20,7 +20,8 @@ _CHOICE_OF_ROWS = (
     Option(
         "contenders",
         str,
-        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; or a policy, without a host tier.",
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 in the bytes of the pot, "
+        "pot-int8-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
         "",
         shown="all but policies",
     ),
@@ -47,6 +48,13 @@ EVALUATIONS = (
                 "Whether the question comes only after reading, or is the catalyst that the text is read with.",
                 True,
                 flag="--late-question/--known-question",
+            ),
+            Option(
+                "together",
+                bool,
+                "Hide the keys of all depths in one text, each with a name, and read that once: faster, and harder.",
+                False,
+                flag="--together",
             ),
         ),
         resumes=True,
@@ -103,6 +111,13 @@ EVALUATIONS = (
             Option("lengths", INTS, "Tokens of a prompt with its answer; 0: the story alone.", "0,4096,16384"),
             Option("rows", int, "Stories of each task, the same at every length.", 10, min=1),
             Option("tasks", str, "Tasks, with commas between them.", "", shown="all"),
+            Option(
+                "together",
+                bool,
+                "Tell all stories in one book, each with words of its own, and read that once: faster, and harder.",
+                False,
+                flag="--together",
+            ),
             *_CHOICE_OF_ROWS[:2],
         ),
         resumes=True,

@@ -12,11 +12,12 @@ import numpy as np
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
+from ondevice.evaluation.babilong_together import apart, make_samples
 from ondevice.evaluation.contenders import budget_of, chosen
 from ondevice.evaluation.contest import Exam, run_exams
 from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.ruler_tasks import read_sources
-from ondevice.evaluation.samples import exam_of
+from ondevice.evaluation.samples import asked_of, exam_of, exam_with
 from ondevice.evaluation.trials import Trial, key_of, question_scores, rows_of
 from ondevice.events import Event
 from ondevice.results.results import Row
@@ -81,9 +82,30 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
         right = partial(_right, question=story.question, answers=answers[task])
         return exam_of(engine, f"{task}_{_length_name(length)}", str(number), sample, MAX_NEW_TOKENS, SCORE, right)
 
-    exams = (
-        exam(task, number, length) for length in options.lengths for number in range(options.rows) for task in stories
-    )
+    def exam_together(length: int) -> Exam:
+        rng, name = random.Random(f"{engine.config.seed} together"), f"{_length_name(length)}_together"
+        chosen_ones = [(task, rng.choice(stories[task])) for _ in range(options.rows) for task in stories]
+        told = apart(chosen_ones, answers)
+        with_tasks = [(task, story) for (task, _), (story, _) in zip(chosen_ones, told, strict=True)]
+        samples = make_samples(with_tasks, rng, sentences, length, count)
+        questions = tuple(
+            asked_of(
+                engine, f"{task}_{name}", number, sample, MAX_NEW_TOKENS, SCORE,
+                partial(_right, question=story.question, answers=own),
+            )
+            for number, ((task, story), (_, own), sample) in enumerate(zip(with_tasks, told, samples, strict=True))
+        )  # fmt: skip
+        return exam_with(engine, name, "book", samples[0], MAX_NEW_TOKENS, questions)
+
+    if options.together:
+        exams = (exam_together(length) for length in options.lengths)
+    else:
+        exams = (
+            exam(task, number, length)
+            for length in options.lengths
+            for number in range(options.rows)
+            for task in stories
+        )
     names, budget = chosen(options.contenders), budget_of(engine.config, options.budget)
     yield from run_exams(setup, exams, names, (budget,), babilong_summary)
 

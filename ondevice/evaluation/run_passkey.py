@@ -5,15 +5,24 @@ Plain completion, greedy, no chat template: as in the original test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.errors import ConfigError
 from ondevice.evaluation.completion import complete
 from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.passkey import QUESTION, Case, Passkey, make_passkey, passkey_document, plan
+from ondevice.evaluation.passkey import (
+    QUESTION,
+    Case,
+    Passkey,
+    make_passkey,
+    make_passkeys,
+    passkey_document,
+    plan,
+)
 from ondevice.evaluation.shared_prefix import SharedPrefix
 from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
 from ondevice.results.names import contender_name
@@ -28,7 +37,7 @@ _NEW_TOKENS = 10
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of one case; `accuracy` is the share of right answers up to it."""
+    """The outcome of one case; `num_keys` are in its text, `accuracy` is the share of right answers up to it."""
 
     case: Case
     num_tokens: int
@@ -36,6 +45,7 @@ class Trial:
     answer: str
     is_right: bool
     tokens_per_second: float
+    num_keys: int = 1
     accuracy: float = 0.0
 
 
@@ -61,10 +71,38 @@ def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial
             yield from _run(prefix.session(passkey_document(passkey)), case, passkey)
 
 
+def run_together(engine: Engine, cases: Iterable[Case], todo: Collection[Case]) -> Iterator[Event | Trial]:
+    """As `run_passkey`, but the keys of all `cases` of a length and trial are in one text, which is read once.
+
+    Args:
+        todo: which of them are asked for.
+    """
+
+    def count(text: str) -> int:
+        return len(engine.loaded.tokenizer.encode(text)[0])
+
+    def text_of(case: Case) -> tuple[int, int]:
+        return case.length, case.trial
+
+    for _, group in groupby(sorted(cases, key=lambda case: (*text_of(case), case.depth)), key=text_of):
+        together = list(group)
+        if not set(together) & set(todo):
+            continue
+        passkeys = make_passkeys(together, engine.config.seed, count)
+        session = engine.session()
+        for _ in session.open(passkey_document(passkeys[0])):
+            pass
+        speed = yield from _read(session)
+        for case, passkey in zip(together, passkeys, strict=True):
+            if case in todo:
+                yield from _ask(session, case, passkey, speed, len(together))
+
+
 def rows_of(trials: Sequence[Trial], config: EngineConfig) -> list[Row]:
     """Two rows for each trial."""
-    contender, rows = contender_name(config), []
+    rows = []
     for trial in trials:
+        contender = contender_name(config) + (f", {trial.num_keys} keys a text" if trial.num_keys > 1 else "")
         case = asdict(trial.case)
         rows.append(row(contender, case, ACCURACY, "share", [float(trial.is_right)]))
         rows.append(row(contender, case, READING, "tokens/s", [trial.tokens_per_second]))
@@ -78,22 +116,38 @@ def still_to_do(cases: Iterable[Case], rows: Iterable[Row]) -> tuple[Case, ...]:
 
 
 def _run(session: Session, case: Case, passkey: Passkey) -> Iterator[Event | Trial]:
-    num_tokens, speed, answer = 0, 0.0, ""
+    speed = yield from _read(session)
+    yield from _ask(session, case, passkey, speed)
+
+
+def _read(session: Session) -> Generator[Event, None, float]:
+    """Read what is left of the document; tokens per second."""
+    num_tokens, speed = 0, 0.0
     for event in session.resume():
         yield event
         if isinstance(event, TokensRead):
             num_tokens += event.num_tokens
         if isinstance(event, DocumentRead):
             speed = num_tokens / event.seconds
-    for event in complete(session, QUESTION):
+    return speed
+
+
+def _ask(session: Session, case: Case, passkey: Passkey, speed: float, num_keys: int = 1) -> Iterator[Event | Trial]:
+    answer = ""
+    for event in complete(session, passkey.question):
         yield event
         if isinstance(event, AnswerFinished):
             answer = event.text
-    yield Trial(case, passkey.num_tokens, passkey.key, answer, passkey.is_right(answer), speed)
+    yield Trial(case, passkey.num_tokens, passkey.key, answer, passkey.is_right(answer), speed, num_keys)
 
 
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     plan(options.lengths, options.depths, options.trials)  # what cannot be planned is refused here
+    if options.together and not options.late_question:
+        raise ConfigError(
+            "--together asks for one key after the other, and --known-question reads with one question",
+            fix="Leave one of them out.",
+        )
     return passkey_config(given(question="" if options.late_question else QUESTION))
 
 
@@ -103,7 +157,8 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     if len(todo) < len(cases):
         yield Note(f"Going on with {setup.out_file}: {len(cases) - len(todo)} of {len(cases)} trials are done.")
     right = [r.p50 for r in setup.earlier if r.metric == ACCURACY]
-    for item in run_passkey(setup.engine, todo):
+    items = run_together(setup.engine, cases, todo) if options.together else run_passkey(setup.engine, todo)
+    for item in items:
         if isinstance(item, Trial):
             right.append(float(item.is_right))
             item = replace(item, accuracy=sum(right) / len(right))

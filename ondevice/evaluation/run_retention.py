@@ -15,7 +15,7 @@ import numpy as np
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, budget_of, chosen
+from ondevice.evaluation.contenders import budget_of, chosen, config_of
 from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.recall import Recall, recall_config, recall_spans
 from ondevice.evaluation.ruler_tasks import TASKS, Sources, read_sources
@@ -25,20 +25,23 @@ from ondevice.evaluation.trials import rows_of as rows_of_trials
 from ondevice.events import Event
 from ondevice.results.results import Row, row
 
-RECALL, SECONDS = "recall of a full cache's", "seconds of reading"
+RECALL, SECONDS, SLOTS, BYTES = "recall of a full cache's", "seconds of reading", "slots", "bytes of the pot"
 _PUBLISHED = "infinipot-published"  # speeds are compared with it
 _TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text") and name.startswith(("niah", "vt")))
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What one contender with `budget` slots recalls: shares of a full cache's by span, and the seconds of reading."""
+    """What one contender recalls with a pot of `num_bytes`, in whose place others have `budget` slots: the share of a
+    full cache's, and the seconds of reading."""
 
     contender: str
     budget: int
     num_tokens: int
     share: float
     seconds: float
+    num_slots: int = 0
+    num_bytes: int = 0
     summary: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -48,8 +51,8 @@ class Recalled:
     @property
     def line(self) -> str:
         return (
-            f"recall of {self.num_tokens:,} tokens, {self.contender} with {self.budget:,} slots: "
-            f"{self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
+            f"recall of {self.num_tokens:,} tokens, {self.contender} with {self.num_slots:,} slots "
+            f"({self.num_bytes / 1e6:.1f} MB): {self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
         )
 
 
@@ -113,7 +116,7 @@ def _recalls(
             done = Recalled(name, budget, options.length, 0.0, 0.0)
             if is_done(rows, name, done.case):
                 continue
-            config = recall_config(CONTENDERS[name].config(setup.engine.config, budget))
+            config = recall_config(config_of(setup.engine, name, setup.engine.config, budget))
             session, began = setup.engine.session(config), time.perf_counter()
             yield from session.read(document)
             seconds, spans = time.perf_counter() - began, list[Recall]()
@@ -124,7 +127,8 @@ def _recalls(
                 float(np.mean([getattr(s, key) for s in spans])) for key in ("none", "full", "method")
             )
             share = (none - method) / (none - full) if none != full else 0.0
-            yield replace(done, share=share, seconds=seconds)
+            pot = session.context.pot
+            yield replace(done, share=share, seconds=seconds, num_slots=pot.shape.mean_capacity, num_bytes=pot.nbytes)
 
 
 def run_retention(
@@ -148,12 +152,14 @@ def run_retention(
 
 
 def rows_of(items: Sequence[Item], _: EngineConfig | None = None) -> list[Row]:
-    """Two rows for what a contender recalls, and those of its trials."""
+    """Rows for what a contender recalls, with the size of its pot, and those of its trials."""
     rows = rows_of_trials([item for item in items if isinstance(item, Trial)])
     for item in items:
         if isinstance(item, Recalled):
             rows.append(row(item.contender, item.case, RECALL, "share", [item.share]))
             rows.append(row(item.contender, item.case, SECONDS, "s", [item.seconds]))
+            rows.append(row(item.contender, item.case, SLOTS, "slots", [item.num_slots]))
+            rows.append(row(item.contender, item.case, BYTES, "bytes", [item.num_bytes]))
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Prompt
 from ondevice.errors import ConfigError
 from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, write_answer
@@ -73,21 +74,42 @@ def exam_of(
     Raises:
         ConfigError: the question does not fit into the reserve.
     """
-    tokenizer = engine.loaded.tokenizer
-    is_chat = engine.config.generation.chat and tokenizer.has_chat_template
-    after = tokenizer.chat_parts(use_template=True).after_question if is_chat else ""
+    asked = asked_of(engine, task, 0, sample, max_new_tokens, metric, score, ends_early=ends_early)
+    return exam_with(engine, task, number, sample, max_new_tokens, (asked,))
+
+
+def exam_with(
+    engine: Engine, task: str, number: str, sample: Sample, max_new_tokens: int, questions: tuple[Asked, ...]
+) -> Exam:
+    """The text of a row with questions to it."""
+    num_tokens = len(engine.loaded.tokenizer.encode(sample.context)[0])
+    generation = _generation(engine, max_new_tokens)
+    return Exam(task, number, sample.head, sample.context, "", num_tokens, generation, questions)
+
+
+def asked_of(
+    engine: Engine,
+    task: str,
+    number: int,
+    sample: Sample,
+    max_new_tokens: int,
+    metric: str,
+    score: Score,
+    *,
+    ends_early: bool = False,
+) -> Asked:
+    """The question of a row, as number `number` of its text; else as `exam_of`."""
+    tokenizer, generation = engine.loaded.tokenizer, _generation(engine, max_new_tokens)
+    after = tokenizer.chat_parts(use_template=True).after_question if generation.chat else ""
     prompt = [
         *tokenizer.encode(sample.tail)[0].tolist(),
         *(tokenizer.encode_prompt(after) if after else []),
-        *tokenizer.encode(sample.prefix.lstrip() if is_chat else sample.prefix)[0].tolist(),
+        *tokenizer.encode(sample.prefix.lstrip() if generation.chat else sample.prefix)[0].tolist(),
     ]
     if len(prompt) + 1 > engine.config.pot.reserve:
         raise ConfigError(
             f"The question of {task} has {len(prompt)} tokens", fix="Give a --reserve that holds it and its answer."
         )
-    generation = replace(
-        engine.config.generation, max_new_tokens=max_new_tokens, temperature=0.0, num_sources=0, chat=is_chat
-    )
 
     def is_settled(text: str) -> bool:
         return ends_early and score(text, sample.references) == 1.0
@@ -96,6 +118,11 @@ def exam_of(
         written = yield from write_answer(session.answer(sample.tail, Prompt(prompt), generation), is_settled)
         return Outcome(written, {metric: score(written, sample.references)})
 
-    asked = Asked(0, sample.query, sample.references, answer)
-    num_tokens = len(tokenizer.encode(sample.context)[0])
-    return Exam(task, number, sample.head, sample.context, "", num_tokens, generation, (asked,))
+    return Asked(number, sample.query, sample.references, answer, task)
+
+
+def _generation(engine: Engine, max_new_tokens: int) -> GenerationConfig:
+    is_chat = engine.config.generation.chat and engine.loaded.tokenizer.has_chat_template
+    return replace(
+        engine.config.generation, max_new_tokens=max_new_tokens, temperature=0.0, num_sources=0, chat=is_chat
+    )

@@ -16,16 +16,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import KeyRotation
+from ondevice.config import KeyRotation, StoredPot
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
+from ondevice.kernels.codes import Frame
+from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.head import Head
 from ondevice.model.layer import Heads, after_attention, finish, project_heads
-from ondevice.model.one_token import DecodeAttention, OneToken, plain_layers
+from ondevice.model.one_token import DecodeAttention, OneToken, attend_coded, plain_layers
 from ondevice.model.passes import Cache, Pass, PassStopped, Pruner
 from ondevice.model.rotary import Angles, Rotary
 from ondevice.model.token_graph import TokenGraph, suits
@@ -102,11 +104,13 @@ class Decoder:
         batch: int = 1,
         key_rotation: KeyRotation = "stored",
         capacities: tuple[int, ...] | None = None,
+        stored: StoredPot = "model",
     ) -> PotShape:
         """The shape of a pot for this model.
 
         Args:
             capacities: the slots of each layer, or of each KV head, layer by layer, where they differ.
+            stored: in codes nothing is kept beside the keys, whatever `key_rotation` says.
         """
         num_layers, num_heads = len(self.parts.layers), self.parts.num_kv_heads
         num_parts = 1 if capacities is None else len(capacities) // num_layers
@@ -117,14 +121,18 @@ class Decoder:
             self.parts.head_dim,
             capacity,
             batch,
-            key_rotation,
+            key_rotation if stored == "model" else "on-read",
             self._rotary.dim,
             capacities,
             num_parts,
+            stored,
         )
 
-    def allocate(self, shape: PotShape) -> MemoryPot:
+    def allocate(self, shape: PotShape, frame: Frame | None = None) -> MemoryPot:
         """An empty pot.
+
+        Args:
+            frame: of the keys of each layer of the model, where they are kept in codes; see `prefill.key_frame`.
 
         Raises:
             PotError: it would not fit into the memory that is free.
@@ -137,7 +145,9 @@ class Decoder:
                 fix=f"{int(capacity * 0.9 * usable / needed):,} slots would fit: lower {{pot.capacity}}, or choose "
                 "another {pot.policy} than full, which has a slot for every token that it reads.",
             )
-        return MemoryPot(shape, dtype=self.dtype, device=self.device)
+        if frame is not None:  # where heads are layers of the pot, each has its own
+            frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
+        return MemoryPot(shape, dtype=self.dtype, device=self.device, frame=frame)
 
     @torch.inference_mode()
     def forward(
@@ -189,7 +199,7 @@ class Decoder:
             is_plain = input_ids.numel() == 1 and not num_observed and not keeps_queries and offsets is None
             if self._token_graph is not None and is_plain and attention is None and self._takes_one_token(pot):
                 is_answer = isinstance(origin, int) and origin == PROMPT and not num_transient
-                if is_answer and not isinstance(pot.victims, list):
+                if is_answer and pot.rotated and not isinstance(pot.victims, list):
                     stop_if_asked()
                     return Pass(self._token_graph.run(input_ids, pot), [])
             hidden = self.parts.embed(input_ids)
@@ -200,7 +210,7 @@ class Decoder:
             mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
             early_states: Tensor | None = None
             if self._one_token is not None and is_plain and self._takes_one_token(pot):
-                hidden = self.parts.norm(self._one_token.run(hidden, pot, angles.at, stop_if_asked, attention))
+                hidden = self.parts.norm(self._one_token.run(hidden, pot, angles, stop_if_asked, attention))
                 pot.commit_(num_staying, origin, num_transient)
                 return Pass(hidden, mass)
             num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
@@ -300,7 +310,14 @@ class Decoder:
         if isinstance(pot, MemoryPot) and not pot.rotated:
             first = pot.next_position[layer]
             positions = pot.positions_with(layer, (first + angles.offsets).to(torch.int32))
-            if not pot.halves and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
+            is_plain = num_tokens == 1 and num_observed == 0 and mask is None and softcap is None
+            if pot.is_coded:
+                coded = pot.coded(layer, keys.shape[2])
+                if is_plain:
+                    attend = decode_attention.attend_coded if decode_attention is not None else attend_coded
+                    return attend(layer, query, coded, positions, angles.table(first), self.parts.scale), None
+                keys, values = coded.wide_keys(self.dtype), coded.wide_values(self.dtype)
+            elif is_plain and not pot.halves:
                 cos, sin = angles.table(first)
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
             keys = self._rotate_seen(layer, keys, pot, *angles.of_slots(positions, first))
@@ -309,13 +326,17 @@ class Decoder:
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
         if num_tokens == num_observed == 1 and not observes_peak:
             return observed_attention(query, keys, values, **options)
-        out = attention(query, keys, values, **options)
+        out = attention(query, keys, values, **options, in_bfloat16=self._rounds_activations())
         if num_observed == 0:
             return out, None
         # Without a mask the observed queries are causal, as the last slots that they are.
         options["mask"] = None if mask is None else mask[:, :, -num_observed:]
         observed = attention_peak if observes_peak else attention_mass
         return out, observed(query[:, :, -num_observed:], keys, **options)
+
+    def _rounds_activations(self) -> bool:
+        """Whether products with the weights round what they multiply: then attention may do so, too."""
+        return any(rounds_activations(linear.weight) for linear in self.parts.layers[0].linears.values())
 
     def _rotate_seen(self, layer: int, keys: Tensor, pot: MemoryPot, cos: Tensor, sin: Tensor) -> Tensor:
         """Keys after RoPE, of a pot that does not store them."""
@@ -325,8 +346,8 @@ class Decoder:
         return rotate_with_half_(pot.workspace[:, :, :used], keys, pot.halves[layer][:, :, :used], cos, sin)
 
     def _takes_one_token(self, pot: Cache) -> TypeGuard[MemoryPot]:
-        """Whether one more token sees all that the pot holds, and keys are stored as it reads them."""
-        if not isinstance(pot, MemoryPot) or not pot.rotated:
+        """Whether one more token sees all that the pot holds, and attention takes keys as they are stored."""
+        if not isinstance(pot, MemoryPot) or not (pot.rotated or pot.is_coded):
             return False
         windows = (layer.sliding_window for layer in self.parts.layers)
         positions = pot.next_position[:: pot.shape.num_parts]

@@ -15,8 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.kernels.attention import attention
+from ondevice.kernels.coded_attention import coded_attention
+from ondevice.kernels.codes import Coded
 from ondevice.kernels.projection import project
 from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
+from ondevice.model.rotary import Angles
 from ondevice.pot.memory_pot import MemoryPot
 
 
@@ -24,6 +27,17 @@ class DecodeAttention(Protocol):
     """Attention of one token to all that a layer holds; `RunTimeTermination` is one."""
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor: ...
+
+    def attend_coded(
+        self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
+    ) -> Tensor: ...
+
+
+def attend_coded(
+    layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
+) -> Tensor:
+    """Plain attention of one token to a pot in codes; arguments as for `coded_attention`."""
+    return coded_attention(query, coded, positions, *table, scale=scale)[0]
 
 
 class PlainLayer(NamedTuple):
@@ -72,7 +86,7 @@ class OneToken:
         self,
         hidden: Tensor,
         pot: MemoryPot,
-        angles: Callable[[int], tuple[Tensor, Tensor]],
+        angles: Angles,
         before_layer: Callable[[], None],
         decode_attention: DecodeAttention | None = None,
     ) -> Tensor:
@@ -81,7 +95,7 @@ class OneToken:
         Args:
             hidden: (1, 1, hidden_size), the token's embedding.
             pot: does not count the token yet; `commit_` does that afterwards.
-            angles: cosines and signed sines (1, 1, 1, head_dim) of a position.
+            angles: of this one token.
             before_layer: called before each layer; may raise.
             decode_attention: of the token; None: plain attention.
 
@@ -99,14 +113,16 @@ class OneToken:
             )
         )
         # Where heads differ in what they give up, every head has a slot of its own to write to.
-        slots = pot.next_slots() if pot.victims is None or isinstance(pot.victims, slice) else None
+        is_shared = pot.victims is None or isinstance(pot.victims, slice)
+        slots = pot.next_slots() if is_shared and pot.rotated else None
         for index, layer in enumerate(self._layers):
             before_layer()
             self._normed_product(layer.input_norm, layer.qkv, self._qkv)
             if layer.q_norm is not None and layer.k_norm is not None:
                 heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
                 heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
-            self._rotate(*angles(pot.next_position[index * pot.shape.num_parts]))
+            first = pot.next_position[index * num_parts]
+            self._rotate(*angles.at(first))
             outs = []
             for number, (query, rotated_keys, keys_values) in zip(pot.shape.parts_of(index), parts, strict=True):
                 if slots is None:
@@ -116,7 +132,12 @@ class OneToken:
                     keys_values_slot, rotated_slot, seen_keys, seen_values = slots[number]
                     keys_values_slot.copy_(keys_values)
                     rotated_slot.copy_(rotated_keys)
-                if decode_attention is None:
+                if pot.is_coded:
+                    coded = pot.coded(number, seen_keys.shape[2])
+                    positions = pot.positions_with(number, (first + angles.offsets).to(torch.int32))
+                    attend = attend_coded if decode_attention is None else decode_attention.attend_coded
+                    outs.append(attend(number, query, coded, positions, angles.table(first), self._scale).view(-1))
+                elif decode_attention is None:
                     outs.append(attention(query, seen_keys, seen_values, scale=self._scale).view(-1))
                 else:
                     out = decode_attention.attend(number, query, seen_keys, seen_values, self._scale)

@@ -13,10 +13,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ondevice.kernels.codes import Coded, Frame
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import Extent, check_pot
 from ondevice.pot.shape import FREE, PROVENANCE, UNKNOWN, PotShape
+from ondevice.pot.slots import CodedSlots, WideSlots, plain_frame, within
 
 Victims = slice | list[Tensor | None]
 
@@ -45,18 +47,23 @@ class NextSlot(NamedTuple):
 
 
 class NewTokens(NamedTuple):
-    """Document tokens of one KV head: keys before RoPE and values (n, head_dim), origin (n,) int32."""
+    """Document tokens of one KV head: what each buffer of the slots holds of them (n, ...), and origin (n,) int32."""
 
-    keys: Tensor
-    values: Tensor
+    parts: list[Tensor]
     origin: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values."""
+        return sum(part.nbytes for part in self.parts)
 
 
 class MemoryPot:
     """Fixed-size cache of InfiniPot (arXiv 2410.01518), updated in place as in EQUIP.
 
     Attributes:
-        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE.
+        slots: what the slots hold of keys and values, layer by layer.
+        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none in codes.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
@@ -75,19 +82,19 @@ class MemoryPot:
         is_uniform: whether all heads of a layer hold the same tokens in the same slots.
     """
 
-    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str) -> None:
-        self.shape = shape
+    def __init__(
+        self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str, frame: Frame | None = None
+    ) -> None:
+        self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
-        # Layers of one size lie in one tensor: what concerns several layers is one write instead of one per layer.
-        self._storage: list[tuple[slice, Tensor]] = []
-        for layers, capacity in shape.groups():
-            size = (shape.num_tensors, layers.stop - layers.start, *heads, capacity, shape.head_dim)
-            self._storage.append((layers, torch.zeros(size, dtype=dtype, device=device)))
-        # Keys, values and what is kept beside the keys, layer by layer.
-        self._slots = [list(buffers.unbind()) for _, storage in self._storage for buffers in storage.unbind(1)]
-        self.keys, self.values, *third = (list(buffers) for buffers in zip(*self._slots, strict=True))
-        self.rotated = third[0] if shape.key_rotation == "stored" else []
-        self.halves = third[0] if shape.key_rotation == "half-cache" else []
+        self.slots: WideSlots | CodedSlots
+        self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
+        if shape.stored == "model":
+            self.slots = WideSlots(shape, dtype=dtype, device=device)
+            self.keys, self.values = self.slots.keys, self.slots.values
+            self.rotated, self.halves = self.slots.rotated, self.slots.halves
+        else:
+            self.slots = CodedSlots(shape, frame or plain_frame(shape), dtype=dtype, device=device)
         self.workspace = (
             torch.zeros(*heads, shape.capacity, shape.head_dim, dtype=dtype, device=device) if self.halves else None
         )
@@ -116,7 +123,7 @@ class MemoryPot:
 
     def num_free_in(self, layer: int) -> int:
         """Slots that one layer still has free."""
-        return self.keys[layer].shape[2] - self.num_cached[layer]
+        return self.capacities[layer] - self.num_cached[layer]
 
     def by_layer(self, counts: Sequence[int]) -> tuple[int, ...]:
         """A number of each layer of the pot, such as `num_cached`, for an average head of each layer of the model."""
@@ -126,12 +133,12 @@ class MemoryPot:
     @property
     def capacities(self) -> list[int]:
         """Slots of each layer."""
-        return [keys.shape[2] for keys in self.keys]
+        return self.slots.capacities
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that the pot owns."""
         workspace = [] if self.workspace is None else [self.workspace]
-        return [*self.keys, *self.values, *self.rotated, *self.halves, *workspace, *self.provenance()]
+        return [*(buffer for layer in self.slots.layers for buffer in layer), *workspace, *self.provenance()]
 
     def provenance(self) -> list[Tensor]:
         """The buffers (num_layers, batch, num_kv_heads, capacity): positions, origin, importance, novelty."""
@@ -150,18 +157,33 @@ class MemoryPot:
 
         The slots are not counted as used until `commit_`. Arguments have shape (batch, num_kv_heads, n, head_dim),
         `keys` before and `rotated` after RoPE. Two views (batch, num_kv_heads, num_used, head_dim) come back:
-        keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values.
+        keys, after RoPE where `rotated` is stored and before RoPE elsewhere, and values; or the codes of both, which
+        `coded` gives with what belongs to them.
         """
-        start = self.num_cached[layer]
-        third = [rotated] if self.rotated else [rotate_half(keys, self.shape.rotary_dim)] if self.halves else []
+        start, capacity = self.num_cached[layer], self.capacities[layer]
         victims = _of_layer(self.victims, layer)
         end = start if victims is not None else start + keys.shape[2]
-        assert end <= self.keys[layer].shape[2], f"{end} tokens do not fit in {self.keys[layer].shape[2]} slots"
-        index = slice(start, end) if victims is None else victims
-        for buffer, new in zip(self._slots[layer], (keys, values, *third), strict=True):
-            replace_slots_(buffer, index, new)
-        seen = self.rotated or self.keys
-        return seen[layer][:, :, :end], self.values[layer][:, :, :end]
+        assert end <= capacity, f"{end} tokens do not fit in {capacity} slots"
+        self.slots.write_(layer, slice(start, end) if victims is None else victims, keys, rotated, values)
+        seen_keys, seen_values, *_ = self.slots.layers[layer]
+        if self.rotated:
+            seen_keys = self.rotated[layer]
+        return seen_keys[:, :, :end], seen_values[:, :, :end]
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether keys and values are in codes."""
+        return isinstance(self.slots, CodedSlots)
+
+    @property
+    def frame(self) -> Frame | None:
+        """What keys in codes are measured from, (num_layers, num_kv_heads, head_dim); None: they are not in codes."""
+        return self.slots.frame if isinstance(self.slots, CodedSlots) else None
+
+    def coded(self, layer: int, num_slots: int) -> Coded:
+        """The first slots of a layer of a pot in codes."""
+        assert isinstance(self.slots, CodedSlots)
+        return self.slots.coded(layer, num_slots)
 
     def positions_with(self, layer: int, new: Tensor) -> Tensor:
         """Positions of what attention reads once tokens at positions `new` (n,) int32 were appended, not committed.
@@ -189,7 +211,8 @@ class MemoryPot:
         assert not isinstance(self.victims, list)
         slots: list[NextSlot] = []
         for layers, used in self.layers_by_length():
-            storage = self._storage_of(layers)
+            assert isinstance(self.slots, WideSlots)
+            storage = self.slots.whole(layers)
             at = slice(used, used + 1) if self.victims is None else self.victims
             end = used + (self.victims is None)
             assert end <= storage.shape[-2]
@@ -269,7 +292,7 @@ class MemoryPot:
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for some in self._pieces(layers, num_kept):
             part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
-            for buffer in self._storage_of(some):
+            for buffer in self.slots.of(some):
                 keep_slots_(buffer.flatten(0, 1), part, num_cached)
         for layer in range(layers.start, layers.stop):
             self.num_cached[layer] = self.num_ranked[layer] = num_kept
@@ -295,9 +318,8 @@ class MemoryPot:
             origin: (batch, num_kv_heads, n) int32.
         """
         new = slice(self.num_cached[layer], self.num_cached[layer] + keys.shape[2])
-        assert new.stop <= self.keys[layer].shape[2]
-        replace_slots_(self.keys[layer], new, keys)
-        replace_slots_(self.values[layer], new, values)
+        assert new.stop <= self.capacities[layer]
+        self.slots.put_(layer, new, self.slots.parts_of(layer, keys, values))
         replace_slots_(self.origin[layer], new, origin)
         self.novelty[layer, ..., new] = UNKNOWN
         self.num_cached[layer] = new.stop
@@ -309,12 +331,13 @@ class MemoryPot:
         Heads may take different numbers, all that are needed to fill free slots at least; `number_by_origin_` then
         gives them their positions. Batch 1.
         """
-        assert num_used <= self.keys[layer].shape[2]
+        assert num_used <= self.capacities[layer]
         for head, tokens in enumerate(heads):
             count = tokens.origin.shape[0]
             assert num_used - count <= self.num_cached[layer], "a free slot would hold nothing"
             new = slice(num_used - count, num_used)
-            self.keys[layer][0, head, new], self.values[layer][0, head, new] = tokens.keys, tokens.values
+            for buffer, part in zip(self.slots.layers[layer], tokens.parts, strict=False):
+                buffer[0, head, new] = part
             self.origin[layer, 0, head, new] = tokens.origin
             self.importance[layer, 0, head, new], self.novelty[layer, 0, head, new] = 0.0, UNKNOWN
         first_new = num_used - max(tokens.origin.shape[0] for tokens in heads)
@@ -346,7 +369,7 @@ class MemoryPot:
         """
         layers = layers or slice(0, self.shape.num_layers)
         for same, used in self.layers_by_length():
-            own = _within(layers, same)
+            own = within(layers, same)
             positions = self.positions[same][own, ..., :used]
             positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
         for layer in range(layers.start, layers.stop):
@@ -381,8 +404,8 @@ class MemoryPot:
             for name, buffer in zip(PROVENANCE, self.provenance(), strict=True)
         }
         for layer, used in enumerate(self.num_cached):
-            state[f"keys.{layer}"] = self.keys[layer][:, :, :used].clone()
-            state[f"values.{layer}"] = self.values[layer][:, :, :used].clone()
+            for name, buffer in zip(self.slots.names, self.slots.layers[layer], strict=False):
+                state[f"{name}.{layer}"] = buffer[:, :, :used].clone()
         state["num_cached"] = torch.tensor(self.num_cached)
         state["next_position"] = torch.tensor(self.next_position)
         state["num_ranked"] = torch.tensor(self.num_ranked)
@@ -397,7 +420,8 @@ class MemoryPot:
         Raises:
             DamagedPot: no pot of this shape and type can have that state; this one is as it was.
         """
-        check_pot(state, self.shape, self.keys[0].dtype, extent)
+        kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
+        check_pot(state, self.shape, {name: (buffer.dtype, buffer.dim()) for name, buffer in kinds.items()}, extent)
         layers = slice(0, self.shape.num_layers)
         self._clear(layers, 0, max(self.num_cached))
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
@@ -407,19 +431,18 @@ class MemoryPot:
         if not bool((self.novelty == UNKNOWN).any()):  # saved when 0 still stood for unknown, too
             self.novelty[(self.novelty == 0) & (self.origin != FREE)] = UNKNOWN
         for layer, used in enumerate(self.num_cached):
-            self.keys[layer][:, :, :used] = state[f"keys.{layer}"]
-            self.values[layer][:, :, :used] = state[f"values.{layer}"]
+            for name, buffer in zip(self.slots.names, self.slots.layers[layer], strict=False):
+                buffer[:, :, :used] = state[f"{name}.{layer}"]
         self.is_uniform = bool((self.positions == self.positions[:, :1, :1]).all())
         self.refresh_keys_(layers, rotate_keys)
 
     def refresh_keys_(self, layers: slice, rotate_keys: RotateKeys) -> None:
         """Compute again what is kept beside the keys of some layers, from keys and positions."""
-        for same, used in self.layers_by_length():
-            own = _within(layers, same)
+        for same, used in self.layers_by_length() if self.rotated or self.halves else ():
+            own = within(layers, same)
             alike = slice(same.start + own.start, same.start + own.stop)
-            for some in self._pieces(alike, used) if used and (self.rotated or self.halves) else ():
-                storage = self._storage_of(some)
-                keys, beside = storage[0, ..., :used, :], storage[2, ..., :used, :]
+            for some in self._pieces(alike, used) if used else ():
+                keys, _, beside = (buffer[..., :used, :] for buffer in self.slots.of(some))
                 if self.halves:
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
                     continue
@@ -430,17 +453,18 @@ class MemoryPot:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
         after RoPE.
         """
-        for group, storage in self._storage if self.rotated else ():
-            own = _within(layers, group)
+        for same, _ in self.shape.groups() if self.rotated else ():
+            own = within(layers, same)
             if own.start == own.stop:
                 continue
-            keys, rotated = storage[0, own, ..., slots, :], storage[2, own, ..., slots, :]
-            positions, end = self.positions[group][own, ..., slots].flatten(0, 1), max(self.next_position[group])
+            some = slice(same.start + own.start, same.start + own.stop)
+            keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
+            positions, end = self.positions[some, ..., slots].flatten(0, 1), max(self.next_position[same])
             rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
-        return [*self._slots[layer], *(t[layer] for t in self.provenance())]
+        return [*self.slots.layers[layer], *(t[layer] for t in self.provenance())]
 
     def _commit_some(
         self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
@@ -473,19 +497,13 @@ class MemoryPot:
 
     def _clear(self, layers: slice, start: int, end: int) -> None:
         """Make slots free again: zeros everywhere, origin `FREE`."""
-        for group, storage in self._storage:
-            storage[:, _within(layers, group), :, :, start:end] = 0
+        self.slots.clear_(layers, start, end)
         for part in self.provenance():
             part[layers, :, :, start:end] = FREE if part is self.origin else 0
 
-    def _storage_of(self, layers: slice) -> Tensor:
-        """Storage (num_tensors, num_layers, batch, num_kv_heads, capacity, head_dim) of some layers of one size."""
-        group, storage = next(item for item in self._storage if layers.start < item[0].stop)
-        return storage[:, layers.start - group.start : layers.stop - group.start]
-
     def _pieces(self, layers: slice, num_slots: int) -> Iterator[slice]:
         """Some layers of one size, as many at a time as may be moved at once with so many slots of each."""
-        layer_bytes = self.keys[layers.start][:, :, :num_slots].nbytes
+        layer_bytes = self.slots.layers[layers.start][0][:, :, :num_slots].nbytes
         budget = _CPU_PIECE if self.positions.device.type == "cpu" else _GPU_PIECE
         size = max(budget // max(layer_bytes, 1), 1)
         for start in range(layers.start, layers.stop, size):
@@ -494,10 +512,10 @@ class MemoryPot:
     def layers_by_length(self) -> list[tuple[slice, int]]:
         """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
         runs: list[tuple[slice, int]] = []
-        start = 0
+        start, capacities = 0, self.capacities
         for layer in range(1, self.shape.num_layers + 1):
             same = layer < self.shape.num_layers and (
-                self.keys[layer].shape[2] == self.keys[start].shape[2]
+                capacities[layer] == capacities[start]
                 and self.num_cached[layer] == self.num_cached[start]
                 and self.next_position[layer] == self.next_position[start]
             )
@@ -509,9 +527,3 @@ class MemoryPot:
 
 def _of_layer(victims: Victims | None, layer: int) -> Tensor | slice | None:
     return victims[layer] if isinstance(victims, list) else victims
-
-
-def _within(layers: slice, group: slice) -> slice:
-    """Those of some layers that belong to a group, counted from its first."""
-    start, stop = (min(max(layer, group.start), group.stop) - group.start for layer in (layers.start, layers.stop))
-    return slice(start, stop)

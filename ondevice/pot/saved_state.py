@@ -118,10 +118,16 @@ def check_distinct(name: str, tokens: Tensor) -> None:
         raise DamagedPot(f"{name} holds a token twice")
 
 
-def check_pot(state: Mapping[str, Tensor], shape: PotShape, dtype: torch.dtype, extent: Extent) -> None:
-    """Refuse a state that no pot of this shape and type can have, its document read; raises DamagedPot."""
+def check_pot(
+    state: Mapping[str, Tensor], shape: PotShape, kinds: Mapping[str, tuple[torch.dtype, int]], extent: Extent
+) -> None:
+    """Refuse a state that no pot of this shape can have, its document read; raises DamagedPot.
+
+    Args:
+        kinds: type and number of dimensions of each buffer of a layer, by name.
+    """
     num_layers, heads = shape.num_layers, (shape.batch, shape.num_kv_heads)
-    each = {f"{kind}.{layer}" for kind in ("keys", "values") for layer in range(num_layers)}
+    each = {f"{kind}.{layer}" for kind in kinds for layer in range(num_layers)}
     check_names(state, {*PROVENANCE, "num_cached", "next_position", "num_ranked", *each})
     num_cached = take_counts(state, "num_cached", num_layers, shape.capacity)
     next_position = take_counts(state, "next_position", num_layers, extent.num_positions)
@@ -137,8 +143,9 @@ def check_pot(state: Mapping[str, Tensor], shape: PotShape, dtype: torch.dtype, 
             used = num_cached[layer]
             if used > capacity or num_ranked[layer] > used:
                 raise DamagedPot(f"layer {layer} has {capacity:,} slots, and {used:,} of them hold something")
-            for name in (f"keys.{layer}", f"values.{layer}"):
-                check_finite(name, take(state, name, dtype, (*heads, used, shape.head_dim)))
+            for kind, (dtype, num_dims) in kinds.items():
+                size = (*heads, used, shape.head_dim)[:num_dims]
+                check_finite(f"{kind}.{layer}", take(state, f"{kind}.{layer}", dtype, size))
             is_free = origin[layer, ..., used:] == FREE
             if not is_free.all() or any(state[name][layer, ..., used:].any() for name in _FREE_AS_ZERO):
                 raise DamagedPot(f"layer {layer} holds something in a free slot")

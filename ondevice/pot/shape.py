@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import torch
 
-from ondevice.config import KeyRotation
+from ondevice.config import KeyRotation, StoredPot
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
 UNKNOWN = -1.0  # novelty of a token whose cross-entropy was not computed; a known one is never negative
+_SCALE_BYTES = 4  # of a vector in codes
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
 
@@ -32,7 +33,8 @@ class PotShape:
 
     `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
     `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
-    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing.
+    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing. `stored` is what keys and values are
+    kept as: in the model's type, or in codes, beside which nothing is kept.
     """
 
     num_layers: int
@@ -44,6 +46,10 @@ class PotShape:
     rotary_dim: int = 0
     capacities: tuple[int, ...] | None = None
     num_parts: int = 1
+    stored: StoredPot = "model"
+
+    def __post_init__(self) -> None:
+        assert self.stored == "model" or self.key_rotation == "on-read"
 
     def parts_of(self, layer: int) -> range:
         """The layers of the pot that one layer of the model lies in."""
@@ -54,7 +60,8 @@ class PotShape:
         heads = self.batch * self.num_kv_heads
         slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
         vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
-        return heads * (vectors * self.head_dim * dtype.itemsize + self.num_layers * self.capacity * 4 * 4)
+        vector_bytes = self.head_dim * dtype.itemsize if self.stored == "model" else self.head_dim + _SCALE_BYTES
+        return heads * (vectors * vector_bytes + self.num_layers * self.capacity * 4 * 4)
 
     def groups(self) -> list[LayerGroup]:
         """Runs of neighbouring layers with equally many slots: usually one run."""

@@ -1,4 +1,4 @@
-"""The first page of docs/results: where this is ahead of others, where behind, and what it is worth alone.
+"""The first page of docs/results: by the questions of a reader, where this is ahead of others and where behind.
 
 Which figures stand there `headlines` says; on which side one stands is decided by its value alone.
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ondevice.results.charts import curve_of
-from ondevice.results.headlines import HEADLINES, Headline
+from ondevice.results.headlines import QUESTIONS, Headline, Question
 from ondevice.results.results import Result
 
 _LEVEL = 0.02  # a ratio so near to 1, or a difference so near to 0, is no lead
-_PICTURES = ("ruler_0_5b_4k", "babilong_0_5b", "passkey_infinipot", "qa_1_5b", "perplexity_0_5b")
 _SIDES: tuple[tuple[str, Callable[[float], bool]], ...] = (
-    ("Ahead", lambda lead: lead > _LEVEL),
-    ("Behind", lambda lead: lead < -_LEVEL),
-    ("Level", lambda lead: abs(lead) <= _LEVEL),
+    ("ahead of", lambda lead: lead > _LEVEL),
+    ("level with", lambda lead: abs(lead) <= _LEVEL),
+    ("behind", lambda lead: lead < -_LEVEL),
+)
+_LEGEND = (
+    "Behind each name is by how much: a ratio (of speed, of memory, or of what a full cache knows) or a difference of "
+    "scores. 135M is SmolLM2, 0.5B and 1.5B are Qwen2.5-Coder; slots are tokens that a pot holds, and the tier keeps "
+    "the others in main memory. The link has command, machine and commit."
 )
 
 
@@ -28,32 +32,44 @@ def front_page(results: Mapping[str, Result], origin: str, page_of: Callable[[Re
         origin: the line that says where pages come from.
         page_of: the page that a result is on.
     """
-    measured = [(line, value) for line in HEADLINES if (value := line.value(results)) is not None]
-    parts = [
-        "# Results",
-        origin,
-        "Every line has its command, machine and commit behind the link. Ratios are of speed "
-        "where nothing else is said; what is above 1 is better here, of memory what is below.",
-    ]
-    for title, belongs in _SIDES:
-        lines = [(line, value) for line, value in measured if line.against and belongs(line.lead(value))]
-        parts += _table(title, lines, results, page_of)
-    parts += _table("Alone", [(line, value) for line, value in measured if not line.against], results, page_of)
-    pictures = [(name, curve) for name in _PICTURES if name in results and (curve := curve_of(results[name]))]
-    parts += [f"![{name}: {curve.title}]({name}.svg)" for name, curve in pictures]
+    sides = [side for question in QUESTIONS for line in question.lines for side in _sides(line, results)]
+    counts = ", ".join(f"{title} {sum(bool(side[title]) for side in sides)}" for title, _ in _SIDES)
+    parts = ["# Results", origin, f"Of {len(sides)} rivals here it is {counts}. {_LEGEND}"]
+    for question in QUESTIONS:
+        parts += _section(question, results, page_of)
     pages = sorted({page_of(result) for result in results.values() if result.complete})
     parts.append("All pages: " + ", ".join(f"[{page.removesuffix('.md')}]({page})" for page in pages) + ".")
     return "\n\n".join(parts) + "\n"
 
 
-def _table(
-    title: str, lines: list[tuple[Headline, float]], results: Mapping[str, Result], page_of: Callable[[Result], str]
-) -> list[str]:
-    if not lines:
+def _section(question: Question, results: Mapping[str, Result], page_of: Callable[[Result], str]) -> list[str]:
+    """Heading, table and pictures; nothing where nothing of it was measured."""
+    titles = [title for title, _ in _SIDES]
+    rows = []
+    for line in question.lines:
+        result, sides = line.result(results), _sides(line, results)
+        if result is None or (not sides and line.share not in result.summary):
+            continue
+        held = [", ".join(side[title] for side in sides if side[title]) for title in titles]
+        rows.append(" | ".join((line.text(result), *held, f"[{result.date[:10]}]({page_of(result)}#{line.run})")))
+    if not rows:
         return []
-    rows = ["| what | against | | run |", "| --- | --- | ---: | --- |"]
-    for line, value in lines:
-        result = results[line.run]
-        link = f"[{result.date[:10]}]({page_of(result)}#{line.run})"
-        rows.append(f"| {line.what} | {line.against} | {line.shown(value)} | {link} |")
-    return [f"## {title}", "\n".join(rows)]
+    header = f"| measured | {' | '.join(titles)} | run |\n| --- | --- | --- | --- | --- |"
+    pictures = [(name, curve) for name in question.pictures if name in results and (curve := curve_of(results[name]))]
+    return [
+        f"## {question.text}",
+        "\n".join((header, *(f"| {row} |" for row in rows))),
+        *(f"![{name}: {curve.title}]({name}.svg)" for name, curve in pictures),
+    ]
+
+
+def _sides(line: Headline, results: Mapping[str, Result]) -> list[dict[str, str]]:
+    """Of each rival that was measured, by side: who it is and by how much, or ""."""
+    result = line.result(results)
+    if result is None:
+        return []
+    measured = [(rival, value) for rival in line.rivals if (value := rival.value(result)) is not None]
+    return [
+        {title: f"{rival.name} {rival.shown(value)}" if belongs(rival.lead(value)) else "" for title, belongs in _SIDES}
+        for rival, value in measured
+    ]

@@ -1,4 +1,4 @@
-"""The figures of the first page of docs/results: which of them stand there, and how each is held against its peer."""
+"""The figures of the first page of docs/results: under which question each stands, and whom it is held against."""
 
 from __future__ import annotations
 
@@ -9,54 +9,32 @@ from typing import Literal
 from ondevice.results.results import Result
 from ondevice.results.tables import SHARE, value_text
 
-_ALONE = "a pot alone that gives each head the slots it needs"
-_NINE = "Qwen2.5-Coder-0.5B, one row of each of nine RULER tasks, 4,096 tokens"
-_POT = f"{_NINE} in 1,024 slots"
-_MEMORY = "SmolLM2-135M continues a novel from inside, 6,000 tokens read in 2,048 slots"
-
-
-_SHELVES: tuple[tuple[str, str, Literal["ratio", "difference"]], ...] = (
-    ("the right document alone", "shelf_share_of_single", "ratio"),
-    ("BM25 passages of all", "shelf_minus_bm25", "difference"),
-)
-_SCANS: tuple[tuple[str, str], ...] = (
-    ("the same question to 1,024 slots with host tier", "ask"),
-    ("the same question to a full cache", "full"),
-)
+Kind = Literal["ratio", "difference"]
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
-    """A figure of the first page.
+class Rival:
+    """Whom a measurement is held against.
 
     Attributes:
-        what: was measured.
-        against: whom; "" where it stands alone.
-        run: name of the file.
-        key: in its summary; the figure is its value, less that of `minus` where there is one, or less the same of
-            another file, `minus_run`.
-        kind: a ratio is held against 1 and a difference against 0; a share stands alone.
+        name: as a reader knows it.
+        key: in the summary of the run; the figure is its value, less that of `minus` where there is one.
+        kind: a ratio is held against 1 and a difference against 0.
         less_is_better: for instance of memory.
     """
 
-    what: str
-    against: str
-    run: str
+    name: str
     key: str
     minus: str = ""
-    kind: Literal["ratio", "difference", "share"] = "ratio"
+    kind: Kind = "ratio"
     less_is_better: bool = False
-    minus_run: str = ""
 
-    def value(self, results: Mapping[str, Result]) -> float | None:
+    def value(self, result: Result) -> float | None:
         """None where it was not measured."""
-        figures = []
-        for run, key in self._places:
-            result = results.get(run)
-            if result is None or not result.complete or key not in result.summary:
-                return None
-            figures.append(result.summary[key])
-        value, *less = figures
+        keys = [self.key, *([self.minus] if self.minus else [])]
+        if any(key not in result.summary for key in keys):
+            return None
+        value, *less = (result.summary[key] for key in keys)
         return value - sum(less)
 
     def lead(self, value: float) -> float:
@@ -65,245 +43,274 @@ class Headline:
         return -by if self.less_is_better else by
 
     def shown(self, value: float) -> str:
-        if self.kind == "ratio":
-            return f"{value:.2f}x"
-        return f"{value:+.2f}" if self.kind == "difference" else value_text(value, SHARE)
-
-    @property
-    def _places(self) -> list[tuple[str, str]]:
-        """File and key of what is subtracted from the first."""
-        less = [(self.minus_run or self.run, self.minus or self.key)] if self.minus or self.minus_run else []
-        return [(self.run, self.key), *less]
+        return f"{value:.2f}x" if self.kind == "ratio" else f"{value:+.2f}"
 
 
-def _ruler(name: str, label: str) -> Headline:
-    what = f"score, InfiniPot as published, alone; {_POT}"
-    return Headline(what, label, "ruler_0_5b_4k", "average_infinipot", f"average_{name}", "difference")
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One measurement: one line.
+
+    Attributes:
+        what: was measured, in a few words.
+        run: name of its file.
+        rivals: whom it is held against; nobody: it stands alone.
+        share: key of a share that is shown after `what`.
+    """
+
+    what: str
+    run: str
+    rivals: tuple[Rival, ...] = ()
+    share: str = ""
+
+    def result(self, results: Mapping[str, Result]) -> Result | None:
+        """The finished run, if there is one."""
+        result = results.get(self.run)
+        return result if result is not None and result.complete else None
+
+    def text(self, result: Result) -> str:
+        return f"{self.what}: {value_text(result.summary[self.share], SHARE)}" if self.share else self.what
 
 
-def _peers(size: str) -> tuple[Headline, ...]:
-    run, tokens = "peers_0_5b", f"{int(size[:-1]) * 1024:,} tokens of Qwen2.5-Coder-0.5B in 4 bits"
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a reader wants to know; `pictures` are of runs."""
+
+    text: str
+    lines: tuple[Headline, ...]
+    pictures: tuple[str, ...] = ()
+
+
+def _less(key: str, *rivals: tuple[str, str], less_is_better: bool = False) -> tuple[Rival, ...]:
+    """Differences from figures of the same run: name and key of each rival."""
+    return tuple(Rival(name, key, minus, "difference", less_is_better) for name, minus in rivals)
+
+
+def _peers(run: str, size: str) -> tuple[Headline, ...]:
+    tokens = f"{int(size[:-1]) * 1024:,} tokens"
+    peers = (("llama.cpp", "llama_cpp"), ("transformers", "transformers"))
+
+    def rivals(key: str, less_is_better: bool = False) -> tuple[Rival, ...]:
+        return tuple(Rival(name, f"{key}_vs_{peer}_{size}", less_is_better=less_is_better) for name, peer in peers)
+
     return (
-        Headline(f"reading, {tokens}", "llama.cpp", run, f"reading_ratio_vs_llama_cpp_{size}"),
-        Headline(f"reading, {tokens}", "transformers in float32", run, f"reading_ratio_vs_transformers_{size}"),
-        Headline(f"decoding after {tokens}", "llama.cpp", run, f"decode_ratio_vs_llama_cpp_{size}"),
-        Headline(
-            f"first token of the second question, {tokens}",
-            "llama.cpp",
-            run,
-            f"second_question_ratio_vs_llama_cpp_{size}",
-        ),
-        Headline(
-            f"peak memory of the process, {tokens}",
-            "llama.cpp",
-            run,
-            f"peak_memory_ratio_vs_llama_cpp_{size}",
-            less_is_better=True,
-        ),
+        Headline(f"reading {tokens}", run, rivals("reading_ratio")),
+        Headline(f"decoding after {tokens}", run, rivals("decode_ratio")),
+        Headline(f"first token of the second question, {tokens}", run, rivals("second_question_ratio")),
+        Headline(f"peak memory, {tokens}", run, rivals("peak_memory_ratio", less_is_better=True)),
     )
 
 
-def _babilong(length: str, minus: str, label: str) -> Headline:
-    what = f"three stories of each of BABILong's qa1 to qa5 at {length}, Qwen2.5-Coder-0.5B, 2,048 slots with host tier"
+_POLICIES = (
+    ("SirLLM", "sirllm"),
+    ("SnapKV", "snapkv"),
+    ("H2O", "h2o"),
+    ("TOVA", "tova"),
+    ("StreamingLLM", "streaming-llm"),
+    ("chance", "random"),
+)
+
+
+def _policies(key: str) -> tuple[tuple[str, str], ...]:
+    return tuple((label, f"{key}_{name}") for label, name in _POLICIES)
+
+
+def _babilong(length: str, run: str, how: str) -> Headline:
     key = f"mean_qa1_qa5_{length}"
-    return Headline(what, label, "babilong_0_5b", f"{key}_pot_tier", f"{key}_{minus}", "difference")
+    rivals = tuple(
+        (label, f"{key}_{name}") for label, name in (("BM25", "bm25"), ("MiniLM", "minilm"), ("full cache", "full"))
+    )
+    return Headline(f"BABILong qa1 to qa5 at {how}, 0.5B, 2,048 slots and tier", run, _less(f"{key}_pot_tier", *rivals))
 
 
-HEADLINES = (
-    Headline(
-        "F1 of ten questions to two pages of 11,000 tokens, all of it kept, 1.5B",
-        "BM25 passages of 2,048 tokens",
-        "qa_1_5b",
-        "default_minus_bm25",
-        kind="difference",
+QUESTIONS = (
+    Question(
+        "Does a small pot remember what it has read?",
+        (
+            Headline(
+                "continuing a novel, 135M, 4,096 tokens in 1,024 slots",
+                "retention_135m",
+                (
+                    Rival("full cache", "recall_4to1"),
+                    *_less(
+                        "recall_4to1",
+                        ("InfiniPot as published", "recall_4to1_infinipot-published"),
+                        *_policies("recall_4to1"),
+                    ),
+                ),
+            ),
+            Headline(
+                "continuing a novel, 0.5B, 4,096 tokens in 1,024 slots",
+                "retention_0_5b",
+                (
+                    Rival("full cache", "recall_4to1"),
+                    *_less("recall_4to1", ("InfiniPot as published", "recall_4to1_infinipot-published")),
+                ),
+            ),
+            Headline(
+                "continuing a novel, 135M, 6,000 tokens in 2,048 slots and tier",
+                "recall_host_tier_6k",
+                (Rival("full cache", "recovered_share"),),
+            ),
+            Headline(
+                "nine RULER tasks, 0.5B, 4,096 tokens in 1,024 slots",
+                "retention_0_5b",
+                (
+                    Rival("full cache", "ruler_share_4to1"),
+                    *_less("ruler_share_4to1", ("InfiniPot as published", "ruler_share_4to1_infinipot-published")),
+                ),
+            ),
+            Headline(
+                "nine RULER tasks, InfiniPot as published, 0.5B, 1,024 slots",
+                "ruler_0_5b_4k",
+                (
+                    Rival("full cache", "share_of_full_kv_infinipot"),
+                    *_less("average_infinipot", *_policies("average")),
+                ),
+            ),
+            Headline(
+                "nine RULER tasks, 0.5B, 1,024 slots and tier",
+                "ruler_0_5b_4k",
+                (
+                    Rival("full cache", "share_of_full_kv_pot_tier"),
+                    *_less("average_pot_tier", ("BM25", "average_bm25")),
+                ),
+            ),
+            _babilong("4k", "babilong_0_5b", "4k"),
+            *(
+                _babilong(f"{length}_together", "babilong_together_0_5b", f"{length}, stories in one book")
+                for length in ("16k", "64k", "128k")
+            ),
+            Headline("passkeys, 135M, 2,048 slots, by length and depth", "passkey_together", share="accuracy"),
+            Headline("passkeys, 135M, 2,048 slots and tier", "passkey_together_tier", share="accuracy"),
+            Headline("one passkey in 1,000,000 tokens, with tier", "passkey_1m", share="accuracy"),
+            Headline(
+                "perplexity while a novel is read, 0.5B, 8,000 tokens, 2,048 slots",
+                "perplexity_0_5b",
+                _less(
+                    "perplexity_pot",
+                    ("full cache", "perplexity_full"),
+                    ("StreamingLLM", "perplexity_streaming-llm"),
+                    less_is_better=True,
+                ),
+            ),
+        ),
+        ("retention_135m", "passkey_together", "passkey_together_tier", "babilong_0_5b", "perplexity_0_5b"),
     ),
-    Headline(
-        "F1 of ten questions to two pages of 11,000 tokens, all of it kept, 1.5B",
-        "truncation to 2,048 tokens",
-        "qa_1_5b",
-        "default_minus_truncation",
-        kind="difference",
+    Question(
+        "Does it answer better than the alternatives?",
+        (
+            Headline(
+                "ten questions to two pages of 11,000 tokens, all kept, 1.5B, F1",
+                "qa_1_5b",
+                (
+                    Rival("BM25, 2,048 tokens", "default_minus_bm25", kind="difference"),
+                    Rival("truncation to 2,048", "default_minus_truncation", kind="difference"),
+                ),
+            ),
+            *(
+                Headline(
+                    f"14 questions to three pages of 11,000 tokens, 4,096 slots and tier, {model}, F1",
+                    run,
+                    (Rival("BM25, 4,096 tokens", "default_minus_bm25", kind="difference"),),
+                )
+                for model, run in (("1.5B", "qa_1_5b_pot"), ("0.5B", "qa_0_5b_pot"))
+            ),
+            Headline(
+                "LongBench, a few rows a task, 4,096 slots and tier, 0.5B",
+                "longbench_0_5b",
+                _less("average_pot_tier", ("BM25", "average_bm25"), ("truncation", "average_truncation")),
+            ),
+            Headline(
+                "one question over five documents, 1,024 slots and tier, 0.5B",
+                "shelf_0_5b",
+                (
+                    Rival("the right document alone", "shelf_share_of_single"),
+                    Rival("BM25", "shelf_minus_bm25", kind="difference"),
+                ),
+            ),
+            Headline(
+                "`ondevice scan`, 4,096 tokens, 0.5B: share of a list found",
+                "scan_0_5b",
+                _less("scan_recall", ("asking the pot", "ask_recall"), ("asking a full cache", "full_recall")),
+            ),
+            Headline(
+                "`ondevice scan`, 4,096 tokens, 0.5B: error of a count",
+                "scan_0_5b",
+                _less(
+                    "scan_count_error",
+                    ("asking the pot", "ask_count_error"),
+                    ("asking a full cache", "full_count_error"),
+                    less_is_better=True,
+                ),
+            ),
+        ),
+        ("qa_1_5b",),
     ),
-    Headline(
-        "F1 of 14 questions to three pages of 11,000 tokens in 4,096 slots with host tier, 1.5B",
-        "BM25 passages of 4,096 tokens",
-        "qa_1_5b_pot",
-        "default_minus_bm25",
-        kind="difference",
+    Question(
+        "How fast is it on two cores? (0.5B from a 4-bit file; peers read the same file)",
+        (
+            *_peers("peers_0_5b", "2k"),
+            *_peers("peers_0_5b", "8k"),
+            *_peers("peers_0_5b_long", "32k"),
+            *_peers("peers_0_5b_long", "128k"),
+            Headline(
+                "reading 65,536 tokens into 2,048 slots, 135M in float32",
+                "ingest",
+                (Rival("transformers, 2,048 tokens", "reading_ratio_vs_transformers_2k"),),
+            ),
+            Headline(
+                "decoding, 135M in float32",
+                "decode",
+                (Rival("transformers' generate", "decode_ratio_vs_transformers"),),
+            ),
+        ),
     ),
-    Headline(
-        "F1 of 14 questions to three pages of 11,000 tokens in 4,096 slots with host tier, 0.5B",
-        "BM25 passages of 4,096 tokens",
-        "qa_0_5b_pot",
-        "default_minus_bm25",
-        kind="difference",
+    Question(
+        "What does each method add?",
+        (
+            Headline("stored 4-bit weights: reading", "quantized_0_5b", (Rival("float32", "reading_speedup_stored"),)),
+            Headline("stored 4-bit weights: decoding", "quantized_0_5b", (Rival("float32", "decode_speedup_stored"),)),
+            Headline("SlimInfer, `--slim 6:50%,12:25%`: reading", "slim_early", (Rival("without", "reading_speedup"),)),
+            Headline(
+                "SpecPrefill: first token, 10 to 50 % of 2,048 tokens read",
+                "specprefill",
+                (Rival("the paper's estimate", "ttft_share_of_bound"),),
+            ),
+            Headline(
+                "drafts by the first layers: decoding",
+                "specprefill",
+                (Rival("without", "speculative_speedup_with_fallback"),),
+            ),
+            Headline(
+                "EQUIP, replacing in place: decoding with a full cache",
+                "equip_decoding",
+                (
+                    Rival("StreamingLLM's copies", "end_to_end_vs_streaming_geomean"),
+                    Rival("H2O's copies", "end_to_end_vs_h2o_geomean"),
+                ),
+            ),
+            Headline(
+                "EQUIP where the C library keeps freed memory",
+                "equip_decoding",
+                (
+                    Rival("StreamingLLM's copies", "end_to_end_vs_streaming_memory_kept_geomean"),
+                    Rival("H2O's copies", "end_to_end_vs_h2o_memory_kept_geomean"),
+                ),
+            ),
+        ),
     ),
-    Headline(f"score with host tier; {_POT}", "a full cache", "ruler_0_5b_4k", "share_of_full_kv_pot_tier"),
-    Headline(
-        f"score, InfiniPot as published, alone; {_POT}", "a full cache", "ruler_0_5b_4k", "share_of_full_kv_infinipot"
-    ),
-    _ruler("sirllm", "SirLLM"),
-    _ruler("streaming-llm", "StreamingLLM"),
-    _ruler("h2o", "H2O"),
-    _ruler("tova", "TOVA"),
-    _ruler("snapkv", "SnapKV"),
-    _ruler("random", "tokens by chance"),
-    Headline(
-        f"score with host tier; {_POT}",
-        "BM25 passages of 1,024 tokens",
-        "ruler_0_5b_4k",
-        "average_pot_tier",
-        "average_bm25",
-        "difference",
-    ),
-    *(
-        _babilong("4k", name, label)
-        for name, label in (("bm25", "BM25 passages"), ("minilm", "MiniLM passages"), ("full", "a full cache"))
-    ),
-    Headline(f"{_MEMORY}, {_ALONE}", "a full cache", "recall_infinipot_6k", "recovered_share"),
-    *(
-        Headline(
-            f"share of a full cache's; {_MEMORY}, {_ALONE}",
-            label,
-            "recall_infinipot_6k",
-            "recovered_share",
-            minus_run=f"recall_{run}_6k",
-            kind="difference",
-        )
-        for label, run in (
-            ("InfiniPot as published", "published"),
-            ("SirLLM", "sirllm"),
-            ("SnapKV", "snapkv"),
-            ("H2O", "h2o"),
-            ("TOVA", "tova"),
-            ("StreamingLLM", "streaming"),
-            ("tokens by chance", "random"),
-        )
-    ),
-    Headline(f"{_MEMORY}, with host tier", "a full cache", "recall_host_tier_6k", "recovered_share"),
-    *(
-        Headline(f"score at 4:1; {_NINE}, {how}", "a full cache", "retention_0_5b", f"ruler_share_4to1{key}")
-        for how, key in ((_ALONE, ""), ("InfiniPot as published, alone", "_infinipot-published"))
-    ),
-    Headline(
-        f"score at 4:1; {_NINE}, {_ALONE}, with a late reset", "a full cache", "retention_0_5b_late", "ruler_share_4to1"
-    ),
-    *(
-        Headline(
-            "score; one question over a shelf of five documents of 2,048 tokens, 1,024 slots with host tier, "
-            "Qwen2.5-Coder-0.5B",
-            against,
-            "shelf_0_5b",
-            key,
-            kind=kind,
-        )
-        for against, key, kind in _SHELVES
-    ),
-    *(
-        Headline(
-            f"{what}, `ondevice scan` of 4,096 tokens of a novel with 6 to 10 codes, names or dates in it, "
-            "Qwen2.5-Coder-0.5B",
-            against,
-            "scan_0_5b",
-            f"scan_{key}",
-            f"{name}_{key}",
-            "difference",
-            less_is_better,
-        )
-        for what, key, less_is_better in (
-            ("share of a list that is found", "recall", False),
-            ("how wrong a number is, as a share of it", "count_error", True),
-        )
-        for against, name in _SCANS
-    ),
-    Headline(
-        "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
-        "a full cache",
-        "perplexity_0_5b",
-        "perplexity_pot",
-        "perplexity_full",
-        "difference",
-        less_is_better=True,
-    ),
-    Headline(
-        "perplexity of the next 128 tokens while a novel is read into 2,048 slots, Qwen2.5-Coder-0.5B, 8,000 tokens",
-        "StreamingLLM",
-        "perplexity_0_5b",
-        "perplexity_pot",
-        "perplexity_streaming-llm",
-        "difference",
-        less_is_better=True,
-    ),
-    Headline(
-        "passkey at 4,096 to 65,536 tokens in 2,048 slots, five depths, two keys each",
-        "",
-        "passkey_infinipot",
-        "accuracy",
-        kind="share",
-    ),
-    *_peers("8k"),
-    Headline(
-        "reading 65,536 tokens into 2,048 slots, SmolLM2-135M in float32",
-        "transformers, a prompt of 2,048",
-        "ingest",
-        "reading_ratio_vs_transformers_2k",
-    ),
-    Headline(
-        "decoding after 1,024 and 2,000 tokens, SmolLM2-135M in float32",
-        "transformers' generate",
-        "decode",
-        "decode_ratio_vs_transformers",
-    ),
-    Headline(
-        "reading with the weights of a 4-bit file as stored, Qwen2.5-Coder-0.5B",
-        "unpacked to float32",
-        "quantized_0_5b",
-        "reading_speedup_stored",
-    ),
-    Headline(
-        "decoding with the weights of a 4-bit file as stored, Qwen2.5-Coder-0.5B",
-        "unpacked to float32",
-        "quantized_0_5b",
-        "decode_speedup_stored",
-    ),
-    Headline("reading with `--slim auto`, SmolLM2-135M", "without", "slim", "reading_speedup"),
-    Headline(
-        "time to the first token with SpecPrefill at 10 to 50 % of 2,048 tokens",
-        "the paper's estimate",
-        "specprefill",
-        "ttft_share_of_bound",
-    ),
-    Headline(
-        "decoding with drafts by the first layers, SmolLM2-135M",
-        "without",
-        "specprefill",
-        "speculative_speedup_with_fallback",
-    ),
-    Headline(
-        "decoding with a full cache, replaced in place",
-        "StreamingLLM with its copies",
-        "equip_decoding",
-        "end_to_end_vs_streaming_geomean",
-    ),
-    Headline(
-        "decoding with a full cache, replaced in place, where the C library keeps freed memory",
-        "StreamingLLM with its copies",
-        "equip_decoding",
-        "end_to_end_vs_streaming_memory_kept_geomean",
-    ),
-    Headline(
-        "one H100, decoding with a pot, shape of Llama 3.1 8B",
-        "transformers' generate",
-        "gpu",
-        "decode_ratio_vs_generate_8b_1500",
-    ),
-    Headline(
-        "one H100, reading 8,192 tokens, shape of Llama 3.1 8B",
-        "transformers",
-        "gpu_reading",
-        "reading_ratio_vs_transformers_8k",
-    ),
-    Headline(
-        "one H100, attention with an early end (`--art`)", "the same kernel without", "gpu", "ending_speedup_vs_decode"
+    Question(
+        "And on a GPU? (one H100, random weights in the shape of Llama 3.1 8B)",
+        (
+            Headline("decoding with a pot", "gpu", (Rival("transformers", "decode_ratio_vs_generate_8b_1500"),)),
+            Headline(
+                "reading 8,192 tokens", "gpu_reading", (Rival("transformers", "reading_ratio_vs_transformers_8k"),)
+            ),
+            Headline(
+                "attention with an early end (`--art`)",
+                "gpu",
+                (Rival("the same kernel without", "ending_speedup_vs_decode"),),
+            ),
+        ),
     ),
 )

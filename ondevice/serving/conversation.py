@@ -30,6 +30,7 @@ class Answer:
         match event:
             case TokensRecalled():
                 self._recalled[event.source] = event
+                self._light(event)
             case AnswerToken():
                 self._text += event.text
                 self._num_tokens += 1
@@ -43,6 +44,7 @@ class Answer:
 
     def close(self) -> None:
         """Account for an answer that was cut off; without a single token, take the question back."""
+        self._light(None)
         if self._is_finished:
             return
         session = self._workspace.session
@@ -62,6 +64,11 @@ class Answer:
             recalled=tuple(self._recalled.values()),
         )
         self._finish(cut_off, (self._num_tokens - 1) / seconds if seconds else 0.0)
+
+    def _light(self, recalled: TokensRecalled | None) -> None:
+        """Show on the map what came back into the pot, while it is there."""
+        if self._workspace.view is not None:
+            self._workspace.view.light(None if recalled is None else recalled.tokens)
 
     def _show(self, text: str) -> None:
         self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]

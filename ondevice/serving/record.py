@@ -13,6 +13,7 @@ import numpy as np
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Session
+from ondevice.telemetry.saved_history import history_of
 from ondevice.telemetry.telemetry import STAGES
 
 
@@ -25,6 +26,7 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
         "stage_seconds": telemetry.stage_seconds,
         "novelty_tokens": telemetry.novelty_tokens.tolist(),
         "fill": workspace.fill,
+        "replay": {} if workspace.view is None else workspace.view.replay(),
     }
 
 
@@ -52,6 +54,8 @@ def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> N
         value = seconds.get(stage) if isinstance(seconds, dict) else None
         if isinstance(value, int | float) and 0 <= value < 1e9:
             telemetry.stage_seconds[stage] = float(value)
+    if workspace.view is not None:
+        workspace.view.history = history_of(record.get("replay"), tokens.num_tokens, session.context.num_cycles)
     workspace.note_rest()
 
 

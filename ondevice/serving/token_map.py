@@ -1,6 +1,6 @@
 """The token map's cells: what became of each token of a document, for any stretch of it, at any size of cell.
 
-A cell stands for a run of neighbouring tokens and takes two bytes, so that a screen full of cells is a few kilobytes
+A cell stands for a run of neighbouring tokens and takes seven bytes, so that a screen full of cells is a few kilobytes
 whether it shows a page or a document of a million tokens. The drawing is in assets/token_map.js.
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ondevice.telemetry.provenance import Provenance, Span
 from ondevice.telemetry.retention_history import STEPS_PERCENT, RetentionHistory
 
-MAX_CELLS = 16_384  # of one answer to the browser: 32 kB
+MAX_CELLS = 8_192  # of one answer to the browser: 57 kB
 _DECADES = 4  # that the second byte of a cell spans
 
 
@@ -34,6 +34,14 @@ class State(IntEnum):
 
 
 _KEPT_STATES = (State.KEPT, State.NOVEL, State.RECENT, State.SINK)
+# What can be laid over the field, in the order of their bytes; the names are those of assets/map_layers.js.
+LAYERS = {
+    "novel": State.NOVEL,
+    "sink": State.SINK,
+    "host": State.IN_HOST,
+    "pruned": State.PRUNED,
+    "skipped": State.SKIPPED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,14 @@ class Cells:
         strength = 255 * (1 + np.log10(np.maximum(self.shares, 1e-12)) / _DECADES)
         strength = np.where(self.shares > 0, np.clip(np.round(strength), 1, 255), 0).astype(np.uint8)
         return np.stack((self.states | self.steps << 4, strength), axis=1).tobytes()
+
+    def layers_to_bytes(self) -> bytes:
+        """One byte a cell for each of `LAYERS`, layer after layer: which part of its tokens is in that state.
+
+        255 is all of them, and 0 none: a single token of many is 1.
+        """
+        parts = self.counts[:, list(LAYERS.values())] / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        return np.ceil(255 * parts).astype(np.uint8).T.tobytes()
 
 
 def make_cells(

@@ -6,8 +6,8 @@ threads. What is written replaces what was there as a whole, so a reader may be 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ from ondevice.serving.token_map import Cells, Look, make_cells
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
 from ondevice.telemetry.retention_history import RetentionHistory
+from ondevice.telemetry.saved_history import history_record
 
 _documents = count(1)  # of all views, so that no two documents of this server share a number
 _revisions = count(1)  # of all views, so that no two states of the screen share a number
+_MAX_STRETCHES = 64  # that are lit at once
 
 
 class TokenView:
@@ -38,6 +40,7 @@ class TokenView:
         method: by which the pot is thinned out; the usual one before anything was read.
         revision: changes whenever cells may have changed.
         unread: text and spans of a page by its index, before reading has begun; None until it is asked for.
+        lit: stretches [start, stop) of the document that came back for the answer that is being written.
     """
 
     def __init__(self, page_table: PageTable, document: int | None = None) -> None:
@@ -47,8 +50,20 @@ class TokenView:
         self.seen: Provenance | None = None
         self.method = PotConfig().method
         self.unread: Callable[[int], tuple[str, npt.NDArray[np.int32]]] | None = None
+        self.lit: tuple[tuple[int, int], ...] = ()
+        self._replay: tuple[int, dict[str, Any]] = 0, {}
         self.number = next(_revisions)
         self.revision = next(_revisions)
+
+    def replay(self) -> dict[str, Any]:
+        """The history as `history_record`, made anew only where a distillation has come in between."""
+        if self._replay[0] != self.history.last_cycle:
+            self._replay = self.history.last_cycle, history_record(self.history)
+        return self._replay[1]
+
+    def light(self, stretches: npt.NDArray[np.int32] | None) -> None:
+        """Light these stretches (n, 2) of tokens besides those that are lit, or none any more."""
+        self.lit = () if stretches is None else merged([*self.lit, *map(tuple, stretches.tolist())])
 
     def apply(self, event: Event, session: Session) -> None:
         """Take in an event of a reading, while the engine waits for the next one to be asked for."""
@@ -85,7 +100,7 @@ class TokenView:
         return Look(layer=layer, head=head)
 
     def summary(self) -> dict[str, Any]:
-        """Facts that the browser needs before it asks for cells; under 1 kB."""
+        """Facts that the browser needs before it asks for cells; under 1 kB while no answer is written."""
         seen, history, pages = self.seen, self.history, self.page_table
         num_bytes = history.nbytes + (0 if seen is None else seen.nbytes)
         return {
@@ -100,6 +115,8 @@ class TokenView:
             "num_heads": 0 if seen is None else seen.num_heads,
             "first_cycle": history.first_cycle,
             "last_cycle": history.last_cycle,
+            "layers": {} if seen is None else seen.num_special(),
+            "lit": self.lit,
             "replay": self._replay_note(),
             "memory": f"{words.size(num_bytes)} beside the pot to draw this and to replay it" if seen else "",
         }
@@ -118,3 +135,19 @@ class TokenView:
     def _show(self, seen: Provenance, session: Session) -> None:
         self.seen, self.method = seen, session.context.config.pot.method
         self.revision = next(_revisions)
+
+
+def merged(stretches: Sequence[tuple[int, int]], most: int = _MAX_STRETCHES) -> tuple[tuple[int, int], ...]:
+    """The same tokens in rising stretches that do not touch; those nearest to each other as one where they are many."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(stretches):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
+        else:
+            joined.append((start, stop))
+    if len(joined) > most:
+        gaps = np.array([after[0] - before[1] for before, after in pairwise(joined)])
+        ends = np.sort(np.argsort(gaps)[len(gaps) - most + 1 :]).tolist()
+        firsts, lasts = [0, *(end + 1 for end in ends)], [*ends, len(joined) - 1]
+        joined = [(joined[first][0], joined[last][1]) for first, last in zip(firsts, lasts, strict=True)]
+    return tuple(joined)

@@ -51,7 +51,8 @@ class _Pass:
     def __init__(self, plan: Plan, device: str, num_tokens: int | None) -> None:
         self._plan, self._device, self._parts = plan, device, plan.decoder.parts
         self._itemsize = plan.decoder.dtype.itemsize
-        config, shape = plan.config, plan.foreseen_shape(num_tokens)
+        config = plan.config
+        self._shape = shape = plan.foreseen_shape(num_tokens)
         capacities = shape.capacities or (shape.capacity,) * shape.num_layers
         self._slots, self._all_slots = max(capacities), sum(capacities) * shape.num_kv_heads
         room = max(min(capacities) - config.pot.reserve - len(plan.chat.prefix), 1)
@@ -82,6 +83,11 @@ class _Pass:
         # Residual and norm; projections, rotated once more; keys and values of all heads, outputs of both parts,
         # folded queries and the joined output.
         attention = num_tokens * (2 * parts.hidden_size + 2 * (queries + keys) + keys + 6 * queries) * self._itemsize
+        shape = self._shape
+        if num_tokens > 1 and shape.key_rotation == "on-read":
+            # Of one layer keys and values made wide, with their roundings and angles on the way, and keys rotated.
+            vectors = 3 if shape.stored == "model" else 6
+            attention += vectors * self._slots * shape.num_kv_heads * parts.head_dim * _FLOAT
         attention += _SCORES * _FLOAT * num_observed * parts.num_heads * self._slots
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))

@@ -9,8 +9,7 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.errors import ConfigError, PotError
-from ondevice.kernels.attention import compiled_slots
-from ondevice.kernels.decode_attention import prepare_decoding
+from ondevice.kernels.attention import prepare_attention
 from ondevice.memory import usable_bytes
 from ondevice.model.loading.load import LoadedModel, default_model, outline_model
 from ondevice.results.process_memory import resident_bytes, return_free_memory
@@ -187,9 +186,8 @@ def _outline(name: str, config: EngineConfig, machine: Machine) -> LoadedModel:
 
 def _program_bytes(plan: Plan, machine: Machine) -> int:
     """What this process takes, which has loaded by now what such a session loads, but for weights and pots."""
-    parts, capacity = plan.decoder.parts, plan.config.pot.capacity or plan.config.pot.usual_capacity
-    is_packed = plan.loaded.quantization != "none"
-    if machine.device == "cpu" and capacity > compiled_slots(is_helped=is_packed):
-        prepare_decoding(parts.num_heads, parts.num_kv_heads, parts.head_dim)  # Numba is the largest of libraries
+    parts, is_packed = plan.decoder.parts, plan.loaded.quantization != "none"
+    if machine.device == "cpu":  # Numba is the largest of libraries
+        prepare_attention(parts.num_heads, parts.num_kv_heads, parts.head_dim, in_bfloat16=is_packed)
     return_free_memory()
     return resident_bytes()

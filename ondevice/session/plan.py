@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
+from ondevice.kernels.codes import Frame
 from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
+from ondevice.prefill.key_frame import key_frame, known_frame
 from ondevice.prefill.need import head_need, known_need, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
@@ -97,7 +100,7 @@ class Plan:
         if tier.folder or tier.budget_bytes <= room_bytes:
             return tier
         lowered = replace(tier, budget_bytes=max(room_bytes, 0))
-        shape = self.decoder.pot_shape(1)  # the number of slots plays no part
+        shape = self._shape(1)  # the number of slots plays no part
         try:
             HostMemory.budgets(shape, lowered, self.decoder.dtype, self._hidden_size)
         except PotError:
@@ -107,9 +110,14 @@ class Plan:
     @property
     def _slot_bytes(self) -> int:
         """Memory of one slot in every layer, that of the speculator's pot included."""
-        rotation = self.config.pot.key_rotation
-        decoders = [self.decoder, *([] if self.speculator is None else [self.speculator])]
-        return sum(one.pot_shape(1, key_rotation=rotation).nbytes(one.dtype) for one in decoders)
+        own = self._shape(1).nbytes(self.decoder.dtype)
+        if (small := self.speculator) is None:
+            return own
+        return own + small.pot_shape(1, key_rotation=self.config.pot.key_rotation).nbytes(small.dtype)
+
+    def _shape(self, capacity: int, capacities: tuple[int, ...] | None = None) -> PotShape:
+        pot = self.config.pot
+        return self.decoder.pot_shape(capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=pot.stored)
 
     def new_context(self) -> Context:
         """An empty context; nothing is allocated for it yet."""
@@ -129,6 +137,22 @@ class Plan:
         pot = self.config.pot
         return pot.method.keeps_all or pot.is_auto or self._shares_by_need
 
+    def new_pot(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> MemoryPot:
+        """An empty pot of `pot_shape`; raises as that and `Decoder.allocate`. One in codes has the frame of the keys,
+        which is measured by the first call for a model."""
+        shape = self.pot_shape(num_tokens, saved)
+        return self.decoder.allocate(shape, None if shape.stored == "model" else self.key_frame())
+
+    def key_frame(self) -> Frame:
+        """What keys in codes are measured from."""
+        return key_frame(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint)
+
+    @property
+    def must_measure_keys(self) -> bool:
+        """Whether the first pot measures what is usual for the keys of the model."""
+        is_coded = self.config.pot.stored != "model"
+        return is_coded and known_frame(self.decoder, self.loaded.fingerprint) is None
+
     def must_measure(self, num_tokens: int | None) -> bool:
         """Whether the first call of `pot_shape` for a document of so many tokens measures what the model's heads need;
         None: of a stream."""
@@ -145,12 +169,12 @@ class Plan:
         Raises:
             PotError: the policy needs to know the length.
         """
-        config, rotation = self.config, self.config.pot.key_rotation
+        config = self.config
         if not config.pot.method.keeps_all:
             if not self._shares_by_need or self._fits(num_tokens):
-                return self.decoder.pot_shape(config.pot.capacity, key_rotation=rotation)
+                return self._shape(config.pot.capacity)
             by_need = saved if saved is not None and self._is_share(saved) else self._share()
-            return self.decoder.pot_shape(max(by_need), key_rotation=rotation, capacities=by_need)
+            return self._shape(max(by_need), by_need)
         self.require_length(num_tokens)
         assert num_tokens is not None
         chosen = most_chosen(num_tokens, config.spec)
@@ -162,7 +186,7 @@ class Plan:
             # What pruning keeps from a layer may come back there, and nothing is to make room for it.
             recalled = config.tier.max_tokens if self._has_host else 0
             capacities = tuple(capacity - chosen + min(tokens + recalled, chosen) for tokens in stored)
-        return self.decoder.pot_shape(capacity, key_rotation=rotation, capacities=capacities)
+        return self._shape(capacity, capacities)
 
     def num_positions(self, num_tokens: int | None) -> int:
         """Positions that a document takes where they run on beyond the slots of its pot; 0: they do not.
@@ -188,9 +212,7 @@ class Plan:
             return self.pot_shape(num_tokens)
         pot, parts = self.config.pot, self.decoder.parts
         num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
-        return self.decoder.pot_shape(
-            pot.capacity, key_rotation=pot.key_rotation, capacities=(pot.capacity,) * num_shares
-        )
+        return self._shape(pot.capacity, (pot.capacity,) * num_shares)
 
     @property
     def shares(self) -> SlotShares:
@@ -344,7 +366,7 @@ class Plan:
         if config.pot.method.observes == "repetition":
             check_room(config.pot.reserve, self.loaded.tokenizer)
         if self._has_host:
-            shape = self.decoder.pot_shape(config.pot.capacity)  # the number of slots plays no part
+            shape = self._shape(config.pot.capacity)  # the number of slots plays no part
             HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)
 
 

@@ -14,7 +14,7 @@ from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
 from ondevice.schema import SchemaError, parse
 
-_BY_NATURE = {"slot_shares": "even"}  # of pots from before these could be set
+_BY_NATURE = {"slot_shares": "even", "stored": "model"}  # of pots from before these could be set
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 

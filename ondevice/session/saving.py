@@ -26,6 +26,7 @@ from ondevice.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
 from ondevice.pot.saving import read_tensors, write_pot
+from ondevice.pot.slots import CodedSlots
 from ondevice.prefill.reader_state import reader_state, restore_reader
 from ondevice.session.engine import Engine
 from ondevice.session.pot_header import Counts, PotHeader, SavedDocument
@@ -36,6 +37,7 @@ _DEPTHS = "depths"  # the whole name of one tensor
 _TIER = "tier."
 _SPECULATOR = "speculator."
 _READER = "reader."
+_FRAME = "frame."
 _TOKEN_BYTES = 14  # id, characters and depth of a token in a file
 # Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
 _ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
@@ -88,7 +90,8 @@ def most_saved_bytes(session: Session) -> int:
     """Bytes that the session takes in a file, at most, its document read to its end."""
     context = session.context
     pot, tokens = context.pot, context.tokens
-    buffers = sum(buffer.nbytes for buffer in (*pot.keys, *pot.values, *pot.provenance()))
+    slots = [buffer for layer in pot.slots.layers for buffer in layer[: len(pot.slots.names)]]
+    buffers = sum(buffer.nbytes for buffer in (*slots, *pot.provenance()))
     text = sum(len(text.encode()) for text in tokens.texts) + _TOKEN_BYTES * tokens.num_tokens
     host = 0 if context.host is None else context.host.most_bytes
     return buffers + text + host + context.speculator_bytes
@@ -144,6 +147,8 @@ def _write(
     arrays[_DEPTHS] = torch.from_numpy(session.context.depths.state.copy())
     if (host := session.context.host) is not None:
         arrays |= {_TIER + name: tensor for name, tensor in host.state(as_it_lies=is_reading).items()}
+    if pot.frame is not None:
+        arrays |= {_FRAME + name: part.clone() for name, part in pot.frame._asdict().items()}
     if session.context.speculator is not None:
         arrays |= {_SPECULATOR + name: tensor for name, tensor in session.context.speculator.state().items()}
     write_pot(path, {**pot.state(), **arrays, **parts}, header | ({"spans": spans} if spans else {}))
@@ -212,8 +217,8 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
         DamagedPot: something of it cannot be.
         PotError: there is no room for it.
     """
-    arrays, tier, speculated, depths, reader = (
-        _parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS, _READER)
+    arrays, tier, speculated, depths, reader, frame = (
+        _parts(tensors, prefix) for prefix in (_PREFIX, _TIER, _SPECULATOR, _DEPTHS, _READER, _FRAME)
     )
     document, saved, counts = Document(pages=(), **asdict(header.document)), header.config, header.counts
     context = session.context
@@ -234,11 +239,13 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
         context.speculator.restore(speculated, tokens.num_tokens)
     if not context.has_pot:
         whole = replace(session.plan, config=replace(session.plan.config, spec=saved.spec))
-        context.pot = whole.decoder.allocate(whole.pot_shape(tokens.num_tokens, header.capacities))
+        context.pot = whole.new_pot(tokens.num_tokens, header.capacities)
         context.host = whole.new_host(context)
     shape = context.pot.shape
     if (header.capacity, header.capacities) != (shape.capacity, shape.capacities):
         raise DamagedPot("its pot has another size than its settings give it")
+    if isinstance(context.pot.slots, CodedSlots):
+        context.pot.slots.restore_frame_(frame)
     if context.host is not None and is_reading:
         context.host.expect(tokens.num_tokens)
     if context.host is not None and (tier or saved.tier.budget_bytes):

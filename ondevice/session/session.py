@@ -84,7 +84,7 @@ class Session:
             context = self.context
         context.spans = self.plan.spans(total)
         if not context.has_pot:
-            if self.plan.must_measure(total):
+            if self.plan.must_measure(total) or self.plan.must_measure_keys:
                 yield HeadsMeasured()
             self._allocate(total)
         context.pot.expect(self.plan.num_positions(total))
@@ -140,11 +140,11 @@ class Session:
         self.context = plan.new_context()
         # Not the session's own method: a circle would keep pots in memory for longer than needed.
         self.reader = Reader(self.context, lambda: stop.is_set())
-        if not plan.needs_length_for_pot:
+        if not plan.needs_length_for_pot and not plan.must_measure_keys:
             self._allocate(None)
 
     def _allocate(self, num_tokens: int | None) -> None:
-        self.context.pot = self.plan.decoder.allocate(self.plan.pot_shape(num_tokens))
+        self.context.pot = self.plan.new_pot(num_tokens)
         self.context.host = self.plan.new_host(self.context)
 
     # -- asking ----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
 from ondevice.events import PageNote
+from ondevice.kernels.codes import Frame
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.memory_pot import MemoryPot
@@ -80,7 +81,7 @@ def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | N
     shelf = Session(plan)
     context = shelf.context
     if not context.has_pot:
-        context.pot = plan.decoder.allocate(plan.pot_shape(tokens.num_tokens))
+        context.pot = plan.new_pot(tokens.num_tokens)
     if not _is_even(context):
         raise PotError("Heads of a shelf hold equally many tokens", fix="Leave {pot.slot_shares} out.")
     context.tokens, context.num_read = tokens, tokens.num_tokens
@@ -203,12 +204,11 @@ def _insert(pot: MemoryPot, layer: int, context: Context, first: int, count: int
     is_prompt = origin < 0
     worth = importance.masked_fill(is_prompt, -torch.inf).gather(-1, newest)
     chosen = newest.gather(-1, worth.argsort(dim=-1, descending=True, stable=True)[..., :count])
-    wide = chosen[..., None].expand(*chosen.shape, own.shape.head_dim)
     new = slice(pot.num_cached[layer], pot.num_cached[layer] + count)
     pot.insert_(
         layer,
-        own.keys[layer].gather(2, wide),
-        own.values[layer].gather(2, wide),
+        _gathered(own.slots.keys_at(layer, slice(0, used)), chosen),
+        _gathered(own.slots.values_at(layer, slice(0, used)), chosen),
         origin.gather(-1, chosen) + first,
     )
     pot.novelty[layer, ..., new] = own.novelty[layer, ..., :used].gather(-1, chosen)
@@ -216,6 +216,10 @@ def _insert(pot: MemoryPot, layer: int, context: Context, first: int, count: int
     finite = importance.masked_fill(importance.isinf(), 0).amax(dim=-1, keepdim=True)
     worth = importance.gather(-1, chosen)
     pot.importance[layer, ..., new] = worth.minimum(finite) if first else worth
+
+
+def _gathered(vectors: Tensor, index: Tensor) -> Tensor:
+    return vectors.gather(2, index[..., None].expand(*index.shape, vectors.shape[-1]))
 
 
 def _share_out(counts: Sequence[int], total: int) -> list[int]:
@@ -237,7 +241,7 @@ def _joined_tiers(shelf: Context, contexts: Sequence[Context], firsts: Sequence[
                 raise PotError(
                     "Its host tier has numbers of another type than the others",
                     where=context.tokens.document.name,
-                    fix="Read it again with the {tier.dtype} of the others.",
+                    fix="Read it again with the {tier.dtype} and {pot.stored} of the others.",
                 )
             states.append(state | {"origin": state["origin"] + first})
     joined: dict[str, Tensor] = {
@@ -256,15 +260,35 @@ def _tier_states(shelf: Context, context: Context) -> list[dict[str, Tensor]]:
     states, pot, last = [], context.pot, -1
     if context.num_cycles:
         assert context.host is not None
-        states.append(context.host.tier.state())
+        states.append(_as_on_shelf(shelf, context.host.tier).state())
         last = int(states[0]["origin"].max())
-    shape, used = pot.shape, pot.num_cached[0]
+    used = pot.num_cached[0]
     slots = (pot.origin[0, 0, 0, :used] > last).nonzero().squeeze(1)  # the same ones in every head
     if slots.shape[0]:
-        dtype, stored = shelf.decoder.dtype, shelf.config.tier.dtype
-        num_rows = -(-slots.shape[0] // UNIT_ROWS) * UNIT_ROWS
-        tier = HostTier(shape, num_rows * HostTier.token_bytes(shape, dtype, stored), dtype=dtype, stored=stored)
-        keys, values = (torch.stack([buffer[0, :, slots] for buffer in buffers]) for buffers in (pot.keys, pot.values))
-        tier.offload(0, keys, values, pot.origin[0, 0, 0, slots])
-        states.append(tier.state())
+        tier = _new_tier(shelf, slots.shape[0], pot.frame)
+        tier.offload_from(pot, slice(0, pot.shape.num_layers), slots)
+        states.append(_as_on_shelf(shelf, tier).state())
     return states
+
+
+def _new_tier(shelf: Context, num_tokens: int, frame: Frame | None) -> HostTier:
+    shape, dtype = shelf.pot.shape, shelf.decoder.dtype
+    stored = shelf.config.tier.dtype if frame is None else "int8"
+    num_rows = -(-num_tokens // UNIT_ROWS) * UNIT_ROWS
+    num_bytes = num_rows * HostTier.token_bytes(shape, dtype, stored)
+    return HostTier(shape, num_bytes, dtype=dtype, stored=stored, frame=frame)
+
+
+def _as_on_shelf(shelf: Context, tier: HostTier) -> HostTier:
+    """A tier whose keys are measured from what those of the shelf are; what was measured otherwise is rounded again."""
+    frame = shelf.pot.frame
+    if frame is None and tier.frame is None:
+        return tier
+    if frame is not None and tier.frame is not None and all(map(torch.equal, frame, tier.frame)):
+        return tier
+    other = _new_tier(shelf, tier.num_held(0), frame)
+    for layer in range(shelf.pot.shape.num_layers):
+        at = slice(0, tier.num_held(layer))
+        keys, values = tier.keys_values(layer, at)
+        other.offload(layer, keys, values, tier.origin(layer))
+    return other

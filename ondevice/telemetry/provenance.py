@@ -125,6 +125,22 @@ class Provenance:
         is_skipped[slice(*(max(edge - start, 0) for edge in self.left_out))] = True
         return is_skipped
 
+    def num_special(self) -> dict[str, int]:
+        """How many tokens are in each state that is told apart from "kept" and "evicted", by its name in the map.
+
+        The host tier counts all it has a copy of, also of what the pot holds still.
+        """
+        pruned = np.count_nonzero((self.depths > 0) & (self.depths < self.num_layers))
+        skipped = np.count_nonzero(self.depths == 0) if self.skims else self.left_out[1] - self.left_out[0]
+        host = self.in_host[1] - self.in_host[0]
+        return {
+            "novel": len(self.novel),
+            "sink": min(self.num_sinks, self.num_positions),
+            "host": host,
+            "pruned": int(pruned),
+            "skipped": int(skipped),
+        }
+
     def host_span_at(self, cursor: int) -> Span:
         """What host memory held when the cursor was there: the last tokens read before it."""
         cursor = min(cursor, self.in_host[1])  # the last tokens may stay in the pot, and need no copy

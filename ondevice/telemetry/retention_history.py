@@ -42,6 +42,38 @@ class RetentionHistory:
         self._shares: list[npt.NDArray[np.float32]] = []
         self._alive = np.empty(0, np.int64)
 
+    @classmethod
+    def restore(
+        cls,
+        first_cycle: int,
+        ended: npt.NDArray[np.uint16],
+        num_positions: list[int],
+        shares: npt.NDArray[np.float32],
+        *,
+        is_complete: bool = True,
+    ) -> RetentionHistory:
+        """That of a `state`, to go on with the next distillation."""
+        history = cls()
+        history._begin(first_cycle)
+        history.is_complete = is_complete
+        history._ended, history._num_positions, history._shares = ended.copy(), list(num_positions), list(shares)
+        history._alive = np.flatnonzero(ended[0] == 0)
+        return history
+
+    def state(self) -> tuple[npt.NDArray[np.uint16], list[int], npt.NDArray[np.float32]]:
+        """What there is to keep: for each step and token when it ended, (`NUM_LEVELS`, n), and for each distillation
+        the tokens up to the cursor and the shares of the levels, (num_cycles, `NUM_LEVELS`)."""
+        num_tokens = self._num_positions[-1] if self._num_positions else 0
+        return self._ended[:, :num_tokens], self._num_positions, np.array(self._shares).reshape(-1, NUM_LEVELS)
+
+    def until(self, cycle: int) -> RetentionHistory:
+        """The same history as it was after a distillation that is here."""
+        ended, num_positions, shares = self.state()
+        kept = cycle - self.first_cycle + 1
+        ended = ended[:, : num_positions[kept - 1]]
+        ended = np.where(ended > kept, 0, ended).astype(np.uint16)
+        return RetentionHistory.restore(self.first_cycle, ended, num_positions[:kept], shares[:kept])
+
     @property
     def num_cycles(self) -> int:
         """Distillations that are here."""

@@ -79,7 +79,12 @@ def times(workspace: Workspace) -> Patch:
 
 def answering(workspace: Workspace) -> Patch:
     """Patch of what changes while an answer is written."""
-    return {"chat": list(workspace.messages), "status": status(workspace), **times(workspace)}
+    return {
+        "chat": list(workspace.messages),
+        "status": status(workspace),
+        "map": token_map(workspace),
+        **times(workspace),
+    }
 
 
 def conversation_tools(workspace: Workspace) -> Patch:

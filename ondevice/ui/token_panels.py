@@ -8,6 +8,10 @@ SCRIPTS = (
     "token_paint.js",
     "token_detail.js",
     "map_controls.js",
+    "map_layers.js",
+    "map_shape.js",
+    "map_field.js",
+    "map_moves.js",
     "pins.js",
     "token_map.js",
     "reading_view.js",
@@ -18,13 +22,19 @@ _ZOOM = (
     '<div class="od-tools" role="group" aria-label="Zoom">'
     + _BUTTON.format('data-zoom="out" aria-label="Zoom out" disabled', "−")  # noqa: RUF001
     + _BUTTON.format('data-zoom="in" aria-label="Zoom in" disabled', "+")
-    + _BUTTON.format('data-zoom="whole" disabled', "Whole document")
+    + _BUTTON.format('data-zoom="whole" title="Show the whole document" disabled', "All")
     + "</div>"
 )
 _LOOK = (
     '<div class="od-tools"><select data-look="layer" aria-label="Layer of the model" disabled></select>'
     '<select data-look="head" aria-label="Head of the layer" disabled></select></div>'
 )
+_SCALE = (
+    '<div class="od-scale" role="img" aria-label="Legend: the darker or brighter a cell, the more attention heads of the '
+    'model still hold it, from one in a thousand to all; pale: evicted; blank: not read"><i class="od-lost-cell"></i>'
+    '<span>evicted</span><span>held by 0.1 %</span><canvas></canvas><span>all heads</span></div>'
+)
+_LAYERS = '<div class="od-tools od-layers" role="group" aria-label="Layers of the map" hidden></div>'
 _REPLAY = (
     '<div class="od-replay"><span class="od-replay-label" id="od-replay-label">Replay</span><div class="od-tools">'
     + _BUTTON.format('data-replay="back" aria-label="One selection back" disabled', "◀")
@@ -33,25 +43,23 @@ _REPLAY = (
     + '</div><input type="range" min="0" max="1" value="1" step="1" disabled aria-labelledby="od-replay-label">'
     '<output aria-live="off">Now</output>'
     + _BUTTON.format('data-replay="now" disabled', "Now")
-    + '</div><p class="od-replay-note"></p>'
+    + "</div>"
 )
 MAP = (
     '<section class="od-panel"><div class="od-map-head"><h2>'
     + _BUTTON.format('data-map="grow" aria-expanded="false"', "Memory map")
     + '</h2><p class="od-map-place"></p>'
-    f"{_LOOK}{_ZOOM}</div>"
+    f"{_SCALE}{_LOOK}{_ZOOM}</div>"
     '<div class="od-map-box"><canvas class="od-map" tabindex="0" role="application" aria-label="No document yet">'
     '</canvas><div class="od-pins"></div></div>'
-    f'<div class="od-past">{_REPLAY}<p class="od-explain">Every cell is a piece of the document, in order; the numbers '
-    "count its pages. The stronger the colour, the more attention heads of the model still hold it. Zoom with the "
-    "buttons, a double click, a pinch, or Ctrl and the wheel; drag to move.</p></div>"
-    '<div class="od-detail"><div><output class="od-readout" aria-live="off"></output><p class="od-quote"></p>'
-    + _BUTTON.format('data-detail="show" hidden', "Show in the document")
-    + "</div>"
+    f'<div class="od-past">{_LAYERS}{_REPLAY}<p class="od-replay-note"></p><p class="od-explain">The document in order; '
+    "the numbers count its pages. Zoom with the buttons, a double click, a pinch, or Ctrl and the wheel; drag to move."
+    '</p></div><div class="od-detail" hidden><output class="od-readout" aria-live="off"></output><p class="od-quote"></p>'
     '<figure class="od-heads-box" hidden><canvas class="od-heads" role="img"></canvas>'
     "<figcaption>Layers from left to right, heads from top to bottom: filled where it is held, in the other colour "
-    "where it was chosen for being new.</figcaption></figure></div>"
-    '<ul class="od-key" aria-label="Legend"></ul></section>'
+    "where it was chosen for being new.</figcaption></figure>"
+    + _BUTTON.format('data-detail="show"', "Show in the document")
+    + '</div><p class="od-spoken" role="status" aria-live="polite"></p></section>'
 )
 TEXT = (
     '<section class="od-panel od-reader"><details open><summary><h2>Document</h2></summary>'

@@ -11,7 +11,12 @@ import torch
 from ondevice.bench.gpu import check as gpu_check
 from ondevice.bench.gpu.drafts import logit_deviation
 from ondevice.bench.gpu.kernel_cases import kernel_cases
+from ondevice.bench.gpu.real_model import measure_model
+from ondevice.bench.gpu.run import Run
+from ondevice.config import EngineConfig, PotConfig
 from ondevice.model.decoder import Decoder
+from ondevice.results.results import new_result, read_result
+from tests.builders.gguf_files import write_gguf
 from tests.builders.models import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,3 +60,21 @@ def test_several_tokens_at_once_differ_by_rounding_only():
     shifted.head.logits = lambda states: logits(states) * (1 + 0.01 * (states.shape[1] == 1))
     found = logit_deviation(shifted, num_cached=40, num_tokens=4, rounds=3)
     assert found == pytest.approx(0.01 / 1.01 / torch.finfo(torch.float32).eps, rel=0.01)
+
+
+def test_a_model_that_is_not_there_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        gpu_check.main(["--model", str(tmp_path / "none.gguf")])
+    assert "none.gguf" in capsys.readouterr().err
+
+
+def test_a_real_model_is_compared_and_timed(tmp_path):
+    result = new_result("make gpu-bench", EngineConfig(), torch.device("cpu"))
+    run = Run(torch.device("cpu"), result, tmp_path / "gpu.json", seconds=60)
+    pot = PotConfig(capacity=512, num_kept=192, reserve=256)
+    measure_model(run, write_gguf(tmp_path / "tiny.gguf"), num_compared=64, num_paragraphs=3, pot=pot)
+    by_metric = {(one.contender, one.metric) for one in run.rows}
+    assert by_metric >= {("float32 on the CPU", "loss"), ("device", "loss"), ("pot", "reading speed")}
+    assert abs(run.summary["model_loss_difference"]) < 0.2  # stored weights, activations rounded to bytes
+    assert run.summary["model_reading_speed"] > 0
+    assert read_result(tmp_path / "gpu.json").rows

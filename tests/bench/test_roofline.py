@@ -44,7 +44,7 @@ def test_every_figure_is_there_and_the_environment_as_before() -> None:
     (table,) = MEASUREMENT.run(setup, SimpleNamespace(quick=True))
     assert set(table.summary) == {
         "ingest_share_of_gemm", "decode_share_of_read_bandwidth", "gemm_flops", "read_bandwidth",
-        "attention_speedup_1024",
+        "attention_speedup_1024", "reading_attention_speedup_1024", "reading_attention_speedup_bfloat16_1024",
     }  # fmt: skip
     assert min(table.summary.values()) > 0
     assert not {"KERNELS_GEMM", "KERNELS_IMPL"} & os.environ.keys()

@@ -17,12 +17,11 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 pytest.importorskip("pixelmatch", reason="pixelmatch-fast is not installed")
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
-from axe_playwright_python.sync_playwright import Axe
-
 from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser import baselines
+from tests.browser.axe import serious_violations
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
@@ -171,13 +170,3 @@ def test_a_toast_is_accessible(scheme: str, program: Any, url: str, clock: Clock
         visit.page.wait_for_function(FADED_IN)  # on its way in its words are pale
         assert serious_violations(visit) == []
     context.close()
-
-
-def serious_violations(visit: Visit) -> list[str]:
-    """Findings of axe-core, of serious and critical impact."""
-    found = Axe().run(visit.page).response["violations"]
-    return [
-        f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes']][:3]}"
-        for violation in found
-        if violation["impact"] in ("serious", "critical")
-    ]

@@ -10,7 +10,7 @@ def check_invariants(pot: MemoryPot, num_tokens: int) -> None:
     """Assert the invariants of a pot, for a document of `num_tokens` tokens read so far."""
     assert pot.positions.shape[0] == pot.shape.num_layers == len(pot.num_cached)
     for layer, used in enumerate(pot.num_cached):
-        assert 0 <= used <= pot.keys[layer].shape[2]
+        assert 0 <= used <= pot.capacities[layer]
         origin = pot.origin[layer]
         assert bool((origin[:, :, used:] == FREE).all()), "a free slot has an origin"
         assert not bool((origin[:, :, :used] == FREE).any()), "a used slot has no origin"

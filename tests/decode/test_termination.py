@@ -19,7 +19,7 @@ from ondevice.decode.calibration import calibrated, store, thresholds
 from ondevice.decode.termination import DEFAULT, PAPER, RunTimeTermination, rules_of
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.evaluation.art_curve import OFF, rows_of, run_art_curve
+from ondevice.evaluation.art_curve import OFF, rows_of, rules, run_art_curve
 from ondevice.evaluation.calibrate import NUM_STEPS, TAUS, _by_head, _loosest, calibrate
 from ondevice.evaluation.recall import recall_config
 from ondevice.evaluation.recorded_queries import keys_values, read_again, read_and_record, record
@@ -182,12 +182,28 @@ def test_recorded_steps_attend_to_what_the_pot_holds():
 def test_the_curve_names_every_rule():
     engine = Engine(tiny_loaded(), recall_config(plain_config(pot=POT, art=CARELESS)))
     points = list(run_art_curve(engine, _document(), [1e-3, 0.1], 3))
-    ablations = ["settings without scale", "settings without direction", "settings without patience"]
+    ablations = ["settings without scale", "settings without direction"]  # it has no patience
     assert [point.name for point in points] == [OFF, "settings", *ablations, "tau 0.001", "tau 0.1"]
     assert points[0].share_read == 1.0 > points[1].share_read
     assert all(len(point.losses) == 3 and all(map(math.isfinite, point.losses)) for point in points)
     assert {point.num_tokens for point in points} == {len(TEXT)}
     assert len(rows_of(points, engine.config)) == 2 * len(points)
+
+
+def test_an_ablation_that_changes_nothing_is_no_rule_of_its_own():
+    def names(**fields: float) -> list[str]:
+        return [name.removeprefix("settings without ") for name, _ in rules((Termination(**fields),), ())][2:]
+
+    assert names(tau=0.1, phi=0.1, patience=3) == ["scale", "direction", "patience"]
+    assert names(tau=0.1, phi=math.inf, patience=1) == ["scale"]
+
+
+def test_no_detector_is_timed_where_no_head_may_end(monkeypatch):
+    monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
+    plan = replace(QUICK, caches=(Cache("400", POT),), budget_seconds=0.01)
+    engine = Engine(tiny_loaded(), plain_config(art=NEVER))
+    rows = [row for part in run_art(engine, _document(), plan, lambda *reported: None) for row in part]
+    assert [row for row in rows if row.metric == "detector overhead"] == []
 
 
 def test_the_benchmark_measures_every_part(monkeypatch):

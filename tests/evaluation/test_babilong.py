@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,19 @@ import pytest
 from ondevice.config import GenerationConfig, PotConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
+from ondevice.evaluation.babilong_together import (
+    _NEW_PEOPLE,
+    _NEW_PLACES,
+    _NEW_THINGS,
+    HEAD,
+    apart,
+    make_samples,
+)
 from ondevice.evaluation.contenders import text_document
 from ondevice.evaluation.measurement import Setup
 from ondevice.evaluation.run_babilong import MEASUREMENT, SCORE, babilong_summary
 from ondevice.evaluation.trials import Trial, case_of
+from ondevice.events import DocumentRead
 from ondevice.results.results import row
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
@@ -129,7 +139,7 @@ def test_the_figures_are_means_over_tasks_by_length() -> None:
 
 
 def options(**fields: object) -> SimpleNamespace:
-    names = {"data": None, "text": None, "lengths": (0,), "rows": 1, "tasks": "qa1", "budget": None}
+    names = {"data": None, "text": None, "lengths": (0,), "rows": 1, "tasks": "qa1", "budget": None, "together": False}
     return SimpleNamespace(**names | {"contenders": "full,pot"} | fields)
 
 
@@ -160,3 +170,63 @@ def test_what_cannot_be_asked_is_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=what):
             MEASUREMENT.config(plain_config, options(**fields))
+
+
+GIVEN = Story(("Fred gave the milk to Jeff.", "Mary went to the office."), "Who gave the milk?", "fred")
+LIES = Story(("The office is north of the garden.",), "What is north of the garden?", "office")
+ANSWERS = {"qa5": ["fred", "milk"], "qa4": ["garden", "office"]}
+
+
+def test_stories_of_one_book_share_no_words_that_would_contradict_each_other() -> None:
+    told = apart([("qa5", GIVEN), ("qa4", LIES), ("qa5", GIVEN), ("qa4", LIES)], ANSWERS)
+    assert told[0] == (
+        Story(("John gave the football to Daniel.", "Mary went to the office."), "Who gave the football?", "john"),
+        ["football", "john"],
+    )
+    assert told[2][0].facts[0] == "Fred gave the apple to Jeff."
+    assert told[2][0].facts[1].endswith("went to the office."), "a place where people are is the same for all"
+    (one, answers), (other, _) = told[1], told[3]
+    assert one.answer in answers
+    words = [set(" ".join(story.facts).split()) - set(" ".join(LIES.facts).split()) for story in (one, other)]
+    assert not words[0] & words[1]
+    with pytest.raises(ConfigError, match="names enough"):
+        apart([("qa4", LIES)] * 20, ANSWERS)
+
+
+def test_no_new_word_stands_in_an_example() -> None:
+    shown = {word.lower() for task in TASKS.values() for word in re.findall(r"\w+", task.instruction)}
+    names = f"{_NEW_PEOPLE} {_NEW_THINGS} {_NEW_PLACES}".lower().split()
+    assert len(names) == len(set(names)) == 124
+    assert not set(names) & shown
+
+
+@pytest.mark.parametrize("length", [0, 2000])
+def test_all_stories_are_told_in_one_text(length: int) -> None:
+    stories = [("qa1", STORY), ("qa5", GIVEN)]
+    samples = make_samples(stories, random.Random(1), SENTENCES, length, count)
+    (context,) = {sample.context for sample in samples}
+    for _, story in stories:
+        places = [context.index(fact) for fact in story.facts]
+        assert places == sorted(places)
+    assert [sample.references for sample in samples] == [("dam",), ("fred",)]
+    assert all(
+        sample.tail.endswith(f"Question: {story.question}") for sample, (_, story) in zip(samples, stories, strict=True)
+    )
+    sizes = [count(HEAD + context + sample.tail + sample.prefix) + MAX_NEW_TOKENS for sample in samples]
+    assert length == 0 or 0.9 * length <= max(sizes) <= length
+
+
+def test_one_reading_serves_all_stories_of_a_length(folder: Path) -> None:
+    config = plain_config(
+        pot=PotConfig(capacity=768, num_kept=128, reserve=512),
+        generation=GenerationConfig(max_new_tokens=4, chat=False),
+    )
+    engine = Engine(tiny_loaded(max_positions=4096), config)
+    document = text_document("book", [" ".join(SENTENCES)])
+    setup = Setup(engine, lambda *args: None, lambda path: document, {}, (), None)
+    wanted = options(data=folder, text=Path("any"), lengths=(1536,), rows=3, together=True, contenders="pot")
+    items = list(MEASUREMENT.run(setup, wanted))
+    trials = [item for item in items if isinstance(item, Trial)]
+    assert [(t.task, t.question) for t in trials] == [("qa1_1536_together", number) for number in range(3)]
+    assert sum(isinstance(item, DocumentRead) for item in items) == 1
+    assert set(trials[-1].summary) == {"mean_qa1_1536_together", "mean_qa1_1536_together_pot"}

@@ -14,8 +14,9 @@ from ondevice.cli import app
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation import run_passkey as module
-from ondevice.evaluation.passkey import FILLER, QUESTION, TASK, Case, make_passkey, plan
-from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, still_to_do
+from ondevice.evaluation.passkey import DOORS, FILLER, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
+from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, run_together, still_to_do
+from ondevice.events import DocumentRead
 from ondevice.results.results import read_result
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
@@ -86,6 +87,20 @@ def test_a_length_that_holds_no_filler_is_refused() -> None:
         make_passkey(Case(100, 0.5, 0), 0, count_bytes)
 
 
+def test_keys_of_one_text_are_those_of_doors_and_each_question_names_its_own() -> None:
+    cases = plan((2000,), (0.1, 0.5, 0.9), 1)
+    passkeys = make_passkeys(cases, 0, count_bytes)
+    (text,) = {passkey.document for passkey in passkeys}
+    assert 1980 <= passkeys[0].num_tokens <= 2000
+    for case, passkey, door in zip(cases, passkeys, DOORS, strict=False):
+        sentence = f"The pass key of the {door} door is {passkey.key}."
+        assert text.index(sentence) / len(text) == pytest.approx(case.depth, abs=0.06)
+        assert passkey.question == f"What is the pass key of the {door} door? The pass key of the {door} door is"
+        assert passkey.key == make_passkey(case, 0, count_bytes).key
+    with pytest.raises(ConfigError, match="--depths holds 11 places"):
+        make_passkeys(plan((2000,), tuple(i / 11 for i in range(11)), 1), 0, count_bytes)
+
+
 def test_the_plan_has_every_combination_and_refuses_what_is_none() -> None:
     cases = plan((512, 1024), (0.1, 0.9), 2)
     assert len(set(cases)) == 8
@@ -125,6 +140,24 @@ def test_a_trial_answers_as_if_its_text_had_been_read_alone(engine: Engine) -> N
         (alone,) = (item.answer for item in run_passkey(engine, [case]) if isinstance(item, Trial))
         assert together[case] == alone
     assert len(set(together.values())) > 1, "all answers are equal: this test could not fail"
+
+
+def test_keys_of_one_text_are_asked_for_after_one_reading_and_a_stopped_run_asks_for_the_others(engine: Engine) -> None:
+    cases = plan((900,), (0.1, 0.5, 0.9), 2)
+    items = list(run_together(engine, cases, cases))
+    trials = {item.case: item for item in items if isinstance(item, Trial)}
+    assert set(trials) == set(cases)
+    assert sum(isinstance(item, DocumentRead) for item in items) == 2
+    assert len({trial.answer for trial in trials.values()}) > 1, "all answers are equal: this test could not fail"
+    (last,) = (item for item in run_together(engine, cases, cases[-1:]) if isinstance(item, Trial))
+    assert (last.case, last.answer, last.num_keys) == (cases[-1], trials[cases[-1]].answer, 3)
+    assert {row.contender.rpartition(", ")[2] for row in rows_of([last], CONFIG)} == {"3 keys a text"}
+
+
+def test_one_question_for_all_keys_is_refused() -> None:
+    together = CliRunner().invoke(app, ["eval", "passkey", "--together", "--known-question"])
+    assert together.exit_code == 2
+    assert "--together asks for one key after the other" in together.stderr
 
 
 def test_every_trial_has_two_rows_and_is_done_once_they_are_there() -> None:

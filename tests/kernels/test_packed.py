@@ -197,12 +197,13 @@ def test_all_processors_get_the_same_products(level: str) -> None:
 def test_a_later_process_compiles_nothing(tmp_path: Path) -> None:
     prepare = (
         "import torch\n"
-        "from ondevice.kernels.decode_attention import decode_attention, prepare_decoding\n"
+        "from ondevice.kernels.attention import prepare_attention\n"
+        "from ondevice.kernels.decode_attention import decode_attention\n"
         "from ondevice.kernels.packed import pack\n"
         "from ondevice.kernels.projection import prepare_packed, project\n"
         "weight = pack(torch.zeros(16, 32, dtype=torch.uint8), torch.ones(16, 1), None, 4)\n"
         "prepare_packed([weight])\n"
-        "prepare_decoding(2, 1, 16)\n"
+        "prepare_attention(2, 1, 16)\n"
     )
     use = (
         "decode_attention(torch.ones(1, 2, 1, 16), torch.ones(1, 1, 9, 16), torch.ones(1, 1, 9, 16), scale=1.0)\n"

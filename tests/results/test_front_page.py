@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +9,15 @@ import pytest
 import torch
 
 from ondevice.results import front_page
-from ondevice.results.headlines import HEADLINES, Headline
+from ondevice.results.headlines import QUESTIONS, Headline, Question, Rival
 from ondevice.results.results import Result, new_result, read_result
 from tests.builders.models import plain_config
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEED = Headline("speed", "a peer", "fast", "ratio")
-MEMORY = Headline("memory", "a peer", "fast", "memory", less_is_better=True)
-SCORE = Headline("score", "a policy", "good", "ours", "theirs", "difference")
-ALONE = Headline("found", "", "good", "ours", kind="share")
+SPEED = Headline("speed", "fast", (Rival("a peer", "ratio"),))
+MEMORY = Headline("memory", "fast", (Rival("a peer", "memory", less_is_better=True), Rival("another", "not there")))
+SCORE = Headline("score", "good", (Rival("a policy", "ours", "theirs", "difference"),))
+ALONE = Headline("found", "good", share="ours")
 
 
 def result(**summary: float) -> Result:
@@ -26,33 +25,37 @@ def result(**summary: float) -> Result:
     return replace(made, summary=summary, complete=True, date="2026-01-02T03:04:05")
 
 
-def page(monkeypatch: pytest.MonkeyPatch, *lines: Headline, **results: Result) -> dict[str, str]:
-    """The tables by their title."""
-    monkeypatch.setattr(front_page, "HEADLINES", lines)
-    text = front_page.front_page(results, "Made by hand.", lambda one: "bench-some.md")
-    return dict(re.findall(r"## (.*)\n\n((?:\|.*\n)+)", text))
+def page(monkeypatch: pytest.MonkeyPatch, *lines: Headline, **results: Result) -> str:
+    monkeypatch.setattr(front_page, "QUESTIONS", (Question("Is it good?", lines), Question("Empty?", ())))
+    return front_page.front_page(results, "Made by hand.", lambda one: "bench-some.md")
 
 
-def test_the_value_decides_on_which_side_a_figure_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = (SPEED, MEMORY, SCORE, ALONE)
-    tables = page(monkeypatch, *lines, fast=result(ratio=1.5, memory=1.2), good=result(ours=0.5, theirs=0.5))
-    assert "| speed | a peer | 1.50x | [2026-01-02](bench-some.md#fast) |" in tables["Ahead"]
-    assert "| memory | a peer | 1.20x |" in tables["Behind"]
-    assert "| score | a policy | +0.00 |" in tables["Level"]
-    assert "| found |  | 50 % |" in tables["Alone"]
-    tables = page(monkeypatch, *lines, fast=result(ratio=0.5, memory=0.8), good=result(ours=0.2, theirs=0.5))
-    assert "| speed | a peer | 0.50x |" in tables["Behind"]
-    assert "| score | a policy | -0.30 |" in tables["Behind"]
-    assert "| memory | a peer | 0.80x |" in tables["Ahead"]
-    assert "Level" not in tables
+def test_the_value_decides_on_which_side_a_rival_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, run = (SPEED, MEMORY, SCORE, ALONE), "[2026-01-02](bench-some.md"
+    text = page(monkeypatch, *lines, fast=result(ratio=1.5, memory=1.2), good=result(ours=0.5, theirs=0.5))
+    assert "## Is it good?\n\n| measured | ahead of | level with | behind | run |" in text
+    assert f"| speed | a peer 1.50x |  |  | {run}#fast) |" in text
+    assert f"| memory |  |  | a peer 1.20x | {run}#fast) |" in text
+    assert f"| score |  | a policy +0.00 |  | {run}#good) |" in text
+    assert f"| found: 50 % |  |  |  | {run}#good) |" in text
+    assert "Of 3 rivals here it is ahead of 1, level with 1, behind 1." in text
+    assert "Empty?" not in text
+    text = page(monkeypatch, *lines, fast=result(ratio=0.5, memory=0.8), good=result(ours=0.2, theirs=0.5))
+    assert "| speed |  |  | a peer 0.50x |" in text
+    assert "| score |  |  | a policy -0.30 |" in text
+    assert "| memory | a peer 0.80x |  |  |" in text
 
 
 def test_what_was_not_measured_or_not_to_its_end_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished = replace(result(ratio=2.0, memory=2.0), complete=False)
-    assert page(monkeypatch, SPEED, MEMORY, SCORE, fast=unfinished, good=result(ours=1.0)) == {}
+    text = page(monkeypatch, SPEED, MEMORY, SCORE, fast=unfinished, good=result(ours=1.0))
+    assert "##" not in text
 
 
-def test_most_lines_have_their_figure_and_none_begins_with_what_only_its_neighbour_says() -> None:
+def test_lines_are_short_and_stand_alone_and_most_have_their_figure() -> None:
     results = {path.stem: read_result(path) for path in (ROOT / "bench" / "results").glob("*.json")}
-    assert sum(line.value(results) is not None for line in HEADLINES) > 15
-    assert [line.what for line in HEADLINES if "same" in line.what.split(",")[0]] == []
+    lines = [line for question in QUESTIONS for line in question.lines]
+    assert max(len(line.what) for line in lines) < 80
+    assert len({(line.what, line.run) for line in lines}) == len(lines)
+    assert [line.what for line in lines if "the same" in line.what or "such" in line.what] == []
+    assert sum(line.result(results) is not None for line in lines) > 20

@@ -25,6 +25,7 @@ from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session import checkpoints
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
+from ondevice.telemetry.retention_history import RetentionHistory
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG, TEXT, tiny_engine
 
@@ -95,6 +96,12 @@ def again(app: App, visitor: Visitor, engine: Engine = ENGINE) -> tuple[App, Vis
     return after, after.visitor(visitor.id)
 
 
+def replay_of(workspace: Workspace) -> list[list[int]]:
+    """What the map shows after every selection, from the first one on."""
+    history = workspace.view.history if workspace.view is not None else RetentionHistory()
+    return [history.levels(0, len(LONG), cycle).tolist() for cycle in range(1, history.last_cycle + 1)]
+
+
 @pytest.mark.parametrize("config", [CONFIG, TIER], ids=["pot", "tier"])
 def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none(
     tmp_path: Path, config: object
@@ -104,6 +111,8 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     one = whole.opened(whole.visitor())
     whole.read(one, config=config)
     expected = whole.ask(one)
+    selections = replay_of(one)
+    assert len(selections) > 2
 
     app = App(tmp_path)
     visitor = app.visitor()
@@ -119,8 +128,10 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     assert app.take_up(workspace) == Opened()
     assert (workspace.phase, workspace.telemetry.num_read) == (Phase.STOPPED, num_read)
     assert [exchange.text for exchange in workspace.exchanges] == [first]
+    assert replay_of(workspace) == selections[: workspace.telemetry.num_cycles], "as far as it was read"
     workspace.clear_conversation()
     app.resume(workspace)
+    assert replay_of(workspace) == selections, "of before the restart and after it"
     assert workspace.phase is Phase.READ
     assert workspace.telemetry.ledger == one.telemetry.ledger
     assert app.ask(workspace) == expected
@@ -130,6 +141,7 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     assert app.take_up(workspace) == Opened()
     assert workspace.phase is Phase.READ
     assert [exchange.text for exchange in workspace.exchanges] == [expected]
+    assert replay_of(workspace) == selections
     workspace.clear_conversation()
     assert app.ask(workspace) == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from ondevice.config import SlimConfig, TierConfig
 from ondevice.events import PotDistilled
-from ondevice.serving.token_map import MAX_CELLS, Cells, Look, State, make_cells
-from ondevice.serving.token_view import TokenView
+from ondevice.serving.token_map import LAYERS, MAX_CELLS, Cells, Look, State, make_cells
+from ondevice.serving.token_view import TokenView, merged
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import RetentionHistory
 from tests.builders.screens import CONFIG, TEXT, Desk, tiny_engine
@@ -112,11 +113,47 @@ def test_two_bytes_say_state_step_and_strength() -> None:
     assert high[2] == 255
 
 
+def test_layers_say_which_part_of_a_cell_is_in_a_state() -> None:
+    counts = np.zeros((3, len(State)), np.int64)
+    counts[0, State.NOVEL], counts[0, State.EVICTED] = 1, 999
+    counts[1, State.IN_HOST] = 7
+    counts[2, State.SKIPPED], counts[2, State.KEPT] = 5, 5
+    cells = Cells(np.zeros(3, np.uint8), np.zeros(3, np.uint8), np.zeros(3), counts)
+    layers = np.frombuffer(cells.layers_to_bytes(), np.uint8).reshape(len(LAYERS), 3)
+    assert dict(zip(LAYERS, layers.tolist(), strict=True)) == {
+        "novel": [1, 0, 0], "sink": [0, 0, 0], "host": [0, 255, 0], "pruned": [0, 0, 0], "skipped": [0, 0, 128]
+    }  # fmt: skip
+
+
+def test_states_are_counted_as_the_cells_have_them() -> None:
+    chance = np.random.default_rng(3)
+    depths = chance.integers(0, 3, 80).astype(np.uint16)
+    seen = seen_of(chance, depths=depths, skims=True, in_host=(30, 50))
+    number = seen.num_special()
+    assert number == {
+        "novel": len(seen.novel), "sink": 4, "host": 20,
+        "pruned": int((depths == 1).sum()), "skipped": int((depths == 0).sum()),
+    }  # fmt: skip
+    assert seen_of(chance, left_out=(60, 75)).num_special()["skipped"] == 15
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 40))), st.integers(1, 8))
+def test_stretches_are_lit_once_and_few_enough_to_be_sent(pairs: list[tuple[int, int]], most: int) -> None:
+    stretches = [(start, start + length) for start, length in pairs]
+    wanted = {token for start, stop in stretches for token in range(start, stop)}
+    exact, few = merged(stretches, 10_000), merged(stretches, most)
+    assert {token for start, stop in exact for token in range(start, stop)} == wanted
+    assert all(before[1] < after[0] for before, after in pairwise(exact))
+    assert wanted <= {token for start, stop in few for token in range(start, stop)}
+    assert len(few) == min(len(exact), most)
+
+
 def test_a_million_tokens_make_no_larger_answer() -> None:
     seen = replace(seen_of(np.random.default_rng(0)), num_positions=900_000, num_settled=900_000)
     cells = make_cells(1_000_000, seen, RetentionHistory(), 0, 1_000_000, 256)
     assert len(cells.to_bytes()) == 2 * 3907
-    assert 2 * MAX_CELLS < 64_000
+    assert len(cells.layers_to_bytes()) == len(LAYERS) * 3907
+    assert (2 + len(LAYERS)) * MAX_CELLS < 64_000
     assert cells.counts.sum() == 1_000_000
     assert cells.steps[0] > 0, "what one head keeps of 256 tokens is seen"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ondevice.serving.jobs import Jobs
+from ondevice.serving.token_map import Look
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
@@ -35,9 +36,19 @@ def entries(screen: dict[str, Any]) -> list[dict[str, Any]]:
     return screen["library"]["entries"]
 
 
+def replay_of(desk: Desk) -> list[bytes]:
+    """The whole map after every selection."""
+    view = desk.visitor.current.view
+    assert view is not None
+    cycles = range(view.history.first_cycle, view.history.last_cycle + 1)
+    return [view.cells(0, len(TEXT), 1, Look(cycle=cycle)).to_bytes() for cycle in cycles]
+
+
 def test_a_saved_document_comes_back_with_its_conversation(desk: Desk, tmp_path: Path) -> None:
     desk.read()
     before = desk.ask("When was it lit?")
+    replay = replay_of(desk)
+    assert len(replay) > 1, "the pot has been full"
     screen = screen_after(actions(desk, tmp_path).save(desk.id))
     assert screen["news"].startswith("Saved to the library")
     assert screen["save"]["value"] == "Save again"
@@ -51,6 +62,8 @@ def test_a_saved_document_comes_back_with_its_conversation(desk: Desk, tmp_path:
     assert screen["fill"] == before["fill"]
     assert screen["latency"] == before["latency"]
     assert screen["tabs"]["selected"] == "read"
+    assert replay_of(desk) == replay, "every selection can be replayed"
+    assert screen["map"]["replay"] == ""
     assert desk.ask("And then?")["chat"][-1]["role"] == "assistant"
     assert desk.visitor.current.session is not None
     assert desk.visitor.current.session.context.ledger.tokens_read == len(TEXT)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from ondevice.documents import Document, Page
 from ondevice.serving.security import LOOPBACK_NAMES, guarded
-from ondevice.serving.token_map import MAX_CELLS, Look, State
+from ondevice.serving.token_map import LAYERS, MAX_CELLS, Look, State
 from ondevice.serving.token_view import TokenView
 from ondevice.ui.map.reading_view import PIECE_TOKENS, num_pieces, page_source, piece
 from ondevice.ui.map.routes import HEADER, map_routes
@@ -44,6 +44,12 @@ def get(client: TestClient, desk: Desk, name: str, **params: Any) -> Any:
     return client.get(f"/ondevice/{name}", params=params, headers={HEADER: desk.workspace.id})
 
 
+def sent(desk: Desk, *args: Any) -> bytes:
+    assert desk.workspace.view is not None
+    cells = desk.workspace.view.cells(*args)
+    return cells.to_bytes() + cells.layers_to_bytes()
+
+
 def test_a_document_is_shown_before_its_session_has_opened_it(tmp_path: Path) -> None:
     """A page may ask between the making of a session and its first event."""
     desk = Desk(tmp_path, ENGINE)
@@ -68,11 +74,11 @@ def test_cells_are_those_of_the_view(client: TestClient, desk: Desk) -> None:
     response = get(client, desk, "cells", start=10, stop=400, size=8)
     assert response.headers["cache-control"] == "no-store"
     assert desk.workspace.view is not None
-    assert response.content == desk.workspace.view.cells(10, 400, 8, Look()).to_bytes()
+    assert response.content == sent(desk, 10, 400, 8, Look())
     past = get(client, desk, "cells", start=0, stop=len(TEXT), size=1, cycle=1)
-    assert past.content == desk.workspace.view.cells(0, len(TEXT), 1, Look(cycle=1)).to_bytes()
+    assert past.content == sent(desk, 0, len(TEXT), 1, Look(cycle=1))
     one = get(client, desk, "cells", start=0, stop=len(TEXT), size=1, layer=1, head=0)
-    assert one.content == desk.workspace.view.cells(0, len(TEXT), 1, Look(layer=1, head=0)).to_bytes()
+    assert one.content == sent(desk, 0, len(TEXT), 1, Look(layer=1, head=0))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_one_answer_holds_so_many_cells(tmp_path: Path) -> None:
     desk.workspace.accept(desk.document, page_table(100_000))
     with TestClient(Starlette(routes=map_routes(desk.registry, ENCODE))) as client:
         assert get(client, desk, "cells", start=0, stop=100_000, size=1).status_code == 400
-        assert len(get(client, desk, "cells", start=0, stop=MAX_CELLS, size=1).content) == 2 * MAX_CELLS
+        assert len(get(client, desk, "cells", start=0, stop=MAX_CELLS, size=1).content) == (2 + len(LAYERS)) * MAX_CELLS
 
 
 def test_pages_with_their_first_tokens(client: TestClient, desk: Desk) -> None:

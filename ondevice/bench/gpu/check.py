@@ -2,7 +2,8 @@
 
 Every Triton kernel is compiled and held against its reference, whole sessions against those of the CPU; then reading,
 decoding, attention and the time to the first token of a long prompt are measured, on random weights of Llama 3.1 8B's
-shape where they fit. It needs torch, triton, transformers, numpy and psutil, and no network; pytest for the sessions.
+shape where they fit; or, with --model, a model of one's own. It needs torch, triton, transformers, numpy and psutil,
+and no network; pytest for the sessions.
 Each part runs in a process of its own, so that none takes another with it. Without a GPU it says what is missing; exit
 status 2.
 """
@@ -56,6 +57,7 @@ PARTS = {
     "specprefill": Part("ondevice.bench.gpu.prompts", "measure_specprefill", 90),
     "drafts": Part("ondevice.bench.gpu.drafts", "measure_drafts", 30),
 }
+MODEL = {"model": Part("ondevice.bench.gpu.real_model", "measure_model", 400)}  # instead, where --model names one
 
 
 def missing() -> str:
@@ -75,10 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpu-check", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--out", type=Path, help="write the results here, as JSON")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--model", type=Path, help="a folder or .gguf file: measure that model alone")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="for all parts together")
     parser.add_argument("--share", default="", help=argparse.SUPPRESS)  # I/N: this process is one of a part's
     options = parser.parse_args(arguments)
-    parts = options.parts.split(",")
+    parts = list(MODEL) if options.model is not None else options.parts.split(",")
+    if options.model is not None and not options.model.exists():
+        parser.error(f"--model names {options.model}, and there is nothing")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--parts names {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if lack := missing():
@@ -87,25 +92,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device("cuda", torch.cuda.current_device())
     config = EngineConfig(device="cuda", dtype="bfloat16")
     some = "" if set(parts) == set(PARTS) else f" ARGS='--parts {options.parts}'"
-    result = new_result(f"make gpu-check{some}", config, device)
+    command = f"make gpu-check{some}" if options.model is None else f"make gpu-bench MODEL_FILE={options.model.name}"
+    result = new_result(command, config, device)
     if options.share:
-        return _run_part(parts[0], Run(device, result, options.out, options.seconds), options.share)
+        run = Run(device, result, options.out, options.seconds)
+        return _run_part(parts[0], run, options.share, options.model)
     print(f"{result.machine['device']}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
-    return _run_all(parts, result, options.out, options.seconds)
+    return _run_all(parts, result, options.out, options.seconds, options.model)
 
 
 # -- the driver ------------------------------------------------------------------------------------------
 
 
-def _run_all(parts: Sequence[str], result: Result, path: Path | None, seconds: float) -> int:
+def _run_all(parts: Sequence[str], result: Result, path: Path | None, seconds: float, model: Path | None) -> int:
     """One part after the other, each in processes of its own; what they wrote is put together after each."""
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         for name in parts:
-            left = min(PARTS[name].seconds, end - time.monotonic())
+            left = min((PARTS | MODEL)[name].seconds, end - time.monotonic())
             print(f"\n{name} ({max(left, 0):.0f} s at most)", flush=True)
             began = time.monotonic()
-            found = _part_results(name, left, Path(folder)) if left > _GRACE else []
+            found = _part_results(name, left, Path(folder), model) if left > _GRACE else []
             took = time.monotonic() - began
             rows = [one for each in found for one in each.rows]
             if not found:
@@ -132,15 +139,16 @@ def _run_all(parts: Sequence[str], result: Result, path: Path | None, seconds: f
     return _WRONG if num_wrong else 0
 
 
-def _part_results(name: str, seconds: float, folder: Path) -> list[Result]:
+def _part_results(name: str, seconds: float, folder: Path, model: Path | None) -> list[Result]:
     """Run the processes of one part; what each of them wrote, as far as it came."""
-    number = PARTS[name].num_processes
+    number = (PARTS | MODEL)[name].num_processes
     paths = [folder / f"{name}.{index}.json" for index in range(number)]
     script = str(_ROOT / "scripts" / "from-checkout")
     running = []
     for index, path in enumerate(paths):
         command = [sys.executable, "-X", "faulthandler", script, "ondevice.bench.gpu.check", "--parts", name]
         command += ["--share", f"{index}/{number}", "--seconds", str(seconds - _GRACE), "--out", str(path)]
+        command += [] if model is None else ["--model", str(model.resolve())]
         running.append(subprocess.Popen(command))
     end = time.monotonic() + seconds
     for process in running:
@@ -156,13 +164,15 @@ def _part_results(name: str, seconds: float, folder: Path) -> list[Result]:
 # -- one process of a part -------------------------------------------------------------------------------
 
 
-def _run_part(name: str, run: Run, share: str) -> int:
-    part, (index, number) = PARTS[name], map(int, share.split("/"))
+def _run_part(name: str, run: Run, share: str, model: Path | None) -> int:
+    part, (index, number) = (PARTS | MODEL)[name], map(int, share.split("/"))
     try:
         measure: Callable[..., None] = getattr(importlib.import_module(part.module), part.function)
         run.keep(is_complete=False)
         if number > 1:
             measure(run, index, number)
+        elif model is not None:
+            measure(run, model)
         else:
             measure(run)
     except Exception as failure:  # whatever happens is a row: a GPU is seldom at hand to try again

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ondevice.kernels.decode_attention import prepare_decoding
+from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading._transformers import empty_model, transformers
@@ -116,7 +116,7 @@ def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, 
         if _HEAD not in tensors:
             model.lm_head = PackedLinear(_packed(path, tensors[_EMBEDDING]))
         prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
-        prepare_decoding(config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+        prepare_attention(config.num_attention_heads, config.num_key_value_heads, config.head_dim, in_bfloat16=True)
         model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
         return model, build_tokenizer(gguf.metadata)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ondevice.kernels.decode_attention import prepare_decoding
+from ondevice.kernels.attention import prepare_attention
 from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
 from ondevice.model.loading._transformers import empty_model, transformers
@@ -74,7 +74,7 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
         on_fraction(done / total)
     prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    prepare_decoding(config.num_attention_heads, config.num_key_value_heads, head_dim)
+    prepare_attention(config.num_attention_heads, config.num_key_value_heads, head_dim, in_bfloat16=True)
     if (checkpoint.folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(
             checkpoint.folder, local_files_only=True

@@ -21,7 +21,7 @@ from ondevice.events import TokensOffloaded
 from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
-from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.kv_tier import HostTier, stored_beside
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PotShape
@@ -51,7 +51,8 @@ class HostMemory:
     def __init__(self, pot: MemoryPot, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> None:
         folder = Path(config.folder) if config.folder else None
         tier_bytes, hidden_bytes = self.budgets(pot.shape, config, dtype, hidden_size)
-        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=config.dtype, folder=folder)
+        stored = stored_beside(pot.shape, config.dtype)
+        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=stored, folder=folder, frame=pot.frame)
         self.hidden = HiddenTier(hidden_size, hidden_bytes, folder=folder) if hidden_size is not None else None
         device = pot.positions.device
         self._pot = pot
@@ -69,13 +70,14 @@ class HostMemory:
         Raises:
             PotError: it does not hold the fewest tokens that there are.
         """
-        per_token, hidden_bytes = HostTier.token_bytes(shape, dtype, config.dtype), 0
+        stored = stored_beside(shape, config.dtype)
+        per_token, hidden_bytes = HostTier.token_bytes(shape, dtype, stored), 0
         if hidden_size is not None:
             # As if every token had both: what is dropped has fewer keys, so that the rings forget at about one pace.
             per_state = HiddenTier.token_bytes(hidden_size)
             hidden_bytes = config.budget_bytes * per_state // (per_state + per_token)
         tier_bytes = config.budget_bytes - hidden_bytes
-        HostTier.capacity_of(tier_bytes, shape, dtype, config.dtype)
+        HostTier.capacity_of(tier_bytes, shape, dtype, stored)
         return tier_bytes, hidden_bytes
 
     @staticmethod
@@ -85,7 +87,7 @@ class HostMemory:
         """The most that it may take for a document of `num_tokens` tokens, in bytes; None: its length is not known."""
         if num_tokens is None:
             return config.budget_bytes
-        per_token = HostTier.token_bytes(shape, dtype, config.dtype)
+        per_token = HostTier.token_bytes(shape, dtype, stored_beside(shape, config.dtype))
         per_token += 0 if hidden_size is None else HiddenTier.token_bytes(hidden_size)
         return min(config.budget_bytes, per_token * -(-num_tokens // UNIT_ROWS) * UNIT_ROWS)
 
@@ -197,11 +199,7 @@ class HostMemory:
         began, pot = time.perf_counter(), self._pot
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             for layers, (first, end) in self._alike(before, after):
-                keys, values = (
-                    torch.stack([buffer[0, :, first:end] for buffer in buffers[layers]])
-                    for buffers in (pot.keys, pot.values)
-                )
-                self.tier.offload(layers.start, keys, values, pot.origin[layers.start, 0, 0, first:end])
+                self.tier.offload_from(pot, layers, slice(first, end))
             if self.hidden is not None:
                 for states in dropped:
                     self.hidden.offload(states)

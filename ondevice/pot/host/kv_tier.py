@@ -14,8 +14,10 @@ from torch import Tensor
 
 from ondevice.config import TierDtypeName
 from ondevice.errors import DamagedPot, PotError
+from ondevice.kernels.codes import Frame
 from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
 
@@ -30,10 +32,12 @@ class HostTier:
         budget_bytes: the most that it may take.
         dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
         folder: keep it in files there instead of in memory. They have no names, and go when the tier goes.
+        frame: of the keys of a pot in codes: what it holds comes and goes as it is.
 
     Attributes:
         capacity: tokens of each layer, at most.
         num_bytes_moved: written into the tier so far.
+        frame: as given.
 
     Raises:
         PotError: the budget does not hold the fewest tokens that there are.
@@ -47,8 +51,11 @@ class HostTier:
         dtype: torch.dtype,
         stored: TierDtypeName = "int8",
         folder: Path | None = None,
+        frame: Frame | None = None,
     ) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
+        assert frame is None or stored == "int8"
+        self.frame = frame  # that of the pot itself, which takes over another when it is restored
         self._shape, self._dtype, self._is_quantized = shape, dtype, stored == "int8"
         self._fields = _fields(shape, dtype, stored)
         self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
@@ -117,24 +124,60 @@ class HostTier:
         extra = max(origin.shape[0] - self.capacity, 0)  # only the last of them fit
         if keys.dim() == 3:
             keys, values = keys[None], values[None]
+        if self.frame is not None:
+            frame = self._frame_on(keys.device, slice(layer, layer + keys.shape[0]))
+            keys = (keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :]
         # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
         rows = torch.stack((keys, values), dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
         # Numbers are made small before they are copied: a quarter of the bytes.
-        there = dict(self._stored("numbers", "scales", rows))
+        self._offload(layer, dict(self._stored("numbers", "scales", rows)), origin[extra:])
+
+    def offload_from(self, pot: MemoryPot, layers: slice, slots: slice | Tensor) -> None:
+        """Copy some slots, the same in every head, of layers of a pot that were given equally many before.
+
+        Args:
+            slots: whose tokens rise.
+        """
+        origin = pot.origin[layers.start, 0, 0, slots]
+        held = pot.slots.layers[layers]
+        parts = [torch.stack([one[i][0, :, slots] for one in held]) for i in range(len(pot.slots.names))]
+        if not pot.is_coded:
+            self.offload(layers.start, parts[0], parts[1], origin)
+            return
+        assert self.frame is not None
+        extra = max(origin.shape[0] - self.capacity, 0)
+        codes, scales = torch.stack(parts[:2], dim=1), torch.stack(parts[2:], dim=1)
+        there = {
+            "numbers": codes[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous(),
+            "scales": scales[..., extra:].permute(0, 3, 1, 2).contiguous(),
+        }
+        self._offload(layers.start, there, origin[extra:])
+
+    def _offload(self, layer: int, there: dict[str, Tensor], origin: Tensor) -> None:
+        """Copy rows (num_layers, n, ...) of what is stored into the rings from one on."""
         units = {name: to_host(part) for name, part in self._whole_units(layer, there).items()}
-        new, where = {name: to_host(part) for name, part in there.items()}, to_host(origin[extra:]).to(torch.int32)
-        for index in range(rows.shape[0]):
+        new, where = {name: to_host(part) for name, part in there.items()}, to_host(origin).to(torch.int32)
+        for index in range(new["numbers"].shape[0]):
             own = {name: part[index] for name, part in new.items()} | {"origin": where}
             self._put(layer + index, own, {name: part[index] for name, part in units.items()})
             self.num_bytes_moved += sum(part.nbytes for part in own.values())
 
     def keys(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys before RoPE of the places `at`, (num_kv_heads, n, head_dim) float32; (n,) int64 rising."""
-        return self._read(layer, at, ("numbers", "scales"), torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
+        return self._framed(layer, self._around_frame(layer, at, device))
 
     def keys_values(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys before RoPE and values of the places `at`, (2, num_kv_heads, n, head_dim) in the model's type."""
-        return self._read(layer, at, ("numbers", "scales"), self._dtype, device).movedim(0, 2)
+        both = self._read(layer, at, ("numbers", "scales"), torch.float32, device).movedim(0, 2)
+        return torch.stack((self._framed(layer, both[0]), both[1])).to(self._dtype)
+
+    def parts(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> list[Tensor]:
+        """What the slots of the pot hold of the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
+        in the model's type, or their codes and scales."""
+        if self.frame is None:
+            return list(self._read(layer, at, ("numbers", "scales"), self._dtype, device).movedim(0, 2).unbind())
+        numbers, scales = (to_device(self._rings[layer].read(name, at), device) for name in ("numbers", "scales"))
+        return [*numbers.movedim(0, 2).unbind(), *scales.movedim(0, 2).unbind()]
 
     def unit_keys(self, layer: int, at: Tensor | None = None, device: torch.device | str = "cpu") -> Tensor:
         """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32.
@@ -143,7 +186,23 @@ class HostTier:
             at: (num_units,) int64, rising: of these units; None: of all.
         """
         units = slice(0, -(-self.num_held(layer) // UNIT_ROWS)) if at is None else at
-        return self._read(layer, units, ("means", "mean_scales"), torch.float32, device).movedim(0, 1)
+        means = self._read(layer, units, ("means", "mean_scales"), torch.float32, device).movedim(0, 1)
+        return self._framed(layer, means)
+
+    def _around_frame(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
+        """Keys of the places `at` as they are stored, measured from the frame where there is one."""
+        return self._read(layer, at, ("numbers", "scales"), torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
+
+    def _framed(self, layer: int, keys: Tensor) -> Tensor:
+        """The keys themselves of what is stored of them, (num_kv_heads, n, head_dim) float32."""
+        if self.frame is None:
+            return keys
+        frame = self._frame_on(keys.device, layer)
+        return keys.mul(frame.spread[:, None]).add_(frame.mean[:, None])
+
+    def _frame_on(self, device: torch.device, layers: int | slice) -> Frame:
+        assert self.frame is not None
+        return Frame(*(part[layers].to(device) for part in self.frame))
 
     def state(self, *, as_it_lies: bool = False) -> dict[str, Tensor]:
         """What is here, by name, the oldest first; with `restore` another tier goes on where this one is.
@@ -252,7 +311,7 @@ class HostTier:
     def _average(self, layer: int, first: int, stop: int, num_held: int) -> None:
         """Mean keys of the units from `first` to the one of place `stop` - 1."""
         at = slice(first * UNIT_ROWS, min(-(-stop // UNIT_ROWS) * UNIT_ROWS, num_held))
-        keys = self.keys(layer, at).movedim(1, 0)
+        keys = self._around_frame(layer, at).movedim(1, 0)
         missing = -keys.shape[0] % UNIT_ROWS
         sums = torch.nn.functional.pad(keys, (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, UNIT_ROWS)).sum(dim=1)
         sums[:-1] /= UNIT_ROWS
@@ -299,6 +358,11 @@ def _fields(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> dict[
         "means": Field((*unit, shape.head_dim), dtype, UNIT_ROWS),
     }
     return numbers | origin if dtype.itemsize > torch.int32.itemsize else origin | numbers
+
+
+def stored_beside(shape: PotShape, wanted: TierDtypeName) -> TierDtypeName:
+    """What a tier beside such a pot stores: what is in codes stays in them."""
+    return wanted if shape.stored == "model" else "int8"
 
 
 def to_host(tensor: Tensor) -> Tensor:

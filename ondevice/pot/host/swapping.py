@@ -92,7 +92,7 @@ def bring_back(
     distance[[block for block in staying if block < distance.shape[0]]] = 0
     places: _Places | None = None
     for layer, origin in enumerate(origins):
-        used, limit = pot.num_cached[layer], pot.keys[layer].shape[2] - num_free - num_more[layer]
+        used, limit = pot.num_cached[layer], pot.capacities[layer] - num_free - num_more[layer]
         is_protected = pot.positions[layer, :, :, :used] < num_protected
         num_staying = int(is_protected.sum(dim=-1).max())
         if places is None or not torch.equal(places.origin, origin):  # usually all layers hold the same
@@ -111,14 +111,15 @@ def bring_back(
             continue
         taken_places = [head.first(count) for head, count in zip(heads, counts, strict=True)]
         distinct = torch.cat(taken_places).unique()
-        keys, values = tier.keys_values(layer, distinct, pot.positions.device)
-        index = [torch.searchsorted(distinct, part).to(keys.device) for part in taken_places]
+        device = pot.positions.device
+        parts = tier.parts(layer, distinct, device)
+        index = [torch.searchsorted(distinct, part).to(device) for part in taken_places]
         new = [
-            NewTokens(keys[head, at], values[head, at], origin[part].int().to(keys.device))
-            for head, (at, part) in enumerate(zip(index, taken_places, strict=True))
+            NewTokens([part[head, at] for part in parts], origin[places_of_head].int().to(device))
+            for head, (at, places_of_head) in enumerate(zip(index, taken_places, strict=True))
         ]
         pot.insert_last_(layer, num_used, new)
-        num_bytes += sum(tokens.keys.nbytes + tokens.values.nbytes for tokens in new)
+        num_bytes += sum(tokens.nbytes for tokens in new)
         for head, count, part in zip(heads, wanted, taken_places, strict=True):
             num_moved += min(count, part.shape[0])
             taken.append(origin[part[: head.wanted.shape[0]]].int().numpy())

@@ -86,7 +86,7 @@ def _several(view: TokenView, counts: np.ndarray, share: float, look: Look) -> l
     lines = ["; ".join(parts)]
     if kept:
         about = "about " if look.cycle is not None else ""
-        lines.append(f"In the mean a head holds {about}{words.share(share, 1.0)} of them")
+        lines.append(f"Held by {about}{words.share(share, 1.0)} of attention heads on average")
     return lines
 
 

@@ -72,11 +72,12 @@ def map_routes(registry: Registry, encode: Encode) -> list[Route]:
 
 
 def _cells(view: TokenView, source: PageSource, request: Request) -> Response:
-    """Cells of `size` tokens over [start, stop), two bytes each."""
+    """Cells of `size` tokens over [start, stop): two bytes each, and after them one for each layer."""
     start, stop, size = _span(view, request)
     if -(-(stop - start) // size) > MAX_CELLS:
         raise ValueError
-    return _binary(view.cells(start, stop, size, _look(request)).to_bytes())
+    cells = view.cells(start, stop, size, _look(request))
+    return _binary(cells.to_bytes() + cells.layers_to_bytes())
 
 
 def _pages(view: TokenView, source: PageSource, request: Request) -> Response:

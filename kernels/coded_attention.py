@@ -1,0 +1,110 @@
+"""Attention of one query over keys and values in codes: made wide, keys rotated, block by block as they are read."""
+
+from __future__ import annotations
+
+import torch
+from ondevice.kernels.attention import attention_ref
+from ondevice.kernels.backend import uses_numba, uses_triton
+from ondevice.kernels.codes import Coded
+from ondevice.kernels.decode_attention import decode_attention_ref
+from ondevice.kernels.rope import rotate, rotate_ref, rows_of
+from ondevice.kernels.termination import Termination
+from torch import Tensor
+
+_BLOCK = 64  # slots whose wide keys stay in a first cache
+
+
+def coded_attention(
+    query: Tensor,
+    coded: Coded,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    scale: float,
+    block_size: int = _BLOCK,
+    order: Tensor | None = None,
+    termination: Termination | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention of one token over all slots, or as many blocks of them as it takes.
+
+    Args:
+        query: (batch, num_heads, 1, head_dim), after RoPE.
+        coded: keys and values.
+        positions: (batch or 1, num_kv_heads or 1, num_slots) int32, the position of each slot.
+        cos, sin: (num_positions, rotary_dim), `sin` signed as for `rotate`.
+        scale, block_size, order, termination: as for `decode_attention`. Only the kernel for CPUs ends early.
+
+    Returns:
+        The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
+    """
+    if uses_triton(query):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.coded_attention import widen_and_attend
+
+        out = widen_and_attend(query, coded, positions, cos, sin, scale)
+    elif uses_numba(query) and cos.shape[-1] == query.shape[-1]:
+        from ondevice.kernels.cpu.decode_attention import attend_coded
+
+        return attend_coded(
+            query, coded, positions, cos, sin, scale=scale, block_size=block_size, order=order, termination=termination
+        )
+    else:
+        out = _in_blocks(query, coded, positions, cos, sin, scale)
+    num_blocks = -(-coded.keys.shape[2] // block_size)
+    blocks_read = torch.full(coded.keys.shape[:2], num_blocks, dtype=torch.int32, device=query.device)
+    return out, blocks_read
+
+
+def _in_blocks(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
+    """torch alone, with an online softmax; larger blocks, for every call counts."""
+    batch, num_heads, _, head_dim = query.shape
+    num_kv_heads, num_slots = coded.keys.shape[1:3]
+    wide = torch.promote_types(query.dtype, torch.float32)
+    folded = query.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim).to(wide)
+    highest = torch.full((*folded.shape[:3], 1), -torch.inf, dtype=wide, device=query.device)
+    total, out = torch.zeros_like(highest), torch.zeros_like(folded)
+    for start in range(0, num_slots, 4 * _BLOCK):
+        block = slice(start, min(start + 4 * _BLOCK, num_slots))
+        at = positions[:, :, block]
+        keys = rotate(coded.wide_keys(wide, block), rows_of(cos, at).to(wide), rows_of(sin, at).to(wide))
+        scores = folded @ keys.transpose(-1, -2) * scale
+        new_highest = torch.maximum(highest, scores.amax(dim=-1, keepdim=True))
+        weights, shrink = torch.exp(scores - new_highest), torch.exp(highest - new_highest)
+        total = total * shrink + weights.sum(dim=-1, keepdim=True)
+        out = out * shrink + weights @ coded.wide_values(wide, block)
+        highest = new_highest
+    return (out / total).to(query.dtype).view(query.shape)
+
+
+def coded_attention_ref(
+    query: Tensor,
+    coded: Coded,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    scale: float,
+    block_size: int = _BLOCK,
+    order: Tensor | None = None,
+    termination: Termination | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Reference for `coded_attention`: all keys and values made wide in float32, head by head, then the references."""
+    keys, values = torch.zeros(coded.keys.shape), torch.zeros(coded.values.shape)
+    for head in range(keys.shape[1]):
+        mean, spread = coded.frame.mean[head].float().cpu(), coded.frame.spread[head].float().cpu()
+        numbers = coded.keys[:, head].float().cpu() * coded.key_scales[:, head, :, None].cpu()
+        keys[:, head] = mean + spread * numbers
+        values[:, head] = coded.values[:, head].float().cpu() * coded.value_scales[:, head, :, None].cpu()
+    at = positions.cpu().expand(keys.shape[:3]).long()
+    cosines, sines = cos.float().cpu()[at], sin.float().cpu()[at]
+    # `rotate_ref` takes the plain sine.
+    plain = torch.cat((-sines[..., : sines.shape[-1] // 2], sines[..., sines.shape[-1] // 2 :]), dim=-1)
+    rotated, wide = rotate_ref(keys, cosines, plain), query.float().cpu()
+    if termination is None and order is None:
+        out = attention_ref(wide, rotated, values, scale=scale)
+        return out.to(query.dtype), torch.full(keys.shape[:2], -(-keys.shape[2] // block_size), dtype=torch.int32)
+    out, blocks = decode_attention_ref(
+        wide, rotated, values, scale=scale, block_size=block_size, order=order, termination=termination
+    )
+    return out.to(query.dtype), blocks

@@ -1,0 +1,176 @@
+"""What the slots of a pot hold: keys and values as the model computes them, or in codes of 8 bits.
+
+All that moves slots about (distillation, undo, saving) moves the buffers of a layer alike, whatever they hold; only
+here it is known what that is. Nothing is allocated after construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ondevice.errors import DamagedPot
+from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
+from ondevice.kernels.pot_update import replace_slots_
+from ondevice.kernels.quantize import dequantize, quantize
+from ondevice.kernels.rope import rotate_half
+from ondevice.pot.saved_state import check_finite, check_names, take
+from ondevice.pot.shape import PotShape
+
+At = slice | Tensor
+
+
+class Slots:
+    """Buffers of all layers; layers of one size lie in one tensor each, so that one call may change several.
+
+    Attributes:
+        names: of the buffers of a layer that have to be kept; what may follow them is computed from those.
+        layers: the buffers of each layer, (batch, num_kv_heads, capacity, ...), in the order of the names.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, shape: PotShape, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]], device: torch.device):
+        self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
+        self.layers: list[list[Tensor]] = []
+        for layers, capacity in shape.groups():
+            size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
+            storage: list[Tensor] = []
+            for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
+                whole = torch.zeros(kinds.count((dtype, rest)), *size, *rest, dtype=dtype, device=device)
+                storage.append(whole)
+            self._groups.append((layers, storage))
+            buffers = [buffer for whole in storage for buffer in whole.unbind()]
+            self.layers += [[buffer[index] for buffer in buffers] for index in range(size[0])]
+
+    @property
+    def capacities(self) -> list[int]:
+        """Slots of each layer."""
+        return [buffers[0].shape[2] for buffers in self.layers]
+
+    def of(self, layers: slice) -> list[Tensor]:
+        """The buffers (num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
+        return [buffer for whole in self._whole(layers) for buffer in whole.unbind()]
+
+    def clear_(self, layers: slice, start: int, end: int) -> None:
+        """Write zeros into slots of some layers."""
+        for group, storage in self._groups:
+            for whole in storage:
+                whole[:, within(layers, group), :, :, start:end] = 0
+
+    def put_(self, layer: int, at: At, parts: Sequence[Tensor]) -> None:
+        """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
+        for buffer, part in zip(self.layers[layer], parts, strict=False):
+            replace_slots_(buffer, at, part)
+
+    def _whole(self, layers: slice) -> list[Tensor]:
+        """Storage (number, num_layers, batch, num_kv_heads, capacity, ...) of some layers of one size."""
+        group, storage = next(item for item in self._groups if layers.start < item[0].stop)
+        return [whole[:, layers.start - group.start : layers.stop - group.start] for whole in storage]
+
+
+class WideSlots(Slots):
+    """Keys before RoPE and values in the model's type, and with them what saves a rotation at every step.
+
+    Attributes:
+        keys, values: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim).
+        rotated: as `keys`, after RoPE; only where `key_rotation` is "stored".
+        halves: as `keys`, `rotate_half` of them; only where `key_rotation` is "half-cache".
+    """
+
+    names = ("keys", "values")
+
+    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, device)
+        self.keys, self.values, *third = (list(buffers) for buffers in zip(*self.layers, strict=True))
+        self.rotated = third[0] if shape.key_rotation == "stored" else []
+        self.halves = third[0] if shape.key_rotation == "half-cache" else []
+
+    def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
+        """Write tokens (batch, num_kv_heads, n, head_dim), keys before and after RoPE."""
+        third = [rotated] if self.rotated else [rotate_half(keys, self._shape.rotary_dim)] if self.halves else []
+        self.put_(layer, at, (keys, values, *third))
+
+    def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
+        """Keys before RoPE and values as `put_` takes them."""
+        return [keys, values]
+
+    def keys_at(self, layer: int, at: At) -> Tensor:
+        """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim); with a slice a view."""
+        return self.keys[layer][:, :, at]
+
+    def values_at(self, layer: int, at: At) -> Tensor:
+        """Values, as `keys_at`."""
+        return self.values[layer][:, :, at]
+
+    def whole(self, layers: slice) -> Tensor:
+        """Storage (num_tensors, num_layers, batch, num_kv_heads, capacity, head_dim) of some layers of one size."""
+        return self._whole(layers)[0]
+
+
+class CodedSlots(Slots):
+    """Keys before RoPE and values in 8 bits, with a scale each. They are rounded once, as they come.
+
+    Args:
+        dtype: of the model.
+        frame: of the keys, (num_layers, num_kv_heads, head_dim) each.
+    """
+
+    names = ("keys", "values", "key_scales", "value_scales")
+
+    def __init__(self, shape: PotShape, frame: Frame, *, dtype: torch.dtype, device: torch.device) -> None:
+        kinds = [(torch.int8, (shape.head_dim,))] * 2 + [(torch.float32, ())] * 2
+        super().__init__(shape, kinds, device)
+        self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
+
+    def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
+        """Write tokens (batch, num_kv_heads, n, head_dim), keys before RoPE."""
+        self.put_(layer, at, self.parts_of(layer, keys, values))
+
+    def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
+        """Keys before RoPE and values as `put_` takes them."""
+        (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, self._frame(layer)), quantize(values)
+        return [key_codes, value_codes, key_scales, value_scales]
+
+    def keys_at(self, layer: int, at: At) -> Tensor:
+        """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim) in the model's type; a copy."""
+        codes, _, scales, _ = self.layers[layer]
+        return decode_keys(codes[:, :, at], scales[:, :, at], self._frame(layer), self._dtype)
+
+    def values_at(self, layer: int, at: At) -> Tensor:
+        """Values, as `keys_at`."""
+        _, codes, _, scales = self.layers[layer]
+        return dequantize(codes[:, :, at], scales[:, :, at], self._dtype)
+
+    def coded(self, layer: int, num_slots: int) -> Coded:
+        """Views of the first slots of a layer, as attention takes them."""
+        parts = [part[:, :, :num_slots] for part in self.layers[layer]]
+        return Coded(parts[0], parts[1], parts[2], parts[3], self._frame(layer))
+
+    def restore_frame_(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the frame, by its parts, of a pot that was saved; raises DamagedPot where it is none."""
+        frame = Frame(*(take(state, name, torch.float32, tuple(self.frame.mean.shape)) for name in Frame._fields))
+        check_names(state, set(Frame._fields))
+        for name, part in frame._asdict().items():
+            check_finite(f"the {name} of keys", part)
+        if not bool((frame.spread > 0).all()):
+            raise DamagedPot("the spread of keys is not above 0")
+        for own, saved in zip(self.frame, frame, strict=True):
+            own.copy_(saved)
+
+    def _frame(self, layer: int) -> Frame:
+        return Frame(self.frame.mean[layer], self.frame.spread[layer])
+
+
+def plain_frame(shape: PotShape) -> Frame:
+    """The frame that leaves keys as they are."""
+    size = (shape.num_layers, shape.num_kv_heads, shape.head_dim)
+    return Frame(torch.zeros(size), torch.ones(size))
+
+
+def within(layers: slice, group: slice) -> slice:
+    """Those of some layers that belong to a group, counted from its first."""
+    start, stop = (min(max(layer, group.start), group.stop) - group.start for layer in (layers.start, layers.stop))
+    return slice(start, stop)

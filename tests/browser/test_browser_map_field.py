@@ -1,0 +1,311 @@
+"""The map as a field: no gaps, unread blank, the edge of reading, layers, the card at the pointer, what was recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+
+from ondevice.config import PotConfig, TierConfig
+from ondevice.session.library import Library
+from ondevice.ui.launch import serving
+from tests.browser.axe import serious_violations
+from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.builders.models import plain_config, plain_generation
+from tests.builders.screens import Gate, tiny_engine
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
+ENGINE = tiny_engine(
+    plain_config(
+        pot=POT, tier=TierConfig(budget_bytes=3_000_000), generation=plain_generation(max_new_tokens=40)
+    )
+)
+# Colours of the map's pixels, without those of pins, which are elements of the page.
+PIXELS = """(y) => { const map = document.querySelector(".od-map"), scale = devicePixelRatio;
+    const data = map.getContext("2d").getImageData(0, Math.round(y * scale), map.width, 1).data;
+    return Array.from(new Uint32Array(data.buffer)); }"""
+COLOUR = """(name) => { const [r, g, b] = getComputedStyle(document.querySelector(".od-map"))
+    .getPropertyValue(`--od-${name}`).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+    return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; }"""
+LIGHT = {"width": 1440, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
+        yield address
+
+
+def settle(visit: Visit) -> None:
+    visit.page.wait_for_timeout(200)
+    visit.page.wait_for_selector(".od-map[data-settled=true]")
+
+
+def data(visit: Visit, name: str) -> str:
+    return str(visit.page.get_attribute(".od-map", f"data-{name}"))
+
+
+def line_of(visit: Visit, y: float) -> list[int]:
+    return list(visit.page.evaluate(PIXELS, y))
+
+
+def num_read(visit: Visit) -> int:
+    return int(visit.page.evaluate("ondevice.tokens.summary?.num_read ?? 0"))
+
+
+def after_a_while(visit: Visit) -> int:
+    visit.page.wait_for_timeout(700)
+    return num_read(visit)
+
+
+def read_sample(visit: Visit) -> None:
+    visit.open_sample()
+    visit.page.click("#od-read")
+    visit.state("read")
+    settle(visit)
+
+
+def test_the_strip_has_no_gaps_and_blank_ends_at_the_edge_of_reading(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.page
+    visit.open_sample()
+    settle(visit)
+    middle = 20
+    assert not any(pixel >> 24 == 255 for pixel in line_of(visit, middle)[4:-4] if pixel != page.evaluate(COLOUR, "page"))
+    gate = Gate(monkeypatch, ENGINE, 24)
+    page.click("#od-read")
+    visit.until(lambda: num_read(visit) >= 2000 and num_read(visit) == after_a_while(visit), "reading waits")
+    settle(visit)
+    read, total = page.evaluate("[ondevice.tokens.summary.num_read, ondevice.tokens.summary.num_tokens]")
+    assert 0 < read < total
+    pixels = line_of(visit, middle)
+    edge = round(len(pixels) * read / total)
+    painted = [pixel >> 24 == 255 for pixel in pixels[3 : edge - 6]]
+    assert all(painted), f"what was read is painted, pixel after pixel: {[i for i, one in enumerate(painted) if not one]} of {edge}"
+    assert len(set(pixels[3 : edge - 6])) > 4, "on a scale of many colours"
+    lit = page.evaluate(COLOUR, "lit")
+    assert lit in pixels[edge - 6 : edge + 8], "the edge is bright"
+    assert not any(pixel >> 24 == 255 for pixel in pixels[edge + 40 : -4] if pixel != page.evaluate(COLOUR, "page"))
+    assert f"{read:,} of {total:,} tokens read" in visit.text(".od-map-place")
+    gate.open()
+    visit.state("read")
+    settle(visit)
+    assert all(pixel >> 24 == 255 for pixel in line_of(visit, middle)[3:-4])
+    assert lit not in line_of(visit, middle), "nothing is read any more"
+
+
+def test_the_scale_is_even_to_the_eye(visit: Visit) -> None:
+    """Lightness, as people see it (OKLab), changes by the same amount from colour to colour, in light and in dark."""
+    for scheme, direction in (("light", -1), ("dark", 1)):
+        visit.page.evaluate(f"document.body.classList.toggle('dark', {str(scheme == 'dark').lower()})")
+        values = [visit.page.evaluate(COLOUR, f"heat-{i}") for i in range(6)]
+        lightness = [_lightness(value) for value in values]
+        steps = np.diff(lightness) * direction
+        assert (steps > 0).all(), (scheme, lightness)
+        assert steps.max() / steps.min() < 1.15, (scheme, steps)
+        lost = _lightness(visit.page.evaluate(COLOUR, "lost-cell"))
+        assert abs(lost - lightness[0]) > 0.04, "what is evicted is told from what one head holds"
+
+
+def _lightness(packed: int) -> float:
+    rgb = np.array([packed & 255, packed >> 8 & 255, packed >> 16 & 255]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = np.cbrt(
+        np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6299]]) @ linear
+    )
+    return float(np.array([0.2105, 0.7936, -0.0041]) @ cones)
+
+
+def test_the_card_stands_at_the_pointer_and_inside_the_window(visit: Visit) -> None:
+    page = visit.page
+    read_sample(visit)
+    assert page.is_hidden(".od-detail")
+    for grown in (False, True):
+        if grown:
+            visit.grow_map()
+            settle(visit)
+        box = page.locator(".od-map").bounding_box()
+        assert box is not None
+        for x in (60, box["width"] / 2, box["width"] - 60):
+            page.mouse.move(box["x"] + x, box["y"] + 12)
+            page.wait_for_selector(".od-detail", state="visible")
+            page.wait_for_timeout(200)
+            card = page.locator(".od-detail").bounding_box()
+            assert card is not None
+            window = page.viewport_size
+            assert window is not None
+            assert card["x"] >= 0
+            assert card["y"] >= 0
+            assert card["x"] + card["width"] <= window["width"]
+            assert card["y"] + card["height"] <= window["height"]
+            away = max(card["x"] - (box["x"] + x), box["x"] + x - card["x"] - card["width"])
+            assert away < 40, "beside the pointer"
+            pointer = box["y"] + 12
+            assert not card["y"] < pointer < card["y"] + card["height"] or away > 0, "and not under it"
+        page.mouse.move(5, 5)
+        page.wait_for_selector(".od-detail", state="hidden")
+    page.focus(".od-map")
+    page.keyboard.press("Home")
+    page.wait_for_selector(".od-detail", state="visible")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".od-detail", state="hidden")
+
+
+def test_layers_are_switched_on_by_keys_and_outlast_a_reload(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    visit.grow_map()
+    settle(visit)
+    assert page.is_hidden(".od-layers"), "nothing to show yet"
+    page.click("#od-read")
+    visit.state("read")
+    settle(visit)
+    shown = page.locator(".od-layer:visible")
+    names = [button.get_attribute("data-layer") for button in shown.all()]
+    assert names == ["novel", "host"], "only what this reading has"
+    counts = page.evaluate("ondevice.tokens.summary.layers")
+    assert visit.text("[data-layer=host] .od-layer-count") == f"{counts['host']:,}"
+    before = [line_of(visit, y) for y in (30, 90, 150)]
+    page.focus("[data-layer=novel]")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.layer") == "host"
+    page.keyboard.press("Space")
+    assert page.get_attribute("[data-layer=host]", "aria-pressed") == "true"
+    visit.until(lambda: data(visit, "layers") == "host", "the layer is on")
+    settle(visit)
+    after = [line_of(visit, y) for y in (30, 90, 150)]
+    changed = sum(a != b for one, two in zip(before, after, strict=True) for a, b in zip(one, two, strict=True))
+    assert changed > 0.3 * sum(map(len, before)), "most of the document waits in host memory"
+    visit.reload()
+    visit.state("read")
+    visit.grow_map()
+    settle(visit)
+    assert page.get_attribute("[data-layer=host]", "aria-pressed") == "true"
+    visit.until(lambda: data(visit, "layers") == "host", "as it was")
+    page.click("[data-layer=host]")
+    visit.until(lambda: data(visit, "layers") == "", "and off again")
+    settle(visit)
+    page.mouse.move(5, 5)
+    visit.until(lambda: [line_of(visit, y) for y in (30, 90, 150)] == before, "as before")
+
+
+def test_what_comes_back_for_an_answer_is_lit_while_it_is_written(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.page
+    read_sample(visit)
+    gate = Gate(monkeypatch, ENGINE, 6)
+    visit.ask("Who is the keeper?")
+    visit.until(lambda: data(visit, "lit") not in ("None", "[]"), "recalled stretches are lit")
+    stretches = page.evaluate("ondevice.tokens.summary.lit")
+    total = page.evaluate("ondevice.tokens.summary.num_tokens")
+    assert all(0 <= start < stop <= total for start, stop in stretches)
+    lit = page.evaluate(COLOUR, "lit")
+    page.wait_for_timeout(200)
+    assert lit in line_of(visit, 1) or lit in line_of(visit, 2)
+    gate.open()
+    visit.state("read")
+    visit.until(lambda: data(visit, "lit") == "[]", "and no longer than that")
+    visit.until(lambda: page.locator(".od-pin:visible").count() > 0, "what it looked at has pins")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_map_and_its_controls_are_accessible(program: Any, url: str, scheme: str) -> None:
+    context = new_context(program, color_scheme=scheme)
+    with visiting(context, url) as visit:
+        read_sample(visit)
+        assert serious_violations(visit) == []
+        visit.grow_map()
+        settle(visit)
+        visit.page.click("[data-layer=novel]")
+        visit.page.hover(".od-map", position={"x": 400, "y": 60})
+        visit.page.wait_for_selector(".od-detail", state="visible")
+        assert serious_violations(visit) == []
+        low = visit.page.evaluate(
+            f"() => {{ {CONTRAST} "
+            """
+            const panel = rgb(getComputedStyle(document.querySelector("#od-map .od-panel")).backgroundColor), bad = [];
+            const style = getComputedStyle(document.body.classList.contains("dark") ? document.body : document.documentElement);
+            for (const name of ["novel", "sink", "host", "pruned", "skipped"]) {
+                const ink = style.getPropertyValue(`--od-layer-${name}`).match(/[0-9a-f]{2}/gi).map((v) => parseInt(v, 16));
+                if (contrast(ink, panel) < 3) bad.push([name, contrast(ink, panel)]);
+            }
+            for (const part of document.querySelectorAll(".od-scale span, .od-map-place, .od-layer span, .od-detail *")) {
+                if (!part.offsetWidth || !part.textContent.trim()) continue;
+                const ratio = contrast(rgb(getComputedStyle(part).color), panel);
+                if (ratio < 4.5) bad.push([part.className || part.tagName, ratio]);
+            }
+            return bad; }"""
+        )
+        assert low == []
+        assert visit.errors == []
+    context.close()
+
+
+def test_forced_colours_leave_the_map_and_what_is_chosen_to_be_seen(program: Any, url: str) -> None:
+    context = program.new_context(viewport=LIGHT, forced_colors="active", reduced_motion="reduce")
+    with visiting(context, url) as visit:
+        page = visit.page
+        read_sample(visit)
+        assert page.evaluate("matchMedia('(forced-colors: active)').matches")
+        assert len(set(line_of(visit, 20))) > 4, "the field keeps its colours"
+        ground = "getComputedStyle(document.querySelector('.od-map-box'))"
+        assert page.evaluate(f"{ground}.forcedColorAdjust") == "none"
+        assert page.evaluate(f"{ground}.backgroundColor") == "rgb(255, 255, 255)", "on the ground they were chosen for"
+        visit.grow_map()
+        page.click("[data-layer=novel]")
+        assert page.evaluate("getComputedStyle(document.querySelector('[data-layer=novel]')).outlineStyle") == "solid"
+        tab = "document.querySelector('#od-tabs [role=tab][aria-selected=true]')"
+        assert "underline" in page.evaluate(f"getComputedStyle({tab}).textDecorationLine")
+        assert visit.errors == []
+    context.close()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1280, 720), (1024, 768), (390, 844)])
+def test_the_page_never_scrolls(program: Any, url: str, size: tuple[int, int]) -> None:
+    context = new_context(program, width=size[0], height=size[1])
+    with visiting(context, url) as visit:
+        page = visit.page
+        visit.open_sample()
+        fits = """() => { scrollTo(0, 9999); const root = document.documentElement;
+            return scrollY === 0 && root.scrollHeight <= innerHeight && root.scrollWidth <= innerWidth; }"""
+        assert page.evaluate(fits)
+        page.get_by_role("tab", name="Compare").click()
+        for box in page.locator("#od-compare-choices input").all()[:5]:
+            box.check()
+        page.wait_for_timeout(200)
+        assert page.evaluate(fits)
+        page.click("#od-compare-run")
+        visit.until(lambda: page.locator(".od-column[data-stage=done]").count() >= 4, "most ways have answered")
+        assert page.evaluate(fits), "its pane scrolls"
+        last = page.locator(".od-column").last
+        last.scroll_into_view_if_needed()
+        box = last.bounding_box()
+        assert box is not None
+        assert box["y"] < size[1], "all of it can be reached"
+        page.get_by_role("tab", name="Library").click()
+        page.wait_for_timeout(200)
+        page.evaluate(
+            """() => { const list = document.querySelector(".od-entries");
+            for (let i = 0; i < 40; i++) { const one = document.createElement("article"); one.className = "od-entry";
+                one.textContent = `Entry ${i}`; list.append(one); } }"""
+        )
+        assert page.evaluate(fits)
+        page.locator(".od-entry").last.scroll_into_view_if_needed()
+        assert page.evaluate("document.querySelector('#od-library').scrollTop") >= 0
+        last_entry = page.locator(".od-entry").last.bounding_box()
+        assert last_entry is not None
+        assert last_entry["y"] + last_entry["height"] <= size[1] + 1
+        assert visit.errors == []
+    context.close()

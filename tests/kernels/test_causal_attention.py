@@ -1,0 +1,96 @@
+"""Attention of many queries on a CPU, by the kernel that Numba compiles: equal to the reference, however it is cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ondevice.kernels.attention import attention, attention_ref
+from ondevice.kernels.cpu import causal_attention
+from ondevice.kernels.cpu.causal_attention import MIN_QUERIES, attend, suits
+from ondevice.kernels.cpu.vectors import IS_WIDE
+from torch import Tensor
+
+# batch, heads, KV heads, queries, slots, head size
+SHAPES = (
+    (1, 14, 2, 100, 300, 64),  # seven heads share one KV head; more than a block of slots, not whole panels
+    (2, 4, 4, 33, 33, 32),  # nothing but the new tokens
+    (1, 6, 2, 97, 130, 128),  # one query more than go from block to block together
+    (1, 3, 1, 40, 256, 80),  # whole blocks
+    (1, 2, 2, 64, 321, 16),
+    (1, 2, 1, 35, 70, 256),
+)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    torch.manual_seed(0)
+
+
+def inputs(shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, keys and values as a pot gives them: the first slots of a larger buffer."""
+    batch, heads, kv_heads, num_queries, num_slots, head_dim = shape
+    keys, values = torch.randn(2, batch, kv_heads, num_slots + 7, head_dim)[..., :num_slots, :].unbind()
+    return torch.randn(batch, num_queries, heads, head_dim).transpose(1, 2) * 2, keys * 2, values
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_equals_the_reference(shape: tuple[int, ...]) -> None:
+    query, keys, values = inputs(shape)
+    expected = attention_ref(query, keys, values, scale=0.2)
+    torch.testing.assert_close(attend(query, keys, values, scale=0.2), expected, atol=3e-5, rtol=3e-5)
+
+
+@pytest.mark.skipif(not causal_attention.HAS_PAIRS, reason="this processor multiplies no bfloat16")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_bfloat16_it_is_as_close_as_bfloat16_is(shape: tuple[int, ...]) -> None:
+    query, keys, values = inputs(shape)
+    expected = attention_ref(query, keys, values, scale=0.2)
+    got = attend(query, keys, values, scale=0.2, in_bfloat16=True)
+    assert 0 < (got - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.parametrize("in_bfloat16", [False, True])
+def test_threads_and_passes_change_nothing(in_bfloat16: bool) -> None:
+    query, keys, values = inputs((1, 4, 2, 300, 700, 64))
+    options = {"scale": 0.125, "in_bfloat16": in_bfloat16}
+    whole = attend(query, keys, values, **options)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert torch.equal(attend(query, keys, values, **options), whole)
+    finally:
+        torch.set_num_threads(before)
+    for first, last in ((0, 100), (100, 140), (140, 300)):
+        seen = 400 + last
+        got = attend(query[:, :, first:last], keys[:, :, :seen], values[:, :, :seen], **options)
+        assert torch.equal(got, whole[:, :, first:last])
+
+
+def test_what_comes_later_is_not_seen() -> None:
+    query, keys, values = inputs((1, 2, 1, 50, 90, 32))
+    out = attend(query, keys, values, scale=0.2)
+    keys[:, :, 60:], values[:, :, 60:] = 1e4, 1e30
+    assert torch.equal(attend(query, keys, values, scale=0.2)[:, :, :20], out[:, :, :20])
+
+
+def test_large_scores_stay_numbers() -> None:
+    query, keys, values = inputs((1, 2, 1, 40, 90, 32))
+    got = attend(query * 100, keys * 100, values, scale=1.0)
+    torch.testing.assert_close(got, attention_ref(query * 100, keys * 100, values, scale=1.0), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.skipif(not IS_WIDE, reason="torch's kernel is taken where vectors are narrow")
+def test_it_is_taken_where_it_is_faster_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, keys, values = inputs((1, 4, 2, MIN_QUERIES, 100, 32))
+    calls = []
+    monkeypatch.setattr(
+        causal_attention, "attend", lambda *args, **options: calls.append(1) or attend(*args, **options)
+    )
+    compiled = attention(query, keys, values, scale=0.2)
+    assert len(calls) == 1
+    monkeypatch.setenv("KERNELS_IMPL", "torch")
+    torch.testing.assert_close(attention(query, keys, values, scale=0.2), compiled)
+    assert len(calls) == 1
+    assert not suits(query[:, :, 1:], keys)
+    assert not suits(query.bfloat16(), keys.bfloat16())
+    assert not suits(query[..., :24], keys[..., :24])

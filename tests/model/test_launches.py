@@ -1,0 +1,115 @@
+"""What a pass and a step of decoding would launch on a GPU, counted without one.
+
+Tensors on torch's meta device have shapes and no numbers: whatever mixes devices, or asks for a number, raises there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ondevice.config import GenerationConfig
+from ondevice.decode.steps import PlainStep
+from ondevice.model.decoder import Decoder
+from ondevice.model.token_graph import TokenGraph
+from tests.builders.launches import Launches
+from tests.builders.models import tiny_model
+
+CAUSAL_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
+MAX_LAUNCHES_OF_A_LAYER, MAX_LAUNCHES_AROUND = 23, 14  # of a pass
+MAX_LAUNCHES_OF_A_TOKEN = 10  # of which the graph of all layers is one
+
+
+class _Flash:
+    """torch.nn.functional with an attention that only notes what it is to hide."""
+
+    def __init__(self) -> None:
+        self.masks: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.nn.functional, name)
+
+    def scaled_dot_product_attention(
+        self, query: Any, keys: Any, values: Any, *, attn_mask: Any, **options: Any
+    ) -> Any:
+        self.masks.append(attn_mask)
+        return torch.empty_like(query)
+
+
+@pytest.mark.parametrize("family", CAUSAL_FAMILIES)
+def test_a_pass_lays_out_no_mask_and_waits_for_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, flash = importlib.import_module("ondevice.kernels.attention"), _Flash()
+    monkeypatch.setattr(kernels, "_has_flash", lambda query: True)
+    monkeypatch.setattr(kernels, "F", flash)
+    monkeypatch.setattr(kernels, "causal_lower_right", lambda *lengths: lengths)
+    num_layers, capacity, size = 4, 131_072, 1024
+    decoder = Decoder(tiny_model(family, num_layers=num_layers, dtype=torch.bfloat16).to("meta"))
+    monkeypatch.setattr("ondevice.model.decoder.free_memory_bytes", lambda device: 1 << 50)
+    pot = decoder.new_pot(capacity)
+    ids = torch.zeros(1, size, dtype=torch.int64, device="meta")
+    for seen in (size, 2 * size):
+        tokens = torch.arange(seen - size, seen, dtype=torch.int32, device="meta")
+        with Launches() as counted:
+            decoder.forward(ids, pot, origin=tokens)
+        assert flash.masks[-num_layers:] == [(size, seen)] * num_layers
+        assert counted.total <= num_layers * MAX_LAUNCHES_OF_A_LAYER + MAX_LAUNCHES_AROUND, counted.ops
+        assert not counted.waits
+    assert pot.num_cached == [2 * size] * num_layers
+
+
+class _Graph:
+    """Repeats a step uncounted, as a CUDA graph does behind one launch."""
+
+    num_replays = 0
+
+    def __init__(self) -> None:
+        pass
+
+    def capture_begin(self, **options: Any) -> None:
+        assert options == {"capture_error_mode": "thread_local"}
+
+    def capture_end(self) -> None:
+        pass
+
+    def replay(self) -> None:
+        _Graph.num_replays += 1
+        with _disable_current_modes(), torch.inference_mode():
+            self.held.out.copy_(self.step(self.held, self.pot))  # type: ignore[attr-defined]
+
+
+def test_a_token_takes_ten_launches_at_most_for_any_number_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name, value in {"CUDAGraph": _Graph, "Stream": lambda device: stream, "current_stream": lambda: stream}.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: torch.autograd.profiler.record_function("stream"))
+    record = TokenGraph._record
+
+    def recording(graph: TokenGraph, held: Any, pot: Any) -> None:
+        record(graph, held, pot)
+        held.graph.held, held.graph.pot, held.graph.step = held, pot, graph._step
+
+    monkeypatch.setattr(TokenGraph, "_record", recording)
+    monkeypatch.setattr(_Graph, "num_replays", 0)
+    totals = []
+    for num_layers in (2, 8):
+        decoder = Decoder(tiny_model("llama", num_layers=num_layers), has_fast_step=False)
+        decoder._token_graph = TokenGraph(decoder.parts, decoder._rotary)
+        pot = decoder.new_pot(64)
+        decoder.forward(torch.arange(20)[None], pot)
+        step = PlainStep(decoder, pot, GenerationConfig(), torch.Generator(), None, lambda: False)
+        token = step.choose(decoder.head.logits(step.next(1).hidden_states[:, -1]))  # this one is recorded
+        before = _Graph.num_replays
+        for _ in range(3):
+            with Launches() as counted:
+                token = step.choose(decoder.head.logits(step.next(token).hidden_states[:, -1]))
+            totals.append(counted.total + 1)
+            assert counted.waits.total() == 1, counted.waits  # the host learns which token it was
+        assert _Graph.num_replays == before + 3
+        assert pot.num_cached == [24] * num_layers
+    assert len(set(totals)) == 1
+    assert 0 < totals[0] <= MAX_LAUNCHES_OF_A_TOKEN, counted.ops
