@@ -11,6 +11,8 @@ from ondevice.session.library import INDEX, Entry, Library, fingerprints_of
 from ondevice.session.signature_index import SignatureIndex
 from ondevice.session.signatures import dimensions_of, signature_of, signature_of_question
 
+CLOSEST = 5  # documents that are opened for a question; which of them lie side by side, their words say
+
 
 class LibraryIndex:
     """The index of a library for one model.
