@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ondevice.bench.plan import Taken
     from ondevice.config import DeviceName
     from ondevice.session.footprint import MemoryPlan
+    from ondevice.session.load_rate import LoadRule
     from ondevice.session.machines import Machine
 
 _PARTS = {
@@ -68,11 +69,12 @@ def plan(
 
             display.stage("Reading in a process of its own", None)
             taken = take(made.plan.config, tokens)
+        rule = _load_rule(made, taken) if machine.is_here else None
         display.clear()
-        for line in _card(made, machine, taken):
+        for line in [*_card(made, machine, taken), *_loading(rule)]:
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, machine, taken))
+            print_json(_document(made, machine, taken, rule))
 
 
 def _machine(preset: str | None, device: DeviceName) -> Machine:
@@ -129,6 +131,34 @@ def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[R
     )
 
 
+def _load_rule(made: MemoryPlan, taken: Taken | None) -> LoadRule:
+    """What opening a saved pot of these settings takes here, beside reading as fast as the last time."""
+    from ondevice.serving.forecast import ReadingSpeeds
+    from ondevice.session.library import data_dir
+    from ondevice.session.load_rate import LoadRule, load_rate
+
+    known = ReadingSpeeds(data_dir() / "speeds.json").of_model(made.plan.loaded.source)
+    speed = taken.tokens_per_second if taken is not None else known
+    return LoadRule(made.footprint.pot + made.footprint.speculator + made.footprint.tier, load_rate(), speed)
+
+
+def _loading(rule: LoadRule | None) -> Iterator[RenderableType]:
+    from ondevice import words
+
+    if rule is None:
+        return
+    line = (
+        f"Saved, it takes up to {words.size(rule.saved_bytes)} and is opened in {words.duration(rule.seconds)}, at "
+        f"{words.size(round(rule.bytes_per_second))} a second, measured now"
+    )
+    if rule.pays_from is not None and rule.tokens_per_second is not None:
+        line += (
+            f"; reading does {words.rate(rule.tokens_per_second)} here, so that opening is faster for documents of "
+            f"more than {words.plural(rule.pays_from, 'token')}"
+        )
+    yield Text(f"{line}.", style="dim")
+
+
 def _named(machine: Machine) -> str:
     if not machine.is_here:
         return machine.label
@@ -148,7 +178,7 @@ def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
     ]
 
 
-def _document(made: MemoryPlan, machine: Machine, taken: Taken | None) -> dict[str, Any]:
+def _document(made: MemoryPlan, machine: Machine, taken: Taken | None, rule: LoadRule | None) -> dict[str, Any]:
     footprint = made.footprint
     summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
     if taken is not None:
@@ -157,6 +187,10 @@ def _document(made: MemoryPlan, machine: Machine, taken: Taken | None) -> dict[s
             "predicted_over_measured_peak": taken.predicted_bytes / taken.peak_bytes,
             "reading_tokens_per_second": taken.tokens_per_second,
         }
+    if rule is not None:
+        summary |= {"load_seconds": rule.seconds, "load_bytes_per_second": rule.bytes_per_second}
+        if rule.pays_from is not None:
+            summary["load_pays_from_tokens"] = float(rule.pays_from)
     return {
         "model": made.config.model,
         "machine": asdict(machine),

@@ -40,6 +40,7 @@ from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
@@ -107,6 +108,8 @@ class Jobs:
             if document is None:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
+            if workspace.tokens is not None:
+                workspace.address = content_address(self.engine.loaded, workspace.tokens, config)
             self._foretell(workspace, config)
             try:
                 self.keeping.begin(workspace)
@@ -142,7 +145,8 @@ class Jobs:
 
         def steps() -> Job:
             session = _session_of(workspace)
-            entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id)
+            replaces, address = workspace.entry_id, workspace.address
+            entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
             workspace.entry_id = entry.id
             with suppress(LibraryError, PotError):  # it is saved, whether the whole library can be asked for it or not
                 LibraryIndex(self.library, self.engine).add(session, entry)
@@ -165,6 +169,14 @@ class Jobs:
             yield Opened()
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
+
+    def known(self, workspace: Workspace, config: EngineConfig) -> Entry | None:
+        """The newest entry of the library that has just this text, read with these settings; None: there is none."""
+        if workspace.tokens is None:
+            return None
+        loaded = self.engine.loaded
+        address = content_address(loaded, workspace.tokens, config)
+        return next((one for one in self.library.entries() if one.address == address and not one.misfit(loaded)), None)
 
     def take_up(self, workspace: Workspace) -> Job:
         """Go on with a document that was open before the app was started again."""

@@ -59,6 +59,7 @@ class Entry:
         fingerprints: of that model, its tokenizer and its data type.
         config: the settings it was read with; None where this version does not understand them.
         pot_bytes: memory of the pot once it is open, with the small model's where there is one.
+        address: of its content, see `content_address`; "" where it is not known.
         size_bytes: of all its files.
         problem: why it cannot be opened whatever the model; "" where it can.
     """
@@ -75,6 +76,7 @@ class Entry:
     fingerprints: tuple[str, str, str] = ("", "", "")
     config: EngineConfig | None = None
     pot_bytes: int = 0
+    address: str = ""
     size_bytes: int = 0
     problem: str = ""
 
@@ -122,11 +124,14 @@ class Library:
         """
         return _read_entry(self._path(entry_id))
 
-    def save(self, session: Session, record: dict[str, Any], *, replaces: str | None = None) -> Entry:
+    def save(
+        self, session: Session, record: dict[str, Any], *, replaces: str | None = None, address: str = ""
+    ) -> Entry:
         """Keep a session that has read its document, with a `record` that is JSON.
 
         Args:
-            replaces: an entry that goes once the new one is there; its title stays.
+            replaces: an entry that goes once the new one is there; its title stays, and its address without another.
+            address: of the content.
 
         Raises:
             PotError: the document is not read to its end.
@@ -149,6 +154,7 @@ class Library:
             fingerprints=fingerprints_of(session.context.loaded),
             config=session.context.config,
             pot_bytes=pot.nbytes + session.context.speculator_bytes,
+            address=address or (old.address if old is not None else ""),
         )
         with self._failing_as("saved", entry.title):
             self._make_folder()

@@ -212,8 +212,8 @@ class Actions:
         yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
     def read_opened(self, visitor_id: object, form: Form) -> Iterator[Patch]:
-        """Read the documents that are open and wait for it, one after the other; what is wrong with the form waits for
-        the button.
+        """Read the documents that are open and wait for it, one after the other, or open what the library has of them
+        with these settings; what is wrong with the form waits for the button.
         """
         visitor = self._runner.visitor(visitor_id)
         try:
@@ -222,8 +222,13 @@ class Actions:
             yield self._runner.refused(visitor, error)
             return
         for workspace in list(visitor.workspaces):
-            if workspace.phase is Phase.READY:  # by now
-                yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
+            if workspace.phase is not Phase.READY:  # by now
+                continue
+            entry = self._jobs.known(workspace, config)
+            job = self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
+            yield from self._runner.run(visitor, workspace, job)
+            if entry is not None and workspace.entry_id == entry.id:
+                yield {"news": f"Opened from the library, where {entry.title} was saved. “Read again” reads it anew."}
 
     def resume(self, visitor_id: object, shown: object = None) -> Iterator[Patch]:
         """Read on from where reading was paused."""
