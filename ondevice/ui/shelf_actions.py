@@ -118,7 +118,7 @@ class ShelfActions:
         read = [one for one in visitor.documents if one.phase is Phase.READ]
         loaded, opened = self._jobs.engine.loaded, {one.entry_id for one in read}
         saved = [entry for entry in self._jobs.library.entries() if not entry.misfit(loaded)][:_LISTED]
-        members = [member_of(one) for one in (*read, *(entry for entry in saved if entry.id not in opened))]
+        members = [*map(member_of, read), *(member_of(entry) for entry in saved if entry.id not in opened)]
         return [*members, WHOLE_LIBRARY] if saved else members
 
     def _label(self, member: Member) -> str:
