@@ -160,6 +160,17 @@ EVALUATIONS = (
         resumes=True,
     ),
     Entry(
+        "shelf-data",
+        "ondevice.evaluation.run_shelf_data",
+        "LongBench's questions over several passages, each a document; chosen by rare words, or by the index.",
+        (
+            Option("data", Path, "Rows of hotpotqa, 2wikimqa, musique: a .jsonl file, or a folder of them.", ...),
+            Option("limit", int, "Rows of each task, at most.", min=1, shown="all"),
+        ),
+        resumes=True,
+        fits_text=True,
+    ),
+    Entry(
         "find",
         "ondevice.evaluation.run_find",
         "Which of many documents a question is about: the index of the library, beside rare words and beside BM25.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,17 +55,20 @@ def read_rows(paths: list[Path], limit: int | None) -> tuple[list[str], list[Que
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError("This is no file of LongBench's rows", fix="Name hotpotqa.jsonl or the like.") from error
         for text, context, answers in rows:
-            passages = [part.strip() for part in _PASSAGE.split(context) if part.strip()]
-            words = [answer.casefold() for answer in answers if answer.casefold() not in _NO_PLACE]
-            right = [
-                len(documents) + i for i, part in enumerate(passages) if any(word in part.casefold() for word in words)
-            ]
-            documents += passages
+            passages, right = split(context, answers)
             if 0 < len(right) < len(passages):
-                questions.append(Question(text, tuple(right)))
+                questions.append(Question(text, tuple(len(documents) + number for number in right)))
+            documents += passages
     if not questions:
         raise ConfigError("No row has a passage that answers its question", fix="Name hotpotqa.jsonl or the like.")
     return documents, questions
+
+
+def split(context: str, answers: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The passages of a row, and which of them have an answer to its question."""
+    passages = [part.strip() for part in _PASSAGE.split(context) if part.strip()]
+    words = [answer.casefold() for answer in answers if answer.casefold() not in _NO_PLACE]
+    return passages, [i for i, part in enumerate(passages) if any(word in part.casefold() for word in words)]
 
 
 def measure_finding(setup: Setup, paths: list[Path], limit: int | None, num_tokens: int) -> Table:
