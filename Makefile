@@ -30,7 +30,7 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 export PYTHONSAFEPATH = 1
 
 .PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update lock audit licences \
-	clean
+	fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -44,6 +44,7 @@ help:
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
+	@echo 'make fuzz         look for documents that harm the readers, for a night; KIND=pdf, docx, epub, html, md or txt'
 	@echo 'make licences     write docs/licences.md anew'
 	@echo 'make clean        remove what the set-up made here'
 
@@ -143,6 +144,12 @@ lock: $(TOOLS)/bin/python
 	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --quiet 'uv>=0.9'
 	$(LOCK) --all-extras pyproject.toml -o requirements.lock
 	$(LOCK) --extra gpu --extra mcp pyproject.toml -o requirements-image.lock
+
+# Needs atheris; see scripts/fuzz.py. A folder CORPUS keeps what was found for the next night.
+KIND = pdf
+SECONDS = 28800
+fuzz: $(INSTALLED)
+	$(BIN)/python scripts/fuzz.py $(KIND) --seconds $(SECONDS) $(if $(CORPUS),--corpus $(CORPUS))
 
 # Without a network it says so, and fails nothing.
 audit: $(TOOLS)/bin/python

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.backend import uses_numba, uses_triton
-from ondevice.kernels.codes import Coded
+from ondevice.kernels.codes import Coded, decode
 from ondevice.kernels.decode_attention import decode_attention_ref
 from ondevice.kernels.rope import rotate, rotate_ref, rows_of
 from ondevice.kernels.termination import Termination
@@ -90,12 +90,15 @@ def coded_attention_ref(
     termination: Termination | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Reference for `coded_attention`: all keys and values made wide in float32, head by head, then the references."""
-    keys, values = torch.zeros(coded.keys.shape), torch.zeros(coded.values.shape)
-    for head in range(keys.shape[1]):
+    size = (*coded.keys.shape[:3], query.shape[3])
+    keys, values = torch.zeros(size), torch.zeros(size)
+    for head in range(size[1]):
         mean, spread = coded.frame.mean[head].float().cpu(), coded.frame.spread[head].float().cpu()
-        numbers = coded.keys[:, head].float().cpu() * coded.key_scales[:, head, :, None].cpu()
+        numbers, values[:, head] = (
+            decode(codes[:, head].cpu(), scales[:, head].cpu(), torch.float32)
+            for codes, scales in ((coded.keys, coded.key_scales), (coded.values, coded.value_scales))
+        )
         keys[:, head] = mean + spread * numbers
-        values[:, head] = coded.values[:, head].float().cpu() * coded.value_scales[:, head, :, None].cpu()
     at = positions.cpu().expand(keys.shape[:3]).long()
     cosines, sines = cos.float().cpu()[at], sin.float().cpu()[at]
     # `rotate_ref` takes the plain sine.

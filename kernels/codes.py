@@ -1,4 +1,4 @@
-"""Keys and values in 8 bits: how they are rounded, and what belongs together.
+"""Keys and values in 8 or 4 bits: how they are rounded, and what belongs together.
 
 A key lies before RoPE, measured from what is usual for its head: channel by channel a mean and a spread, the frame.
 Without it a few channels that are always large take up all steps, and the errors of the scores are ten times as large.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from ondevice.kernels.quantize import dequantize, quantize
+from ondevice.kernels.quantize import dequantize, dequantize_four, quantize, quantize_four
 from torch import Tensor
 
 
@@ -27,8 +27,9 @@ class Coded(NamedTuple):
     """Keys before RoPE and values of one layer in codes.
 
     Attributes:
-        keys, values: (batch, num_kv_heads, num_slots, head_dim) int8; may be views into larger buffers.
-        key_scales, value_scales: (batch, num_kv_heads, num_slots) float32.
+        keys, values: (batch, num_kv_heads, num_slots, head_dim) int8, or as `quantize_four` has them; may be views into
+            larger buffers.
+        key_scales, value_scales: (batch, num_kv_heads, num_slots) float32, or (..., 2 * groups) float16.
         frame: of the keys, (num_kv_heads, head_dim) each.
     """
 
@@ -44,15 +45,25 @@ class Coded(NamedTuple):
 
     def wide_values(self, dtype: torch.dtype, slots: slice | Tensor = slice(None)) -> Tensor:
         """Values of some slots, (batch, num_kv_heads, n, head_dim)."""
-        return dequantize(self.values[:, :, slots], self.value_scales[:, :, slots], dtype)
+        return decode(self.values[:, :, slots], self.value_scales[:, :, slots], dtype)
 
 
-def encode_keys(keys: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
-    """Keys (..., num_kv_heads, n, head_dim) before RoPE -> codes of that shape, and scales (..., num_kv_heads, n)."""
-    return quantize((keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :])
+def encode(x: Tensor, bits: int = 8) -> tuple[Tensor, Tensor]:
+    """Vectors (..., head_dim) -> codes and scales of `quantize` or `quantize_four`."""
+    return quantize(x) if bits == 8 else quantize_four(x)
+
+
+def decode(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """The inverse, (..., head_dim) of `dtype`."""
+    return (dequantize if codes.dtype == torch.int8 else dequantize_four)(codes, scales, dtype)
+
+
+def encode_keys(keys: Tensor, frame: Frame, bits: int = 8) -> tuple[Tensor, Tensor]:
+    """Keys (..., num_kv_heads, n, head_dim) before RoPE -> codes and scales of what they are around the frame."""
+    return encode((keys.float() - frame.mean[..., None, :]) / frame.spread[..., None, :], bits)
 
 
 def decode_keys(codes: Tensor, scales: Tensor, frame: Frame, dtype: torch.dtype) -> Tensor:
     """The inverse of `encode_keys`."""
-    wide = codes.float().mul_(scales[..., None]).mul_(frame.spread[..., None, :]).add_(frame.mean[..., None, :])
-    return wide.to(dtype)
+    wide = decode(codes, scales, torch.float32)
+    return wide.mul_(frame.spread[..., None, :]).add_(frame.mean[..., None, :]).to(dtype)

@@ -1,4 +1,4 @@
-"""Keys and values in 8 bits, for what waits outside the pot."""
+"""Keys and values in 8 bits, and in 4: in the pot, and for what waits outside."""
 
 import torch
 from torch import Tensor
@@ -33,3 +33,58 @@ def quantize_ref(x: Tensor) -> tuple[Tensor, Tensor]:
 def dequantize(numbers: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     """The inverse of `quantize`, (..., head_dim) of `dtype`."""
     return (numbers.float() * scales[..., None]).to(dtype)
+
+
+_GROUP = 32  # numbers that share a step in 4 bits
+_LARGEST_HALF, _SMALLEST_HALF = 65504.0, 2.0**-24  # of float16
+
+
+def num_groups(head_dim: int) -> int:
+    """Groups of a vector in 4 bits; none reaches from its first half into the second."""
+    half = head_dim // 2
+    return 2 * (half // _GROUP if half % _GROUP == 0 else 1)
+
+
+def quantize_four(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Round the numbers of every group to 16 steps between its smallest and its largest.
+
+    Args:
+        x: (..., head_dim), an even number.
+
+    Returns:
+        Codes (..., head_dim / 2) uint8, number i in the lower half of a byte and number i + head_dim / 2 in the upper;
+        and (..., 2 * groups) float16, the step and the smallest number of each group.
+    """
+    grouped = x.float().unflatten(-1, (num_groups(x.shape[-1]), -1))
+    low, high = grouped.aminmax(dim=-1)
+    low = low.clamp(-_LARGEST_HALF, _LARGEST_HALF).half()
+    step = ((high - low.float()) / 15).clamp(_SMALLEST_HALF, _LARGEST_HALF).half()
+    codes = ((grouped - low.float()[..., None]) / step.float()[..., None]).round_().clamp_(0, 15)
+    first, second = codes.flatten(-2).to(torch.uint8).chunk(2, dim=-1)
+    return first | second << 4, torch.stack((step, low), dim=-1).flatten(-2)
+
+
+def quantize_four_ref(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Reference for `quantize_four`, group by group and number by number."""
+    vectors, size = x.float().flatten(0, -2), x.shape[-1] // num_groups(x.shape[-1])
+    codes = torch.zeros(vectors.shape[0], x.shape[-1] // 2, dtype=torch.uint8)
+    scales = torch.zeros(vectors.shape[0], 2 * num_groups(x.shape[-1]), dtype=torch.float16)
+    for i, vector in enumerate(vectors):
+        for group, numbers in enumerate(vector.split(size)):
+            low = numbers.min().half()
+            step = ((numbers.max() - low.float()) / 15).clamp(min=_SMALLEST_HALF).half()
+            scales[i, 2 * group], scales[i, 2 * group + 1] = step, low
+            for j, number in enumerate(numbers):
+                code = int(((number - low.float()) / step.float()).round().clamp(0, 15))
+                at = group * size + j
+                half = x.shape[-1] // 2
+                codes[i, at % half] |= code << (4 * (at >= half))
+    return codes.view(*x.shape[:-1], -1), scales.view(*x.shape[:-1], -1)
+
+
+def dequantize_four(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """The inverse of `quantize_four`, (..., head_dim) of `dtype`."""
+    numbers = torch.cat((codes & 15, codes >> 4), dim=-1).float()
+    step, low = scales.float().unflatten(-1, (-1, 2)).unbind(-1)
+    grouped = numbers.unflatten(-1, (step.shape[-1], -1))
+    return grouped.mul_(step[..., None]).add_(low[..., None]).flatten(-2).to(dtype)

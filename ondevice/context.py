@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ondevice.config import EngineConfig, SlimLayer
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import PotError
-from ondevice.events import MAX_NOTES, Event, Ledger, PotDistilled
+from ondevice.events import MAX_NOTES, Event, HeadCounts, Ledger, PotDistilled
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
@@ -162,8 +161,8 @@ class Context:
         return len(self.decoder.parts.layers) * self.decoder.parts.num_kv_heads
 
     @property
-    def retention(self) -> npt.NDArray[np.uint16]:
-        """Number of (layer, head) pairs that hold each document token up to the cursor: (num_tokens,), uint16."""
+    def retention(self) -> HeadCounts:
+        """Number of (layer, head) pairs that hold each document token up to the cursor."""
         return count_heads(self.pot.origin, self.num_positions)
 
     @property

@@ -26,6 +26,25 @@ class PageNote:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadCounts:
+    """How many (layer, head) pairs hold each document token: as large as the pot, however long the document is.
+
+    `tokens` (n,) int32, rising, are those that any pair holds, `counts` (n,) uint16 how many do, and `num_tokens` those
+    up to the cursor.
+    """
+
+    num_tokens: int = 0
+    tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    counts: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+
+    def dense(self) -> npt.NDArray[np.uint16]:
+        """A count for every token up to the cursor, (num_tokens,) uint16."""
+        counts = np.zeros(self.num_tokens, np.uint16)
+        counts[self.tokens] = self.counts
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """Every token of the document in one of its counts. A token is kept while any head of any layer holds it.
 
@@ -134,10 +153,9 @@ class PotDistilled:
     """The pot was full and has been distilled from `num_before` to `num_kept` slots per head, in the fullest layer.
 
     `num_cached` are the used slots per head afterwards, for each layer.
-    `retention[i]` is the number of (layer, head) pairs that still hold document token `i`, at most
-    `num_heads_total`; it has one uint16 for every document token up to the cursor. `novelty_tokens` are the
-    document tokens that the novelty score chose in this cycle, int32. `seconds` is the distillation alone,
-    `novelty_seconds` the time to score the new tokens before it.
+    `retention` says how many (layer, head) pairs still hold each document token, at most `num_heads_total`.
+    `novelty_tokens` are the document tokens that the novelty score chose in this cycle, int32. `seconds` is the
+    distillation alone, `novelty_seconds` the time to score the new tokens before it.
     """
 
     cycle: int
@@ -148,7 +166,7 @@ class PotDistilled:
     seconds: float
     novelty_seconds: float
     num_heads_total: int
-    retention: npt.NDArray[np.uint16]
+    retention: HeadCounts
     novelty_tokens: npt.NDArray[np.int32]
 
 
@@ -174,7 +192,7 @@ class DocumentRead:
     seconds: float
     num_cycles: int
     num_heads_total: int
-    retention: npt.NDArray[np.uint16]
+    retention: HeadCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +326,8 @@ class DraftCount:
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
 
-    `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself) or `cancelled`.
+    `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `cancelled`, or in the app
+    `turn`: it was long, and others wait for the model.
     `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.

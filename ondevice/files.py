@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PRIVATE, READABLE = 0o600, 0o644
+_RANDOM_LETTERS, _STALE_SECONDS = 8, 3600.0  # of mkstemp; nobody writes that long without a byte
 
 
 @contextmanager
@@ -24,6 +26,7 @@ def replacing(path: Path, *, mode: int = PRIVATE, is_synced: bool = True) -> Ite
         OSError: it cannot be written; `path` is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _drop_stale(path)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(descriptor)
     temporary = Path(name)
@@ -36,6 +39,21 @@ def replacing(path: Path, *, mode: int = PRIVATE, is_synced: bool = True) -> Ite
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _drop_stale(path: Path) -> None:
+    """Delete what processes that were killed have left half written of this file, an hour ago or more."""
+    beginning = f".{path.name}."
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            is_ours = entry.name.startswith(beginning) and len(entry.name) == len(beginning) + _RANDOM_LETTERS
+            if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > _STALE_SECONDS:
+                os.unlink(entry.path)
+
+
+def shown_name(path: Path) -> str:
+    """The name of a file as text; bytes of it that are no UTF-8, which a system lets through, are U+FFFD each."""
+    return path.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def sync_file(path: Path) -> None:

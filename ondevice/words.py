@@ -21,6 +21,7 @@ _REASONS = {
     "end": "",
     "length": "The answer reached its longest length. ",
     "cancelled": "The answer was stopped. ",
+    "turn": "The answer was ended here, since others wait for the model. ",
     "loop": "The model began to repeat itself, and was stopped. ",
 }
 _FEW_PAGES = 6

@@ -71,3 +71,20 @@ def test_the_disk_has_the_new_file_before_it_gets_its_name(tmp_path: Path, monke
     with replacing(tmp_path / "not synced", is_synced=False):
         pass
     assert order == ["fsync", "replace", "replace"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.pot"
+    names = {
+        "left": ".a.pot.abcd1234",
+        "new": ".a.pot.wxyz1234",
+        "other": ".a.pot.backup",
+        "another": ".ab.pot.abcd1234",
+    }
+    for name in names.values():
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (0, 0))
+    os.utime(tmp_path / names["new"])
+    with replacing(path) as temporary:
+        temporary.write_text("whole")
+    assert {one.name for one in tmp_path.iterdir()} == {"a.pot", names["new"], names["other"], names["another"]}

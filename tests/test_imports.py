@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # From the top floor down: a file may import what stands below its own folder, and files of its own folder.
 FLOORS = (
-    "cli", "ui", "api", "serving", "bench", "evaluation", "scan", "session", "prefill", "decode", "telemetry",
+    "cli", "ui", "api", "serving", "bench", "evaluation", "batch", "scan", "session", "prefill", "decode", "telemetry",
     "context", "speculator", "model", "pot", "documents", "results", "words", "config", "memory", "kernels", "files",
     "client", "schema", "events", "errors", "assets",
 )  # fmt: skip
@@ -100,6 +100,7 @@ def test_numba_is_not_loaded_before_it_compiles() -> None:
         ("transformers", ("ondevice/model/",)),
         ("typer", ("ondevice/cli/",)),
         ("pypdf", ("ondevice/documents/",)),
+        ("ray", ("ondevice/batch/", "ondevice/cli/batch")),
     ],
 )
 def test_large_packages_have_one_door(package: str, places: tuple[str, ...]) -> None:

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba.core import cgutils
-from ondevice.kernels.cpu.vectors import F32, I32, I64, LANES, fma, kernel_part, load, load_codes, splat, store
+from ondevice.kernels.cpu.vectors import (
+    F32,
+    I32,
+    I64,
+    INT8,
+    LANES,
+    fma,
+    kernel_part,
+    load,
+    load_codes,
+    load_halves,
+    splat,
+    store,
+)
+from ondevice.kernels.quantize import num_groups
+
+_F16 = ir.HalfType()
 
 
-@kernel_part(num_literals=1)
+@kernel_part(num_literals=2)
 def widen_keys(
     b: ir.IRBuilder,
     codes: ir.Value,
@@ -21,8 +37,9 @@ def widen_keys(
     num_slots: ir.Value,
     out: ir.Value,
     head_dim: int,
+    kind: int,
 ) -> None:
-    """out[slot] = RoPE(offsets + gains * scales[slot] * codes[slot]) at places[slot], float32; all of a key turns.
+    """out[slot] = RoPE(offsets + gains * wide codes[slot]) at places[slot], float32; all of a key turns.
 
     Strides are in bytes; cosines and sines have rows of head_dim float32.
     """
@@ -30,19 +47,22 @@ def widen_keys(
     chunks = [(at, min(LANES, half - at)) for at in range(0, half, LANES)]
     row = ir.Constant(I64, 4 * head_dim)
     with cgutils.for_range(b, num_slots) as loop:
-        code, scale = b.add(codes, b.mul(loop.index, stride)), splat(b, _number(b, scales, loop.index))
+        wide = _Vector(b, codes, stride, scales, loop.index, head_dim, kind)
         place = b.sext(b.load(_address(b, places, loop.index, I32), align=4), I64)
         angle = b.mul(place, row)
         to, cos, sin = b.add(out, b.mul(loop.index, row)), b.add(cosines, angle), b.add(sines, angle)
         for at, lanes in chunks:
-            first, second = (_key(b, code, scale, offsets, gains, start, lanes) for start in (at, half + at))
+            first, second = (
+                fma(b, number, load(b, gains, 4 * start, lanes), load(b, offsets, 4 * start, lanes))
+                for number, start in zip(wide.numbers(at, lanes), (at, half + at), strict=True)
+            )
             # Both halves have the same cosines, and sines but for the sign that the first half has.
             turn, slide = load(b, cos, 4 * at, lanes), load(b, sin, 4 * (half + at), lanes)
             store(b, b.fsub(b.fmul(first, turn), b.fmul(second, slide)), to, 4 * at, lanes)
             store(b, fma(b, first, slide, b.fmul(second, turn)), to, 4 * (half + at), lanes)
 
 
-@kernel_part(num_literals=1)
+@kernel_part(num_literals=2)
 def widen_values(
     b: ir.IRBuilder,
     codes: ir.Value,
@@ -51,22 +71,62 @@ def widen_values(
     num_slots: ir.Value,
     out: ir.Value,
     head_dim: int,
+    kind: int,
 ) -> None:
-    """out[slot] = scales[slot] * codes[slot], float32."""
+    """out[slot] = wide codes[slot], float32."""
+    half = head_dim // 2
     with cgutils.for_range(b, num_slots) as loop:
-        code, scale = b.add(codes, b.mul(loop.index, stride)), splat(b, _number(b, scales, loop.index))
+        wide = _Vector(b, codes, stride, scales, loop.index, head_dim, kind)
         to = b.add(out, b.mul(loop.index, ir.Constant(I64, 4 * head_dim)))
-        for at in range(0, head_dim, LANES):
-            lanes = min(LANES, head_dim - at)
-            store(b, b.fmul(load_codes(b, code, at, lanes), scale), to, 4 * at, lanes)
+        for at in range(0, half, LANES):
+            lanes = min(LANES, half - at)
+            for number, start in zip(wide.numbers(at, lanes), (at, half + at), strict=True):
+                store(b, number, to, 4 * start, lanes)
 
 
-def _key(
-    b: ir.IRBuilder, code: ir.Value, scale: ir.Value, offsets: ir.Value, gains: ir.Value, at: int, lanes: int
-) -> ir.Value:
-    """Some numbers of a key before RoPE."""
-    number = b.fmul(load_codes(b, code, at, lanes), scale)
-    return fma(b, number, load(b, gains, 4 * at, lanes), load(b, offsets, 4 * at, lanes))
+class _Vector:
+    """One vector in codes."""
+
+    def __init__(
+        self,
+        b: ir.IRBuilder,
+        codes: ir.Value,
+        stride: ir.Value,
+        scales: ir.Value,
+        index: ir.Value,
+        head_dim: int,
+        kind: int,
+    ) -> None:
+        self._b, self._codes, self._half = b, b.add(codes, b.mul(index, stride)), head_dim // 2
+        self._scale: ir.Value | None = None
+        if kind == INT8:
+            self._scale = splat(b, _number(b, scales, index))
+            return
+        groups = num_groups(head_dim)
+        self._group_size = head_dim // groups
+        row = b.add(scales, b.mul(index, ir.Constant(I64, 4 * groups)))
+        # Step and smallest number of each group, two bytes each.
+        self._steps, self._lows = (
+            [splat(b, self._of_group(row, 4 * group + at)) for group in range(groups)] for at in (0, 2)
+        )
+
+    def numbers(self, at: int, lanes: int) -> tuple[ir.Value, ir.Value]:
+        """Some numbers of the first half, and those half a vector further on."""
+        b, starts = self._b, (at, self._half + at)
+        if self._scale is not None:
+            first, second = (b.fmul(load_codes(b, self._codes, start, lanes), self._scale) for start in starts)
+            return first, second
+        groups = [start // self._group_size for start in starts]
+        first, second = (
+            fma(b, code, self._steps[group], self._lows[group])
+            for code, group in zip(load_halves(b, self._codes, at, lanes), groups, strict=True)
+        )
+        return first, second
+
+    def _of_group(self, row: ir.Value, offset: int) -> ir.Value:
+        b = self._b
+        pointer = b.inttoptr(b.add(row, ir.Constant(I64, offset)), _F16.as_pointer())
+        return b.fpext(b.load(pointer, align=2), F32)
 
 
 def _address(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT8, LANES
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, LANES
 from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 _NO_WINDOW = (1 << 31) - 1
-_NO_CODES = (0,) * 13
+_NO_CODES = (0,) * 14
 
 
 def attend(
@@ -61,12 +61,13 @@ def attend_coded(
     """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
     assert query.shape[2] == 1
     assert cos.shape[-1] == query.shape[-1]
-    assert coded.keys.dtype == coded.values.dtype == torch.int8
+    kind = INT8 if coded.keys.dtype == torch.int8 else INT4
     cos, sin = cos.float().contiguous(), sin.float().contiguous()
     mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
     codes = (
         *_address_and_strides(coded.key_scales),
         *_address_and_strides(coded.value_scales),
+        coded.key_scales.stride(2) * coded.key_scales.element_size(),
         mean.data_ptr(),
         spread.data_ptr(),
         *_address_and_strides(positions),
@@ -74,7 +75,7 @@ def attend_coded(
         sin.data_ptr(),
     )
     seen = (0, 0, 0, 0, _NO_WINDOW)
-    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, seen, codes, INT8)
+    return _run(query, coded.keys, coded.values, scale, block_size, order, termination, seen, codes, kind)
 
 
 def _run(
@@ -102,7 +103,7 @@ def _run(
     row_lanes, row_bytes = 4 * LANES * -(-num_rows // LANES), 4 * LANES * -(-block_size // LANES)
     head_bytes = _in_lines(2 * LINE_BYTES + 3 * row_lanes)
     thread_bytes = num_rows * (row_bytes + vector_bytes.py_func(head_dim)) + 4 * row_lanes + LINE_BYTES
-    thread_bytes = _in_lines(thread_bytes + (4 * head_dim * block_size if kind == INT8 else 0))
+    thread_bytes = _in_lines(thread_bytes + (4 * head_dim * block_size if kind >= INT8 else 0))
     memory_bytes = 2 * LINE_BYTES + batch * num_kv_heads * head_bytes + num_threads * thread_bytes
     memory = torch.zeros(memory_bytes, dtype=torch.uint8)
     # One look-up: what it takes counts where there is little to read.
@@ -180,12 +181,12 @@ def _in_lines(num_bytes: int) -> int:
 
 
 def _address_and_strides(tensor: Tensor | None) -> tuple[int, int, int]:
-    """Of (batch or 1, num_kv_heads or 1, n), numbers of 4 bytes; a row that serves all has no stride."""
+    """Of (batch or 1, num_kv_heads or 1, n), or (..., n, m); a row that serves all has no stride."""
     if tensor is None:
         return 0, 0, 0
-    assert tensor.element_size() == 4
-    assert tensor.stride(2) == 1 or tensor.shape[2] == 1
-    batch_stride, head_stride = (4 * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
+    size = tensor.element_size()
+    assert tensor.stride(2) == math.prod(tensor.shape[3:]) or tensor.shape[2] == 1
+    batch_stride, head_stride = (size * tensor.stride(i) if tensor.shape[i] > 1 else 0 for i in (0, 1))
     return tensor.data_ptr(), batch_stride, head_stride
 
 

@@ -19,9 +19,9 @@ IS_WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
 LANES = 16 if IS_WIDE else 8  # numbers in a vector; where registers are narrower LLVM takes several for one
 TILE_ROWS = 4  # rows of queries that go through a block together
 
-FLOAT32, BFLOAT16, INT8 = 0, 1, 2  # what keys and values are stored as
-SIZES = (4, 2, 4)  # bytes of a number, as tiles take it: codes are made wide in scratch memory first
-STORED_SIZES = (4, 2, 1)
+FLOAT32, BFLOAT16, INT8, INT4 = 0, 1, 2, 3  # what keys and values are stored as
+SIZES = (4, 2, 4, 4)  # bytes of a number, as tiles take it: codes are made wide in scratch memory first
+STORED_BITS = (32, 16, 8, 4)
 _LINE_BYTES = 64
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
@@ -88,6 +88,12 @@ def load_codes(b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int) 
     return b.sitofp(b.sext(_load(b, address, offset, num_lanes, I8, "i8", 1), INTEGERS), VECTOR)
 
 
+def load_halves(b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int) -> tuple[ir.Value, ir.Value]:
+    """Two vectors of float32 from the lower and the upper 4 bits of bytes, without a sign."""
+    both = b.zext(_load(b, address, offset, num_lanes, I8, "i8", 1), INTEGERS)
+    return b.sitofp(b.and_(both, integers(15)), VECTOR), b.sitofp(b.lshr(both, integers(4)), VECTOR)
+
+
 def _load(
     b: ir.IRBuilder, address: ir.Value, offset: int, num_lanes: int, element: ir.Type, suffix: str, size: int
 ) -> ir.Value:
@@ -111,7 +117,7 @@ def store(b: ir.IRBuilder, vector: ir.Value, address: ir.Value, offset: int = 0,
 
 def fetch(b: ir.IRBuilder, address: ir.Value, head_dim: int, kind: int) -> None:
     """Have a row of keys or values on its way while others are worked on."""
-    prefetch(b, address, 0, head_dim * STORED_SIZES[kind])
+    prefetch(b, address, 0, head_dim * STORED_BITS[kind] // 8)
 
 
 def prefetch(b: ir.IRBuilder, address: ir.Value, first: int, num_bytes: int) -> None:

@@ -38,7 +38,7 @@ _INTEGERS = [
     *("query_positions", "window", "probes", "limits"),
     # Of keys and values in codes alone: scales of every slot, the frame of the keys, where the slots stand, and angles.
     *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
-    *("offsets", "gains", "places", "places_batch", "places_head", "cosines", "sines"),
+    *("scale_bytes", "offsets", "gains", "places", "places_batch", "places_head", "cosines", "sines"),
 ]
 _NUMBERS = ["scale", "patience"]
 _CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
@@ -165,11 +165,11 @@ def _read_block(
     out = scores + num_rows * row_bytes
     scale = call.scale
     value_codes, wide = values, out + num_rows * vector_bytes(head_dim) + LINE_BYTES
-    if kind == INT8:
+    if kind >= INT8:
         widen_keys(
             keys,
             key_stride,
-            call.key_scales + row * call.key_scales_batch + kv_head * call.key_scales_head + 4 * start,
+            call.key_scales + row * call.key_scales_batch + kv_head * call.key_scales_head + start * call.scale_bytes,
             call.offsets + 4 * head_dim * kv_head,
             call.gains + 4 * head_dim * kv_head,
             call.places + row * call.places_batch + kv_head * call.places_head + 4 * start,
@@ -178,6 +178,7 @@ def _read_block(
             num_here,
             wide,
             head_dim,
+            kind,
         )
         keys, key_stride = wide, 4 * head_dim
     for tile in range(num_tiles):
@@ -210,9 +211,14 @@ def _read_block(
             hide_from(scores + row_bytes * at + 4 * LANES * (num_tiles - 1), num_here - (num_tiles - 1) * LANES)
     for at in range(num_rows):
         soften(scores + row_bytes * at, num_tiles, maxima + 4 * at, totals + 4 * at)
-    if kind == INT8:
-        scales = call.value_scales + row * call.value_scales_batch + kv_head * call.value_scales_head + 4 * start
-        widen_values(value_codes, value_stride, scales, num_here, wide, head_dim)
+    if kind >= INT8:
+        scales = (
+            call.value_scales
+            + row * call.value_scales_batch
+            + kv_head * call.value_scales_head
+            + start * call.scale_bytes
+        )
+        widen_values(value_codes, value_stride, scales, num_here, wide, head_dim, kind)
         values, value_stride, key_stride = wide, 4 * head_dim, call.key_stride
     for at in range(0, num_rows, TILE_ROWS):
         weigh(

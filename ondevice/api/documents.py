@@ -1,16 +1,18 @@
 """The documents of the programming interface, which is a visitor of its own, beside the screen.
 
-What ends with its response is done here to its end, reading and asking stream their events.
+What ends with its response is done here to its end, reading and asking stream their events. As those of the screen they
+are kept on disk once they are read, and are there again after a restart or a long rest.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 
 from ondevice.api.failures import ApiError
 from ondevice.errors import OndeviceError, PotError
 from ondevice.events import AnswerFinished
-from ondevice.serving.job_events import Failed, JobEvent, Saved
+from ondevice.serving.job_events import Failed, JobEvent, Opened, Saved
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
@@ -43,8 +45,7 @@ class Documents:
 
         The visitor is made by its first document, and again by the first one after a long rest.
         """
-        visitor = self._visitor() or self._jobs.registry.create()
-        self._visitor_id = visitor.id
+        visitor = self._visitor() or self._create()
         workspace = visitor.new(name)
         workspace.claim()
         return workspace
@@ -73,6 +74,15 @@ class Documents:
         """
         self._open(workspace, self._jobs.reopen(workspace, entry))
 
+    def take_up(self, workspace: Workspace) -> None:
+        """Go on with a document that was kept on disk, in a claimed workspace.
+
+        Raises:
+            PotError, PotMismatch: as `Keeping.find` and `Keeping.open`; or it was stopped before its turn.
+        """
+        if not isinstance(_end_of(self._jobs.take_up(workspace)), Opened):
+            raise PotError("It was stopped while it stood in line", fix="Try again.")
+
     def save(self, workspace: Workspace) -> Entry:
         """Keep the document of a claimed workspace in the library.
 
@@ -95,7 +105,24 @@ class Documents:
             raise ApiError(499, "stopped", "Opening was stopped")
 
     def _visitor(self) -> Visitor | None:
-        return self._jobs.registry.find(self._visitor_id)
+        """The visitor, with what is kept of its documents; None: it has none."""
+        visitor = self._jobs.registry.find(self._visitor_id)
+        if visitor is not None:
+            return visitor
+        own_id = self._own_id()
+        return self._create() if own_id and self._jobs.keeping.of(own_id) else None
+
+    def _create(self) -> Visitor:
+        own_id, keeping = self._own_id(), self._jobs.keeping
+        visitor = self._jobs.registry.create(own_id, is_kept=bool(own_id))
+        visitor.expect((kept.id, kept.name) for kept in keeping.of(visitor.id))
+        self._visitor_id = visitor.id
+        return visitor
+
+    def _own_id(self) -> str:
+        """The same after a restart, and known to nobody who cannot read what is kept; "" where nothing is."""
+        secret = self._jobs.keeping.secret()
+        return hashlib.sha256(f"ondevice programs {secret}".encode()).hexdigest()[:32] if secret else ""
 
 
 def answer_of(job: Job) -> AnswerFinished:

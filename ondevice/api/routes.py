@@ -38,6 +38,7 @@ PREFIX = "/v1"
 HEADER = "x-ondevice"
 _BESIDE_FILE_BYTES = 100_000  # of an upload: the form around the file
 _WRONG_PASSWORD_SECONDS = 0.5  # so that guessing takes its time
+_KEPT = "kept"  # the phase of what waits on disk since it was open before a restart
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -165,7 +166,7 @@ class Api:
         return Response(status_code=204)
 
     async def _ledger(self, request: Request) -> Response:
-        session = self._find(request).session
+        session = (await self._present(request)).session
         if session is None:
             raise PotError("There is no document in the pot yet", fix="Read the document first.")
         return JSONResponse(await run_in_threadpool(lambda: session.context.ledger.to_dict()))
@@ -174,23 +175,23 @@ class Api:
 
     async def _read(self, request: Request) -> Response:
         config = with_choices(self._jobs.engine.config, by_key(READING, await json_body(request)))
-        workspace = self._claimed(request)
+        workspace = await self._claimed(request)
         return stream(self._jobs.read(workspace, config), workspace.request_stop)
 
     async def _resume(self, request: Request) -> Response:
-        if self._find(request).phase is not Phase.STOPPED:
+        if (await self._present(request)).phase is not Phase.STOPPED:
             raise ApiError(409, "state", "Nothing was stopped in the middle of its reading", "Read the document.")
-        workspace = self._claimed(request)
+        workspace = await self._claimed(request)
         return stream(self._jobs.resume(workspace), workspace.request_stop)
 
     async def _ask(self, request: Request) -> Response:
         body = await json_body(request)
         question = question_of(body)
         generation = with_values(self._jobs.engine.config.generation, by_key(ANSWERING, body))
-        workspace = self._find(request)
+        workspace = await self._present(request)
         if workspace.session is None or not workspace.session.context.is_open:
             raise PotError("There is no document in the pot yet", fix="Read the document first.")
-        self._claimed(request)
+        _claim(workspace)
         asked = Asked(question, generation, remembers=False)
         return stream(self._jobs.ask(workspace, asked), workspace.request_stop)
 
@@ -198,7 +199,7 @@ class Api:
         body = await json_body(request)
         question = question_of(body)
         by_key({}, body)  # it has no settings
-        workspace = self._claimed(request)
+        workspace = await self._claimed(request)
         return stream(self._jobs.scan(workspace, question), workspace.request_stop)
 
     async def _shelf(self, request: Request) -> Response:
@@ -215,7 +216,7 @@ class Api:
 
     async def _models(self, request: Request) -> Response:
         entries = await run_in_threadpool(self._jobs.library.entries)
-        found: list[Workspace | Entry] = [one for one in self._opened.all() if one.session is not None]
+        found: list[Workspace | Entry] = [one for one in self._opened.all() if one.session is not None or one.is_away]
         found += (entry for entry in entries if not entry.misfit(self._jobs.engine.loaded))
         return JSONResponse({"object": "list", "data": [model_of(one) for one in found]})
 
@@ -225,8 +226,7 @@ class Api:
         workspace = await self._model(request, body.get("model"))
         if workspace.session is None or not workspace.session.context.is_open:
             raise PotError("There is no document in the pot yet", fix="Read the document first.")
-        if not workspace.claim():
-            raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+        _claim(workspace)
         options = body.get("stream_options")
         completion = Completion(
             str(body["model"]),
@@ -243,7 +243,7 @@ class Api:
         """The document with this id; one of the library is opened, once."""
         workspace = self._opened.find(self._from_library.get(str(model), str(model)))
         if workspace is not None:
-            return workspace
+            return await self._taken_up(request, workspace)
         try:
             entry = await run_in_threadpool(self._jobs.library.find, model)
         except NotInLibrary as error:
@@ -258,7 +258,7 @@ class Api:
     # -- the library -----------------------------------------------------------------------------
 
     async def _save(self, request: Request) -> Response:
-        workspace = self._claimed(request)
+        workspace = await self._claimed(request)
         entry = await unless_gone(request, lambda: self._opened.save(workspace), workspace.request_stop)
         return JSONResponse(self._entry(entry), 201)
 
@@ -295,17 +295,32 @@ class Api:
             raise ApiError(404, "not-found", "There is no such document", "It may have been closed, or idle too long.")
         return workspace
 
-    def _claimed(self, request: Request) -> Workspace:
-        workspace = self._find(request)
-        if not workspace.claim():
-            raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+    async def _present(self, request: Request) -> Workspace:
+        """The document of the request; one that was open before a restart is taken up first."""
+        return await self._taken_up(request, self._find(request))
+
+    async def _taken_up(self, request: Request, workspace: Workspace) -> Workspace:
+        if workspace.is_away:
+            _claim(workspace)
+            await unless_gone(request, lambda: self._opened.take_up(workspace), workspace.request_stop)
         return workspace
+
+    async def _claimed(self, request: Request) -> Workspace:
+        workspace = await self._present(request)
+        _claim(workspace)
+        return workspace
+
+
+def _claim(workspace: Workspace) -> None:
+    if not workspace.claim():
+        raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
 
 
 def _card(workspace: Workspace) -> dict[str, Any]:
     """Facts of an open document, as JSON."""
     document, pages, session = workspace.document, workspace.page_table, workspace.session
-    card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": workspace.phase.value}
+    phase = _KEPT if workspace.is_away and workspace.activity is None else workspace.phase.value
+    card: dict[str, Any] = {"id": workspace.id, "name": workspace.name, "phase": phase}
     if document is None or pages is None:
         return card
     missing = [page for page in document.pages if page.problem_code]

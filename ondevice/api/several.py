@@ -71,6 +71,10 @@ def _open(opened: Documents, ids: Sequence[str]) -> Iterator[Member]:
         workspace = opened.find(one)
         if workspace is None:
             raise ApiError(404, "not-found", "There is no such document", "It may have been closed, or idle too long.")
+        if workspace.is_away:  # it was open before a restart
+            if not workspace.claim():
+                raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
+            opened.take_up(workspace)
         yield member_of(workspace)
 
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from ondevice.api.failures import error_json, error_text
-from ondevice.events import AnswerFinished
+from ondevice.events import AnswerFinished, HeadCounts
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed, ScanFinished, Working
 
 _T = TypeVar("_T")
@@ -48,7 +48,7 @@ def event_name(kind: type) -> str:
 
 def _fields(value: Any) -> dict[str, Any]:
     found = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: _plain(item) for name, item in found.items() if not isinstance(item, np.ndarray)}
+    return {name: _plain(item) for name, item in found.items() if not isinstance(item, np.ndarray | HeadCounts)}
 
 
 def _plain(value: Any) -> Any:

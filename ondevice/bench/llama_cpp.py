@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, ModelError
 
 NAME = "llama.cpp"
 
@@ -20,12 +20,13 @@ class LlamaCpp:
         path: a .gguf file.
         num_slots: tokens that its cache holds.
         num_threads: as many as torch works with.
+        shifts: let it drop the oldest tokens once the cache is full (its context shift).
 
     Raises:
         ConfigError: the package is missing, or the file cannot be read.
     """
 
-    def __init__(self, path: Path, num_slots: int, num_threads: int) -> None:
+    def __init__(self, path: Path, num_slots: int, num_threads: int, *, shifts: bool = False) -> None:
         try:
             import xllamacpp
         except ImportError as error:
@@ -36,7 +37,7 @@ class LlamaCpp:
             raise ConfigError("There is no such file", where=str(path), fix="Name a .gguf file.")
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
-        params.n_ctx, params.n_parallel = num_slots, 1
+        params.n_ctx, params.n_parallel, params.ctx_shift = num_slots, 1, shifts
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = num_threads
         self._server = xllamacpp.Server(params)
 
@@ -53,6 +54,9 @@ class LlamaCpp:
 
         Returns:
             Its own timings: `prompt_ms` of what was not in the cache, `predicted_n`, `predicted_ms`, and others.
+
+        Raises:
+            ModelError: it refuses them.
         """
         request = {
             "prompt": list(ids),
@@ -61,5 +65,8 @@ class LlamaCpp:
             "ignore_eos": True,
             "cache_prompt": True,
         }
-        timings: dict[str, float] = self._server.handle_completions(request)["timings"]
+        reply = self._server.handle_completions(request)
+        if "timings" not in reply:
+            raise ModelError(f"llama.cpp says: {reply.get('error', {}).get('message', 'nothing')}")
+        timings: dict[str, float] = reply["timings"]
         return timings

@@ -101,10 +101,14 @@ class _Ours:
 class _LlamaCpp:
     """With its own defaults: a cache in float16, which keeps what two requests begin with."""
 
+    shifts = False
+
     def __init__(self, task: Task) -> None:
         self._task = task
         room = len(task.ids) + max(map(len, task.question_ids)) + task.new_tokens + 64
-        self._server = llama_cpp.LlamaCpp(task.gguf, room, task.num_threads)
+        if self.shifts:
+            room = min(room, task.config.pot.usual_capacity)
+        self._server = llama_cpp.LlamaCpp(task.gguf, room, task.num_threads, shifts=self.shifts)
 
     def read(self) -> None:
         self._server.complete(self._task.ids, 1)
@@ -114,6 +118,12 @@ class _LlamaCpp:
         each = timings["predicted_ms"] / timings["predicted_n"] / 1e3
         num_tokens = int(timings["predicted_n"])
         return Answer(timings["prompt_ms"] / 1e3 + each, num_tokens, each * (num_tokens - 1))
+
+
+class _Shifting(_LlamaCpp):
+    """With a cache as small as a pot, from which it drops the oldest tokens."""
+
+    shifts = True
 
 
 class _Transformers:
@@ -139,9 +149,11 @@ class _Transformers:
 
 
 OURS, LLAMA_CPP, TRANSFORMERS = "ondevice", llama_cpp.NAME, "transformers, float32"
+SHIFTING = f"{LLAMA_CPP}, context shift"
 _CONTENDERS: Mapping[str, Callable[[Task], _Contender]] = {
     OURS: _Ours,
     LLAMA_CPP: _LlamaCpp,
+    SHIFTING: _Shifting,
     TRANSFORMERS: _Transformers,
 }
 

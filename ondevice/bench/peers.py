@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Figures, Task, work
-from ondevice.bench.processes import in_its_own_process
+from ondevice.bench.peer_work import LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Figures, Task, work
+from ondevice.bench.processes import within
 from ondevice.bench.source import chosen
 from ondevice.config import EngineConfig, TierConfig
 from ondevice.errors import ConfigError, OndeviceError
@@ -45,8 +45,9 @@ def gguf_of(name: str) -> Path:
     return path
 
 
-def _apart(name: str, task: Task) -> Figures:
-    return in_its_own_process(work, name, task)
+def _apart(minutes: int | None) -> Callable[[str, Task], Figures]:
+    """Let a contender do a task in a process of its own, for so long at most."""
+    return lambda name, task: within(None if minutes is None else 60.0 * minutes, work, name, task)
 
 
 def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
@@ -56,7 +57,7 @@ def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
         size = config.pot.usual_capacity
         pot = replace(config, pot=config.pot.sized(size), tier=TierConfig(budget_bytes=0))
         ours[f"{_POT} {size:,}"] = (OURS, pot)
-    return ours | {LLAMA_CPP: (LLAMA_CPP, config), TRANSFORMERS: (TRANSFORMERS, config)}
+    return ours | {name: (name, config) for name in (LLAMA_CPP, SHIFTING, TRANSFORMERS)}
 
 
 def run_peers(
@@ -65,13 +66,16 @@ def run_peers(
     text: Path | None,
     new_tokens: int,
     rounds: int,
-    run: Callable[[str, Task], Figures] = _apart,
+    run: Callable[[str, Task], Figures] | None = None,
+    limit_minutes: int | None = None,
 ) -> Iterator[Note | Table]:
     """Notes on who cannot take part, and the table of the others.
 
     Args:
-        run: lets a contender of `peer_work` do a task.
+        run: lets a contender of `peer_work` do a task; default: in a process of its own.
+        limit_minutes: that a contender may take for a text; who takes longer is left out.
     """
+    run = run or _apart(limit_minutes)
     engine = setup.engine
     gguf, encode = gguf_of(engine.config.model), engine.loaded.tokenizer.encode
     generation = replace(engine.config.generation, max_new_tokens=new_tokens, temperature=0.0, stops_loops=False)
@@ -85,7 +89,8 @@ def run_peers(
             words = "".join(page.text for page in document.pages)
             ids = tuple(map(int, encode(words)[0]))
             for label, (name, settings) in contenders(config).items():
-                if (label, length) in left_out:
+                # What fits into a cache of that size is not shifted, and is the same once more.
+                if (label, length) in left_out or (name == SHIFTING and length <= config.pot.usual_capacity):
                     continue
                 setup.report(f"{label}, {len(ids):,} tokens", done / rounds)
                 task = Task(settings, gguf, words, _QUESTIONS, ids, question_ids, new_tokens, torch.get_num_threads())
@@ -96,6 +101,8 @@ def run_peers(
                         runs.setdefault((label, len(ids)), []).append(figures)
                 except OndeviceError as error:
                     reason = error.text()
+                except TimeoutError:
+                    reason = f"it took longer than --limit-minutes {limit_minutes}."
                 except BrokenProcessPool:
                     reason = "the system ended its process, most likely for want of memory."
                 if reason:
@@ -105,7 +112,7 @@ def run_peers(
 
 
 def _reason(name: str, window: int, num_positions: int) -> str:
-    if name != OURS and num_positions > window:
+    if name not in (OURS, SHIFTING) and num_positions > window:
         return f"the model's window has {window:,}."
     return ""
 
@@ -135,7 +142,7 @@ def _summary(runs: _Runs) -> dict[str, float]:
     """How many times as fast as each peer we are, and how many times its peak memory we take."""
     summary: dict[str, float] = {}
     for (label, length), figures in runs.items():
-        prefix = {OURS: "", LLAMA_CPP: None, TRANSFORMERS: None}.get(label, "pot_")
+        prefix = {OURS: "", LLAMA_CPP: None, SHIFTING: None, TRANSFORMERS: None}.get(label, "pot_")
         if prefix is None:
             continue
         size = f"{length // 1024}k" if length >= 1024 else str(length)
@@ -153,6 +160,11 @@ def _summary(runs: _Runs) -> dict[str, float]:
                 summary[f"{prefix}second_question_ratio_vs_{key}_{size}"] = float(np.median(again))
                 summary[f"{prefix}peak_memory_ratio_vs_{key}_{size}"] = float(np.median(memory))
         summary[f"{prefix}peak_memory_bytes_{size}"] = float(max(one.peak_bytes for one in figures))
+    both = [length for label, length in runs if label == OURS and (LLAMA_CPP, length) in runs]
+    if both:
+        longest = f"{max(both) // 1024}k" if max(both) >= 1024 else str(max(both))
+        key = "second_question_ratio_vs_llama_cpp"
+        summary[key] = summary[f"{key}_{longest}"]
     return summary
 
 
@@ -165,7 +177,8 @@ def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
 def _measure(setup: Setup, options: Any) -> Iterator[Note | Table]:
     lengths = options.lengths or (_QUICK_LENGTHS if options.quick else _LENGTHS)
     new_tokens = _QUICK_NEW if options.quick else _NEW
-    yield from run_peers(setup, lengths, options.text, new_tokens, 1 if options.quick else options.rounds)
+    rounds = 1 if options.quick else options.rounds
+    yield from run_peers(setup, lengths, options.text, new_tokens, rounds, limit_minutes=options.limit_minutes)
 
 
 MEASUREMENT = Measurement[Table](_measure, config=_config)

@@ -1,10 +1,14 @@
-"""The memory that a session was planned to take, beside what it takes: both in fresh processes, one after the other."""
+"""Memory and speed that a session was planned to have, beside what it has: in fresh processes, one after the other.
+
+The machine is measured before and after, since such machines change their speed while one looks.
+"""
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,10 +23,14 @@ from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.footprint import MemoryPlan
 from ondevice.session.machines import this_machine
+from ondevice.session.rates import rates_of
+from ondevice.session.speed import foreseen_speed
+from ondevice.telemetry.telemetry import Telemetry
 
 CAPACITIES, QUICK_CAPACITIES = (1024, 4096, 8192), (1024,)
 _POTS = 2.5  # times the slots: distilled at least twice
 _QUESTION, _NEW_TOKENS = "Who found the letter, and where?", 32
+_KEYS = {"peak memory": "peak", "reading speed": "reading", "answering speed": "decoding"}  # in the summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +39,26 @@ class Taken:
 
     Attributes:
         num_tokens: that were read.
-        tokens_per_second: of reading, with the tokenizer's share.
+        reading: tokens a second, with the tokenizer's share.
+        answering: tokens a second, after the first.
         peak_bytes: the most that its process had resident, or the most that torch took of a GPU.
-        predicted_bytes: the same by the plan.
+        predicted: the same by the plan.
     """
 
     num_tokens: int
-    tokens_per_second: float
+    reading: float
+    answering: float
     peak_bytes: int
-    predicted_bytes: int = 0
+    predicted: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the plan says of the same; speeds are None where they cannot be told before."""
+
+    peak_bytes: int
+    reading: float | None = None
+    answering: float | None = None
 
 
 def take(config: EngineConfig, num_tokens: int | None = None) -> Taken:
@@ -53,15 +72,28 @@ def take(config: EngineConfig, num_tokens: int | None = None) -> Taken:
         OndeviceError: it cannot be held.
     """
     num_tokens = num_tokens or int(_POTS * config.pot.capacity)
-    predicted = in_its_own_process(planned, config, num_tokens)
-    return replace(in_its_own_process(held, config, num_tokens), predicted_bytes=predicted)
+    before = in_its_own_process(planned, config, num_tokens)
+    taken = in_its_own_process(held, config, num_tokens)
+    after = in_its_own_process(planned, config, num_tokens)
+    predicted = Planned(
+        before.peak_bytes, _middle(before.reading, after.reading), _middle(before.answering, after.answering)
+    )
+    return replace(taken, predicted=predicted)
 
 
-def planned(config: EngineConfig, num_tokens: int) -> int:
-    """What the plan for this machine says, in bytes: of a GPU where there is one, else of the main memory."""
+def _middle(one: float | None, other: float | None) -> float | None:
+    """The speed whose seconds lie halfway."""
+    return 2 / (1 / one + 1 / other) if one and other else None
+
+
+def planned(config: EngineConfig, num_tokens: int) -> Planned:
+    """What the plan for this machine says, of a GPU's memory where there is one, else of the main memory."""
     device = choose_device(config.device)
-    footprint = MemoryPlan(config, this_machine(device), num_tokens).footprint
-    return footprint.device_bytes if device.type == "cuda" else footprint.peak_bytes
+    made = MemoryPlan(config, this_machine(device), num_tokens)
+    peak = made.footprint.device_bytes if device.type == "cuda" else made.footprint.peak_bytes
+    rates = rates_of(made.plan, device.type, anew=True)
+    speed = foreseen_speed(made.plan, rates, num_tokens) if rates is not None else None
+    return Planned(peak) if speed is None else Planned(peak, speed.reading, speed.answering)
 
 
 def held(config: EngineConfig, num_tokens: int) -> Taken:
@@ -69,25 +101,28 @@ def held(config: EngineConfig, num_tokens: int) -> Taken:
     generation = replace(config.generation, max_new_tokens=_NEW_TOKENS, temperature=0.0)
     engine = Engine.load(replace(config, generation=generation))
     document = generated(num_tokens, engine.loaded.tokenizer, config.seed)
-    session, began = engine.session(), time.perf_counter()
-    for _ in session.read(document):
-        pass
-    seconds = time.perf_counter() - began
-    for _ in session.ask(_QUESTION):
-        pass
+    session, telemetry = engine.session(), Telemetry()
+    for event in chain(session.read(document), session.ask(_QUESTION)):
+        telemetry.apply(event)
     is_gpu = engine.loaded.device.type == "cuda"
     peak = torch.cuda.max_memory_reserved() if is_gpu else peak_rss_bytes()
-    return Taken(num_tokens, num_tokens / seconds, peak)
+    reading, answering = num_tokens / telemetry.ingest_seconds, telemetry.decode_tokens_per_second
+    return Taken(num_tokens, reading, answering, peak, Planned(0))
 
 
 def _rows(config: EngineConfig, taken: Taken) -> list[Row]:
     case = {"slots": config.pot.capacity, "tokens": taken.num_tokens}
-    return [
-        row("plan", case, "peak memory", "bytes", [taken.predicted_bytes]),
-        row("session", case, "peak memory", "bytes", [taken.peak_bytes]),
-        row("plan", case, "peak memory, planned over measured", "x", [taken.predicted_bytes / taken.peak_bytes]),
-        row("session", case, "reading speed", "tokens/s", [taken.tokens_per_second]),
-    ]
+    predicted = taken.predicted
+    metrics = [("peak memory", "bytes", float(predicted.peak_bytes), float(taken.peak_bytes))]
+    if predicted.reading is not None and predicted.answering is not None and taken.answering:
+        metrics.append(("reading speed", "tokens/s", predicted.reading, taken.reading))
+        metrics.append(("answering speed", "tokens/s", predicted.answering, taken.answering))
+    rows = list[Row]()
+    for metric, unit, planned_value, measured in metrics:
+        rows.append(row("plan", case, metric, unit, [planned_value]))
+        rows.append(row("session", case, metric, unit, [measured]))
+        rows.append(row("plan", case, f"{metric}, planned over measured", "x", [planned_value / measured]))
+    return rows
 
 
 def _measure(setup: Setup, options: Any) -> Iterator[Table]:
@@ -97,10 +132,23 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
         given = setup.engine.config
         config = replace(given, pot=replace(given.pot, capacity=capacity, num_kept=0))
         taken = take(config)
-        rows += _rows(config, taken)
-        summary[f"predicted_over_measured_peak_{capacity}"] = taken.predicted_bytes / taken.peak_bytes
-    farthest = max(summary.values(), key=lambda ratio: abs(ratio - 1.0))
-    yield Table(rows, {"predicted_over_measured_peak": farthest, **summary})
+        some = _rows(config, taken)
+        rows += some
+        summary |= {
+            f"predicted_over_measured_{_KEYS[one.metric.partition(',')[0]]}_{capacity}": one.p50
+            for one in some
+            if one.unit == "x"
+        }
+    yield Table(rows, _farthest(summary) | summary)
+
+
+def _farthest(summary: dict[str, float]) -> dict[str, float]:
+    """Of each figure the ratio that is the farthest off."""
+    names = {name: name.rpartition("_")[0] for name in summary}
+    return {
+        name: max((summary[one] for one in names if names[one] == name), key=lambda ratio: abs(math.log(ratio)))
+        for name in dict.fromkeys(names.values())
+    }
 
 
 MEASUREMENT = Measurement[Table](_measure)

@@ -42,9 +42,15 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "quantized-pot",
+        "ondevice.bench.quantized_pot",
+        "Pots in codes, and saved ones, beside those in the model's type: bytes, speed, and what the next tokens lose.",
+        (Option("cached", INTS, "Tokens in the pot.", "", shown="1024,4096"), _TEXT, _QUICK),
+    ),
+    Entry(
         "plan",
         "ondevice.bench.plan",
-        "The peak of memory that `ondevice plan` says, beside that of a session which reads and answers.",
+        "Memory and speed that `ondevice plan` says, beside those of a session which reads and answers.",
         (Option("capacities", INTS, "Slots of the pots.", "", shown="1024,4096,8192"), _QUICK),
     ),
     Entry(
@@ -60,10 +66,23 @@ BENCHMARKS = (
         (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
+            Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
             _TEXT,
             _QUICK,
         ),
         fits_text=True,
+    ),
+    Entry(
+        "distillation",
+        "ondevice.bench.distillation",
+        "The share of reading that goes into choosing what stays, by the length of the text, beside a full cache.",
+        (
+            Option("lengths", INTS, "Tokens of the text.", "", shown="4096,8192,16384"),
+            Option("contenders", str, "As for `eval ruler`.", "infinipot,infinipot-published,snapkv,repeat,full"),
+            Option("rounds", int, "Rounds; each measures all contenders.", 3, min=1),
+            _TEXT,
+            _QUICK,
+        ),
     ),
     Entry(
         "equip",
@@ -100,6 +119,17 @@ BENCHMARKS = (
         About an hour on two cores with the smallest model.
         """,
         (Option("parts", str, "Some of documents,pots,entries,soak,questions,clients,kills.", "", shown="all"), _QUICK),
+    ),
+    Entry(
+        "scale",
+        "ondevice.bench.scale.run",
+        """Many documents: a batch beside a plain loop, two engines beside one, and kills in its middle (needs the extra
+        `scale`).
+
+        What 100,000 documents would take on up to 1,000 engines is worked out from the part `overhead`. About half an
+        hour on two cores with the smallest model.
+        """,
+        (Option("parts", str, "Some of overhead,speedup,kills.", "", shown="all"), _QUICK),
     ),
     Entry(
         "art",

@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, shelf, scan, mcp, models, library, eval, bench, results, record, plan, doctor`.
+"""The command line: `ondevice app, ask, shelf, scan, batch, mcp, models, library, eval, bench`, and some more.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant.
@@ -14,6 +14,7 @@ from ondevice import __version__
 from ondevice.bench.registry import BENCHMARKS
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
+from ondevice.cli.batch import batch
 from ondevice.cli.doctor import doctor
 from ondevice.cli.library import delete as delete_entry
 from ondevice.cli.library import list_entries
@@ -27,6 +28,7 @@ from ondevice.cli.record import record
 from ondevice.cli.results import results
 from ondevice.cli.scan import scan
 from ondevice.cli.shelf import shelf
+from ondevice.cli.terminal import open_streams
 from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 
 app = typer.Typer(
@@ -56,12 +58,14 @@ def about(
     ] = False,
 ) -> None:
     """Read documents of any length through a fixed amount of memory, and ask about them."""
+    open_streams()
 
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
 app.command("shelf")(takes_options(shelf))
 app.command("scan")(takes_options(scan))
+app.command("batch")(takes_options(batch))
 app.command("mcp")(takes_options(mcp))
 app.add_typer(evaluations, name="eval")
 app.add_typer(benchmarks, name="bench")

@@ -31,7 +31,7 @@ def list_entries(
                 f"{entry.num_tokens:,}",
                 printable(entry.model),
                 words.size(entry.size_bytes),
-                entry.problem or entry.saved,
+                printable(entry.problem or entry.saved),
             )
             table.add_row(*map(Text, texts))
         if entries:

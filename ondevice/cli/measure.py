@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from rich.text import Text
 
+from ondevice.cli.batch import CLUSTER, Cluster
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import begin, finish, load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
-from ondevice.config import DEFAULT_MODEL
+from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
 from ondevice.events import Event
 
@@ -38,11 +38,18 @@ def command(entry: Entry) -> Callable[..., Any]:
     """The function that typer makes a command of."""
 
     def run(pot: PotOptions, out_file: Path | None, as_json: bool, **values: Any) -> None:
+        cluster = Cluster(*(values.pop(name) for name in CLUSTER)) if entry.grid else None
         with errors_shown(as_json), ProgressDisplay(err()) as display:
             for option in entry.options:
                 if option.kind in (INTS, FLOATS):
                     values[option.name] = _numbers(option, values[option.name])
-            result, last = _measure(entry, pot, SimpleNamespace(**values), out_file, display)
+            options = SimpleNamespace(**values)
+            if cluster is not None and cluster.address:
+                from ondevice.cli.batch_grid import measure_grid
+
+                result, last = measure_grid(entry, settings_of_entry(entry, pot, options), options, cluster, out_file)
+            else:
+                result, last = _measure(entry, pot, options, out_file, display)
             finish(result, out_file, as_json)
             if last:
                 say(last)
@@ -51,6 +58,10 @@ def command(entry: Entry) -> Callable[..., Any]:
     parameters = [
         inspect.Parameter("pot", kind, annotation=PotOptions),
         *(_parameter(option) for option in entry.options),
+        *(
+            inspect.Parameter(name, kind, default=default, annotation=annotation)
+            for name, (annotation, default) in (CLUSTER.items() if entry.grid else ())
+        ),
         inspect.Parameter("out_file", kind, default=None, annotation=_OutOfEach if entry.resumes else OutFile),
         inspect.Parameter("as_json", kind, default=False, annotation=AsJson),
     ]
@@ -66,14 +77,8 @@ def _measure(
     from ondevice.evaluation.measurement import Note, Setup
     from ondevice.results.results import write_result
 
-    measurement: Measurement[Any] = importlib.import_module(entry.module).MEASUREMENT
-    config = measurement.config(pot.config, options)
-    if not entry.fits_text:  # what is measured is the pot, unless more is asked for
-        tier = config.tier if "host_tier" in pot.given else replace(config.tier, budget_bytes=0)
-        size = config.pot.sized(_CAPACITY) if config.pot.is_auto else config.pot
-        model = _MODEL if config.model == DEFAULT_MODEL else config.model
-        config = replace(config, model=model, pot=size, tier=tier)
-    engine = load_engine(config, display)
+    measurement: Measurement[Any] = entry.measurement()
+    engine = load_engine(settings_of_entry(entry, pot, options), display)
     result, items = begin(engine, out_file if entry.resumes else None), list[Any]()
     earlier, opened = result.rows, lambda path: open_document(str(path), False, display)
 
@@ -97,6 +102,18 @@ def _measure(
     display.clear()
     result = measured()
     return result, measurement.closing(result.summary) if measurement.closing else ""
+
+
+def settings_of_entry(entry: Entry, pot: PotOptions, options: SimpleNamespace) -> EngineConfig:
+    """The settings of the engine that is measured; raises ConfigError for what cannot be."""
+    config = entry.measurement().config(pot.config, options)
+    if entry.fits_text:
+        return config
+    # What is measured is the pot, unless more is asked for.
+    tier = config.tier if "host_tier" in pot.given else replace(config.tier, budget_bytes=0)
+    size = config.pot.sized(_CAPACITY) if config.pot.is_auto else config.pot
+    model = _MODEL if config.model == DEFAULT_MODEL else config.model
+    return replace(config, model=model, pot=size, tier=tier)
 
 
 def _show(line: str) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ondevice.cli.options import AsJson
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from ondevice.model.loading.catalogue import CatalogueModel
@@ -30,7 +30,8 @@ def list_models(as_json: AsJson = False) -> None:
         table = Table("name", "licence", "window", "download", "", box=None)
         for row in CATALOGUE.values():
             path = stored(row)
-            state = ", ".join(("here",) * (path is not None) + ("auto",) * (row is best))
+            where = "here" if path is not None else "" if _may_be_read(row) else "here, and may not be read"
+            state = ", ".join(filter(None, (where, "auto" if row is best else "")))
             texts = row.name, row.licence, words.count(row.window), words.size(row.fetch_bytes), state
             table.add_row(*map(Text, texts))
             rows.append(
@@ -83,6 +84,16 @@ def remove(
         say(f"{row.title}: {words.size(freed)} are free again." if freed else f"{row.title} was not on this machine.")
         if as_json:
             print_json({"name": row.name, "bytes_freed": freed})
+
+
+def _may_be_read(row: CatalogueModel) -> bool:
+    from ondevice.model.loading.stored import require_readable
+
+    try:
+        require_readable(row)
+    except ModelError:
+        return False
+    return True
 
 
 def _best() -> CatalogueModel:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ondevice import words
+from ondevice.cli.terminal import printable
 from ondevice.events import (
     DocumentOpened,
     Event,
@@ -82,6 +83,7 @@ class ProgressDisplay:
         self._stage = ""
 
     def _show_bar(self, stage: str, fraction: float | None, detail: str) -> None:
+        stage, detail = printable(stage), printable(detail)
         if self._bar is None:
             columns = (
                 TextColumn("{task.description}", markup=False),
@@ -101,7 +103,7 @@ class ProgressDisplay:
         self._stage, self._last_line = stage, now
         if not detail and fraction is not None:
             detail = f"{fraction:.0%}"
-        self._console.print(Text(f"{stage}: {detail}" if detail else stage), soft_wrap=True)
+        self._console.print(Text(printable(f"{stage}: {detail}" if detail else stage)), soft_wrap=True)
 
 
 def reading_detail(telemetry: Telemetry) -> str:

@@ -18,6 +18,7 @@ def results(
 ) -> None:
     """Make the tables of the documentation from measured results."""
     with errors_shown(as_json=False):
+        from ondevice.results.machine import DIRTY
         from ondevice.results.markdown import make_pages
         from ondevice.results.results import ResultError, read_result, write_text
 
@@ -25,6 +26,12 @@ def results(
         if not files:
             raise ResultError("There are no results", where=str(source), fix="Measure something with --out first.")
         found = {path.stem: read_result(path) for path in files}
+        if changed := [name for name, result in found.items() if result.commit.endswith(DIRTY)]:
+            raise ResultError(
+                f"Measured from a checkout with uncommitted changes: {', '.join(changed)}",
+                where=str(source),
+                fix="Measure again from a clean commit, or remove the files.",
+            )
         pages = make_pages(found, source.as_posix())
         stale = [name for name, text in pages.items() if _text_of(target / name) != text]
         if check and stale:

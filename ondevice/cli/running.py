@@ -43,22 +43,37 @@ def command_line(arguments: Sequence[str]) -> str:
 
 def begin(engine: Engine, out_file: Path | None = None) -> Result:
     """An empty result of this command, or the unfinished one in `out_file` if it was measured in just the same way."""
-    from ondevice.decode.calibration import thresholds
-    from ondevice.results.results import new_result, read_result
+    result, earlier = empty_result(engine, command_line(sys.argv[1:])), unfinished(out_file)
+    if earlier is not None and not is_same_run(earlier, result):
+        say(f"{out_file} holds an unfinished run with other settings or of another commit; starting over.", "yellow")
+    return earlier if earlier is not None and is_same_run(earlier, result) else result
 
-    result = new_result(command_line(sys.argv[1:]), engine.config, engine.loaded.device)
+
+def empty_result(engine: Engine, command: str) -> Result:
+    """A result of a command without rows."""
+    from ondevice.decode.calibration import thresholds
+    from ondevice.results.results import new_result
+
+    result = new_result(command, engine.config, engine.loaded.device)
     art = engine.config.art
     if art.enabled:  # what decides is not among the settings
         result.config["art"]["thresholds"] = thresholds(engine.loaded.fingerprint, art, engine.config.pot)
+    return result
+
+
+def unfinished(out_file: Path | None) -> Result | None:
+    """The result of a run that was stopped, where a file holds one."""
+    from ondevice.results.results import read_result
+
     if out_file is None or not out_file.is_file():
-        return result
+        return None
     earlier = read_result(out_file)
-    if earlier.complete:
-        return result
-    if replace(earlier, date=result.date, command=result.command, rows=(), summary={}) != result:
-        say(f"{out_file} holds an unfinished run with other settings or of another commit; starting over.", "yellow")
-        return result
-    return earlier
+    return None if earlier.complete else earlier
+
+
+def is_same_run(earlier: Result, result: Result) -> bool:
+    """Whether an earlier result was measured in just the same way as one without rows."""
+    return replace(earlier, date=result.date, command=result.command, rows=(), summary={}) == result
 
 
 def finish(result: Result, out_file: Path | None, as_json: bool) -> None:

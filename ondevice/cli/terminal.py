@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +20,25 @@ from ondevice.errors import OndeviceError
 from ondevice.memory import memory_watched
 
 EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+EXIT_INTERRUPTED, EXIT_PIPE = 130, 141  # 128 + SIGINT, or SIGPIPE, as shells count
+# JSON may hold these as they are, and some terminals take them for the beginning of a command.
+_ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class Interrupted(Exception):
     """The user stopped us; the message says what had been done until then."""
+
+
+def open_streams() -> None:
+    """Let every stream be there, and take every character, whatever this process was started with.
+
+    A closed one is as empty as the null device; what an encoding does not have becomes a question mark.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def out() -> Console:
@@ -35,12 +52,12 @@ def err() -> Console:
 
 def say(text: str, style: str = "dim") -> None:
     """A sentence to standard error, as it is: brackets in it are no markup, and long lines are not broken."""
-    err().print(Text(text, style=style), soft_wrap=True)
+    err().print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on one line of standard output."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    print(json.dumps(document, ensure_ascii=False).translate(_ESCAPED), flush=True)
 
 
 def printable(text: str) -> str:
@@ -58,6 +75,14 @@ def errors_shown(as_json: bool) -> Iterator[None]:
         show_error(error)
         if as_json:
             print_json({"error": error.to_dict(option_name)})
+        raise typer.Exit(EXIT_ERROR) from None
+    except OSError as error:  # what the engine knows of is an error of ours by now
+        if error.errno == errno.EPIPE:  # whoever read it has left, as `head` does
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - else the interpreter would try once more at its end
+            raise typer.Exit(EXIT_PIPE) from None
+        say(f"The system refused it: {error.strerror or error}", "bold red")
+        if error.errno == errno.ENOSPC:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         raise typer.Exit(EXIT_ERROR) from None
     except (KeyboardInterrupt, Interrupted) as stop:
         what = str(stop) or "Stopped."

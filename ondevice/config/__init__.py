@@ -42,6 +42,7 @@ from ondevice.config.pot import (
     ContextReset,
     KeyRotation,
     PotConfig,
+    SaveAs,
     SlotSharing,
     StoredPot,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "PolicyName",
     "PotConfig",
     "Quantization",
+    "SaveAs",
     "Setting",
     "SlimConfig",
     "SlotShares",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "forecast", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 SlotShares = Literal["even", "by-layer", "by-head"]
 
@@ -27,13 +27,16 @@ class Policy:
         kept: why a token is still here, on the map.
         scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
-            a pass, those of the last token, all since the beginning, those of the text when it is repeated, or none.
+            a pass, those of the last token, all since the beginning, those of the text when it is repeated, those
+            that keys and values foretell, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
         keeps_per_layer: layers keep different numbers of slots.
         keeps_per_head: heads of a layer keep different tokens; otherwise they share their layout, too.
         shares: how its slots are shared out where the settings leave that open and what it evicts is gone: those of
             others evenly, as published.
+        scores_once: each token is scored by itself, and no pass is needed for it: a pot may be distilled often, and
+            keep nearly all that it has room for.
         keeps_all: the pot has a slot for every token, and grows with the document.
         skips_middle: of what does not fit into the pot only both ends are read.
     """
@@ -49,6 +52,7 @@ class Policy:
     keeps_per_layer: bool = False
     keeps_per_head: bool = False
     shares: SlotShares = "even"
+    scores_once: bool = False
     keeps_all: bool = False
     skips_middle: bool = False
 
@@ -185,6 +189,18 @@ POLICIES = {
             kept="kept for repeating the text",
             scorer="Repeat",
             observes="repetition",
+            keeps_per_head=True,
+            shares="by-head",
+        ),
+        Policy(
+            "foresight",
+            label="foresight",
+            choice="What looks as if it will be looked at (KVzap)",
+            differs="Keeps what looks as if it will be looked at.",
+            kept="kept because it looks useful",
+            scorer="Foresight",
+            observes="forecast",
+            scores_once=True,
             keeps_per_head=True,
             shares="by-head",
         ),

@@ -18,7 +18,8 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late", "never"]
-StoredPot = Literal["model", "int8"]
+StoredPot = Literal["model", "int8", "int4"]
+SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
 SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
@@ -27,9 +28,10 @@ _CPU_PASS, _GPU_PASS = 768, 2048  # tokens
 _USUAL_CAPACITY = 4096
 
 
-def _usual_kept(capacity: int, reserve: int) -> int:
-    """Half of the pot, or of a small one as much as leaves room to read."""
-    return max(min(capacity // 2, (capacity - reserve) * 2 // 3), 1)
+def _usual_kept(capacity: int, reserve: int, method: Policy) -> int:
+    """Half of the pot, or of a small one as much as leaves room to read; nearly all where distilling takes no pass."""
+    free = capacity - reserve
+    return max(free * 7 // 8 if method.scores_once else min(capacity // 2, free * 2 // 3), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,10 @@ class PotConfig:
                         "{slot_size}. 0 is auto.", low=0),
         check=Check(lambda slots: slots == 0 or slots >= 16, "Give at least 16 slots, or 0 for auto."))
     num_kept: int = setting(  # |C|; with `pyramidkv` layers keep different numbers, this one on average
-        0, "Slots kept when a full pot is distilled; half: of the pot.", option="--keep", zero="half", api="num_kept",
-        label="Kept when full",
-        form=Control(2, "Tokens that survive when the pot is full. Default {default} of the pot. "
-                        "Fewer means longer steps between two selections. 0 is half.", low=0))
+        0, "Slots kept when a full pot is distilled; auto: half of the pot, with foresight nearly all of it.",
+        option="--keep", zero="auto", api="num_kept", label="Kept when full",
+        form=Control(2, "Tokens that survive when the pot is full. Default {default}; auto is half of the pot. "
+                        "Fewer means longer steps between two selections. 0 is auto.", low=0))
     reserve: int = setting(  # also holds the catalyst while reading
         256, "Slots left free for a question and its answer.", option="--reserve", api="reserve",
         label="the reserve for questions", check=at_least(1, "slot"))
@@ -94,10 +96,12 @@ class PotConfig:
                      choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
     stored: StoredPot = setting(  # in codes nothing is kept beside keys and values: they are rotated as they are read
         "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which three to "
-        "five times as many fit into the same bytes.", option="--pot-type", api="pot_type", label="What slots hold",
+        "five times as many fit into the same bytes, or of 4 bits, of which half as many again.",
+        option="--pot-type", api="pot_type", label="What slots hold",
         form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits three to five times as "
-                        "many tokens fit into the same memory. Takes effect at the next reading.",
-                     choices=(("Full precision", "model"), ("8 bits", "int8"))))
+                         "many tokens fit into the same memory, in 4 bits half as many again, less exactly. "
+                         "Takes effect at the next reading.",
+                     choices=(("Full precision", "model"), ("8 bits", "int8"), ("4 bits", "int4"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
         "stored", "What is kept so that keys need no rotation at every step.", option="--key-rotation", answers=True)
     # fmt: on
@@ -105,7 +109,7 @@ class PotConfig:
     def __post_init__(self) -> None:
         check_each(self)
         if self.capacity and not self.num_kept:
-            object.__setattr__(self, "num_kept", _usual_kept(self.capacity, self.reserve))
+            object.__setattr__(self, "num_kept", _usual_kept(self.capacity, self.reserve, self.method))
         kept = self.num_kept or None
         require(
             kept is None or self.num_sink_tokens < kept,
@@ -158,7 +162,7 @@ class PotConfig:
         """
         if not fits:
             return replace(self, capacity=capacity)
-        num_kept = min(self.num_kept or capacity, _usual_kept(capacity, self.reserve))
+        num_kept = min(self.num_kept or capacity, _usual_kept(capacity, self.reserve, self.method))
         return replace(self, capacity=capacity, num_kept=num_kept, adaptive_keep=None, novelty=0.0)
 
     def pass_size(self, device: str) -> int:

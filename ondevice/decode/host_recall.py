@@ -208,7 +208,8 @@ class HostRecall:
             if used == ranked:
                 continue
             keys = pot.slots.keys_at(layer, slice(0, used)).float()
-            given = attention_votes(query.float(), keys, scale=parts.scale, softcap=parts.attention_softcap)
+            beside = pot.slots.beside(query, layer).float()
+            given = attention_votes(beside, keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.
             origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()
             is_text = origin >= 0
@@ -220,9 +221,11 @@ class HostRecall:
 
     def _wholly_present(self) -> frozenset[int]:
         """Blocks that every head of every layer holds: nothing of them can come back."""
-        is_held = self._context.retention == self._context.num_heads_total
-        blocks = np.logical_and.reduceat(is_held, np.arange(0, is_held.size, self._block_size))
-        return frozenset(np.flatnonzero(blocks).tolist())
+        retention, size = self._context.retention, self._block_size
+        held = retention.tokens[retention.counts == self._context.num_heads_total]
+        blocks, counts = np.unique(held // size, return_counts=True)
+        sizes = np.minimum(retention.num_tokens - blocks * size, size)
+        return frozenset(blocks[counts == sizes].tolist())
 
     def _dropped(self) -> list[DroppedStates]:
         """Hidden states of the wanted tokens, the shallowest layer first."""

@@ -20,6 +20,7 @@ from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.outcome import Collected, finish
 from ondevice.documents.worker.process import Worker
 from ondevice.errors import DocumentError, DocumentTooLarge, EmptyDocument
+from ondevice.files import shown_name
 from ondevice.memory import free_memory_bytes
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def extract(
     from ondevice.events import PagesExtracted
 
     file = _check(Path(path), limits)
-    collected = Collected(file.name)
+    collected = Collected(shown_name(file))
     deadline = time.monotonic() + limits.wall_seconds
     request = Request(str(file), password)
     sha256, size_bytes = "", file.stat().st_size
-    intake = Intake(file.name, size_bytes, free_memory)
+    intake = Intake(shown_name(file), size_bytes, free_memory)
     for _ in range(limits.max_restarts + 1):
         with Worker(replace(request, first=len(collected.pages) + 1), limits, intake.take) as worker:
             sha256 = sha256 or _digest(file)  # while the worker starts
@@ -124,9 +125,11 @@ def _check(path: Path, limits: Limits) -> Path:
     try:
         file = path.expanduser().resolve(strict=True)
         if file.is_dir():
-            raise DocumentError("this is a folder, not a document", where=path.name, fix="Name one file in it.")
+            raise DocumentError("this is a folder, not a document", where=shown_name(path), fix="Name one file in it.")
         if not file.is_file():
-            raise DocumentError("this is not a regular file", where=path.name, fix="Name a file, or use - for a pipe.")
+            raise DocumentError(
+                "this is not a regular file", where=shown_name(path), fix="Name a file, or use - for a pipe."
+            )
         size = file.stat().st_size
         with file.open("rb"):
             pass
@@ -139,13 +142,15 @@ def _check(path: Path, limits: Limits) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         reason = type(error).__name__
         raise DocumentError(
-            f"the file cannot be opened [{reason}]", where=path.name, fix="Copy it, then try again."
+            f"the file cannot be opened [{reason}]", where=shown_name(path), fix="Copy it, then try again."
         ) from None
     if size == 0:
-        raise EmptyDocument("the file has 0 bytes", where=file.name, fix="Get it again: nothing of it has arrived.")
+        raise EmptyDocument(
+            "the file has 0 bytes", where=shown_name(file), fix="Get it again: nothing of it has arrived."
+        )
     if size > limits.file_bytes:
         what = f"the file has {size:,} bytes; the limit is {limits.file_bytes:,}"
-        raise DocumentError(what, where=file.name, fix="Split it, or save it as plain text and pipe that in.")
+        raise DocumentError(what, where=shown_name(file), fix="Split it, or save it as plain text and pipe that in.")
     return file
 
 

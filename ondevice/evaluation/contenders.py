@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import torch
 
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
 from ondevice.config.policies import POLICIES
+from ondevice.config.pot import CatalystKind
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.evaluation.bm25 import BM25
@@ -106,6 +107,20 @@ def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
     return _pot(replace(given, pot=pot), budget, 0)
 
 
+def _ablation(label: str, **changes: Any) -> Contender:
+    """InfiniPot as published, but for its wording (Table 2 of arXiv 2410.01518) or its share of novelty (Table 3)."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        published = _as_published(given, budget)
+        return replace(published, pot=replace(published.pot, **changes))
+
+    return Contender(label, config)
+
+
+_WORDINGS: tuple[CatalystKind, ...] = ("general-v1", "general-v2", "placeholder", "unrelated")
+_ALPHAS = (0.0, 0.25, 0.75, 1.0)
+
+
 CONTENDERS: dict[str, Contender] = {
     "default": Contender("settings as given", lambda config, _: config),
     "pot": Contender("pot alone", lambda config, budget: _pot(config, budget, 0)),
@@ -121,7 +136,13 @@ CONTENDERS: dict[str, Contender] = {
     "pot-int8-bf16": Contender(
         "pot alone in 8 bits, bytes of a bfloat16 cache", _coded("int8"), in_bytes_of="bfloat16"
     ),
+    "pot-int4": Contender("pot alone in 4 bits, same bytes", _coded("int4"), in_bytes_of="pot"),
+    "pot-int4-bf16": Contender(
+        "pot alone in 4 bits, bytes of a bfloat16 cache", _coded("int4"), in_bytes_of="bfloat16"
+    ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
+    **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
+    **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
 USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ class Entry:
         doc: what is measured.
         options: in the order of the help; every command also takes those of the pot, `--out` and `--json`.
         resumes: whether a stopped run is kept in the file of `--out`, after each item, and goes on from there.
+        grid: the option whose values may be measured on machines of their own, by --address: numbers, or names of
+            contenders. "": none.
         fits_text: a pot without a size of its own is as large as the text needs, as for a user; otherwise it is fixed.
     """
 
@@ -49,4 +52,9 @@ class Entry:
     doc: str
     options: tuple[Option, ...]
     resumes: bool = False
+    grid: str = ""
     fits_text: bool = False
+
+    def measurement(self) -> Any:
+        """The `Measurement` of its module."""
+        return importlib.import_module(self.module).MEASUREMENT

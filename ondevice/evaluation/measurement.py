@@ -70,6 +70,7 @@ class Measurement(Generic[Item]):
             `question=`, those for reading a text for that question); refuses what cannot be measured.
         line: shows one item as soon as there is one.
         closing: a last sentence, from the summary.
+        figures: the summary of rows, however they came together, and of the options; only where there is a grid.
     """
 
     run: Callable[[Setup, Any], Iterator[Event | Note | Item]]
@@ -78,6 +79,7 @@ class Measurement(Generic[Item]):
     config: Callable[[Callable[..., EngineConfig], Any], EngineConfig] = lambda given, options: given()
     line: Callable[[Item], str] | None = None
     closing: Callable[[Mapping[str, float]], str] | None = None
+    figures: Callable[[Sequence[Row], Any], dict[str, float]] | None = None
 
 
 def beginning(document: Document, num_tokens: int, tokenizer: Tokenizer) -> Document:

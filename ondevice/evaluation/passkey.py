@@ -21,8 +21,12 @@ TASK = (
 )
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 QUESTION = "What is the pass key? The pass key is"
-# Where one text holds several keys, each is that of a door.
-DOORS = ("red", "blue", "green", "black", "white", "brown", "pink", "yellow", "orange", "silver")
+# Where one text holds several numbers, each is called something else. Small models mix up keys of different doors even
+# with a full cache, so the names share no word, and stand where the number follows.
+NAMES = (
+    "pass key", "phone number", "zip code", "train fare", "file size",
+    "house rent", "lucky digit", "exact weight", "water level", "night temperature",
+)  # fmt: skip
 LARGEST_KEY = 50_000
 _TOLERANCE = 0.005  # of the length
 _MAX_CORRECTIONS = 8
@@ -80,16 +84,16 @@ def make_passkey(case: Case, seed: int, count_tokens: CountTokens) -> Passkey:
 
 
 def make_passkeys(cases: Sequence[Case], seed: int, count_tokens: CountTokens) -> list[Passkey]:
-    """One text for cases of one length and trial, each key that of a door of its own and asked for by it.
+    """One text for cases of one length and trial, each number with a name of its own and asked for by it.
 
     Raises:
-        ConfigError: as `make_passkey`, or there are more cases than doors.
+        ConfigError: as `make_passkey`, or there are more cases than names.
     """
-    if len(cases) > len(DOORS):
-        raise ConfigError(f"--depths holds {len(cases)} places for --together", fix=f"Give {len(DOORS)} at most.")
+    if len(cases) > len(NAMES):
+        raise ConfigError(f"--depths holds {len(cases)} places for --together", fix=f"Give {len(NAMES)} at most.")
     keys = [_key(case, seed) for case in cases]
-    parts = [(case.depth, secret(key, door)) for case, key, door in zip(cases, keys, DOORS, strict=False)]
-    questions = [QUESTION.replace("key", f"key of the {door} door") for door in DOORS[: len(cases)]]
+    parts = [(case.depth, secret(key, name)) for case, key, name in zip(cases, keys, NAMES, strict=False)]
+    questions = [QUESTION.replace(NAMES[0], name) for name in NAMES[: len(cases)]]
     document, num_tokens = _fitted(cases[0].length, parts, max(questions, key=len), count_tokens)
     return [Passkey(document, key, num_tokens, question) for key, question in zip(keys, questions, strict=True)]
 
@@ -123,10 +127,9 @@ def passkey_document(passkey: Passkey) -> Document:
     return Document("passkey", "txt", "part", (page,), num_pages=1, size_bytes=len(passkey.document))
 
 
-def secret(key: int, door: str = "") -> str:
-    """The sentences that give the key, or that of a door."""
-    of = f" of the {door} door" if door else ""
-    return f"The pass key{of} is {key}. Remember it. {key} is the pass key{of}."
+def secret(key: int, name: str = NAMES[0]) -> str:
+    """The sentences that give the key, or a number of another name."""
+    return f"The {name} is {key}. Remember it. {key} is the {name}."
 
 
 def _document(secrets: Sequence[tuple[float, str]], num_filler_chars: int) -> str:

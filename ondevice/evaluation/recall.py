@@ -85,23 +85,51 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
     yield from recall_spans(session, num_spans)
 
 
-def recall_spans(session: Session, num_spans: int) -> Iterator[Recall]:
-    """What a session that has read its document recalls of it, beside a full cache and no document."""
+def recall_spans(
+    session: Session, num_spans: int, known: dict[int, tuple[float, float]] | None = None
+) -> Iterator[Recall]:
+    """What a session that has read its document recalls of it, beside a full cache and no document.
+
+    Args:
+        known: losses of the other two by the first token of a span, which are the same for every pot: what is there is
+            not measured again, and the others are put there.
+    """
     num_read, tokens = session.context.num_read, session.context.tokens
-    decoder = session.context.decoder
-    nothing = decoder.new_pot(len(session.context.chat.prefix) + SPAN_TOKENS)
-    _fill(decoder, nothing, session.context.chat.prefix)
-    full: tuple[tuple[int, int], MemoryPot] | None = None
+    known = {} if known is None else known
+    others = _Others(session)
     for start in span_starts(tokens.num_tokens, num_spans):
-        ids = decoder.ids(tokens.ids(start, start + SPAN_TOKENS))
-        window = window_around(start, tokens.num_tokens)
-        if full is None or full[0] != window:
-            everything = [*session.context.chat.prefix, *tokens.ids(*window).tolist()]
-            full = window, decoder.new_pot(len(everything) + SPAN_TOKENS)
-            _fill(decoder, full[1], everything)
-        none, known = (_loss(decoder, pot, ids, UndoLog(pot)) for pot in (nothing, full[1]))
-        method = pot_loss(session, start)
-        yield Recall(start, start / tokens.num_tokens, none, known, method, num_read)
+        if start not in known:
+            known[start] = others.losses(start)
+        none, full = known[start]
+        yield Recall(start, start / tokens.num_tokens, none, full, pot_loss(session, start), num_read)
+
+
+class _Others:
+    """No document, and a full cache of it or of a window around a span; each is filled when it is needed."""
+
+    def __init__(self, session: Session) -> None:
+        self._tokens, self._decoder = session.context.tokens, session.context.decoder
+        self._prefix = session.context.chat.prefix
+        self._nothing: MemoryPot | None = None
+        self._full: tuple[tuple[int, int], MemoryPot] | None = None
+
+    def losses(self, start: int) -> tuple[float, float]:
+        """Nats per token of the span at token `start`: without a document, and with a full cache."""
+        decoder, window = self._decoder, window_around(start, self._tokens.num_tokens)
+        if self._nothing is None:
+            self._nothing = self._filled(self._prefix)
+        if self._full is None or self._full[0] != window:
+            self._full = window, self._filled([*self._prefix, *self._tokens.ids(*window).tolist()])
+        ids = decoder.ids(self._tokens.ids(start, start + SPAN_TOKENS))
+        none, full = (_loss(decoder, pot, ids, UndoLog(pot)) for pot in (self._nothing, self._full[1]))
+        return none, full
+
+    def _filled(self, ids: Sequence[int]) -> MemoryPot:
+        """A pot that has read tokens and has room for a span."""
+        pot = self._decoder.new_pot(len(ids) + SPAN_TOKENS)
+        for start in range(0, len(ids), _STEP):
+            self._decoder.forward(self._decoder.ids(ids[start : start + _STEP]), pot)
+        return pot
 
 
 def pot_loss(session: Session, start: int, attention: RunTimeTermination | None = None) -> float:
@@ -155,12 +183,6 @@ def window_around(start: int, num_tokens: int) -> tuple[int, int]:
     """Tokens [first, stop) around a span that a full cache reads: the whole document where it is short enough."""
     first = min(max(start + SPAN_TOKENS // 2 - WINDOW_TOKENS // 2, 0), max(num_tokens - WINDOW_TOKENS, 0))
     return first, min(first + WINDOW_TOKENS, num_tokens)
-
-
-def _fill(decoder: Decoder, pot: MemoryPot, ids: Sequence[int]) -> None:
-    """Read tokens into a pot that has room for all of them."""
-    for start in range(0, len(ids), _STEP):
-        decoder.forward(decoder.ids(ids[start : start + _STEP]), pot)
 
 
 def _loss(

@@ -97,8 +97,11 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
         ConfigError: they do not fit, or decode attention over this pot cannot end early in every layer.
     """
     parts = session.context.decoder.parts
-    if session.context.config.pot.key_rotation != "stored":
-        raise ConfigError("Only rotated keys that are stored can be read by blocks", fix="Use --key-rotation stored.")
+    if not session.context.pot.rotated:
+        raise ConfigError(
+            "Only rotated keys that are stored can be read by blocks",
+            fix="Use {pot.key_rotation} stored and {pot.stored} model.",
+        )
     if parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers):
         raise ConfigError(
             "This model has attention that does not end early: a softcap or a sliding window",

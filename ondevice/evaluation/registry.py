@@ -20,8 +20,8 @@ _CHOICE_OF_ROWS = (
     Option(
         "contenders",
         str,
-        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 in the bytes of the pot, "
-        "pot-int8-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 and pot-int4 in the bytes "
+        "of the pot, pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
         "",
         shown="all but policies",
     ),
@@ -58,6 +58,7 @@ EVALUATIONS = (
             ),
         ),
         resumes=True,
+        grid="lengths",
     ),
     Entry(
         "qa",
@@ -71,6 +72,7 @@ EVALUATIONS = (
             Option("new_tokens", int, "The longest answer, in tokens.", 64, min=1),
         ),
         resumes=True,
+        grid="contenders",
         fits_text=True,
     ),
     Entry(
@@ -84,6 +86,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS,
         ),
         resumes=True,
+        grid="contenders",
         fits_text=True,
     ),
     Entry(
@@ -100,6 +103,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS[:2],
         ),
         resumes=True,
+        grid="contenders",
     ),
     Entry(
         "babilong",
@@ -121,6 +125,7 @@ EVALUATIONS = (
             *_CHOICE_OF_ROWS[:2],
         ),
         resumes=True,
+        grid="lengths",
     ),
     Entry(
         "recall",
@@ -146,6 +151,24 @@ EVALUATIONS = (
             _SPANS,
         ),
         resumes=True,
+        grid="ratios",
+    ),
+    Entry(
+        "hit-rate",
+        "ondevice.evaluation.hit_rate",
+        "How much of what questions look at in a full cache a pot holds after each distillation.",
+        (
+            replace(_TEXT, help="The text to read."),
+            _BEGINNING,
+            replace(_SPANS, default=4, help="Places of the text whose words are the questions."),
+            Option(
+                "contenders",
+                str,
+                "As for `eval ruler`, and published-asked, whose catalyst is the question.",
+                "infinipot-published,published-asked,published-alpha-1,infinipot,streaming-llm,random",
+            ),
+            _CHOICE_OF_ROWS[1],
+        ),
     ),
     Entry(
         "shelf",
@@ -190,6 +213,7 @@ EVALUATIONS = (
             Option("trials", int, "Documents of each length; codes, names and dates take turns.", 3, min=1),
         ),
         resumes=True,
+        grid="lengths",
     ),
     Entry(
         "perplexity",

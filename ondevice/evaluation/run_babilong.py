@@ -120,4 +120,5 @@ MEASUREMENT = Measurement[Trial](
     lambda trials: trials[-1].summary,
     config=_config,
     line=lambda trial: trial.line,
+    figures=lambda rows, _: babilong_summary(rows),
 )

@@ -105,4 +105,5 @@ MEASUREMENT = Measurement[Trial](
     lambda trials: trials[-1].summary,
     config=_config,
     line=lambda trial: trial.line,
+    figures=lambda rows, _: longbench_summary(rows),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 from ondevice.config import EngineConfig, GenerationConfig
@@ -175,4 +176,5 @@ MEASUREMENT = Measurement[Trial](
         f"trial {trial.case.trial}: key {trial.key}, answer {trial.answer[:40]!r}, "
         f"{trial.tokens_per_second:,.0f} tokens/s, {trial.accuracy:.0%} right so far"
     ),
+    figures=lambda rows, _: {ACCURACY: fmean(one.p50 for one in rows if one.metric == ACCURACY)},
 )

@@ -116,4 +116,5 @@ MEASUREMENT = Measurement[Trial](
     lambda trials: trials[-1].summary,
     config=_config,
     line=lambda trial: trial.line,
+    figures=lambda rows, _: qa_summary(rows),
 )

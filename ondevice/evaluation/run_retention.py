@@ -26,6 +26,7 @@ from ondevice.events import Event
 from ondevice.results.results import Row, row
 
 RECALL, SECONDS, SLOTS, BYTES = "recall of a full cache's", "seconds of reading", "slots", "bytes of the pot"
+_FULL = "full"
 _PUBLISHED = "infinipot-published"  # speeds are compared with it
 _TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text") and name.startswith(("niah", "vt")))
 
@@ -67,9 +68,9 @@ def retention_summary(rows: Sequence[Row], length: int, first: str) -> dict[str,
     scores = question_scores([one for one in rows if one.metric == SCORE])
     summary: dict[str, float] = {}
     for name, own in scores.items():
-        for ratio, pairs in _by_ratio(own, scores.get("full", {}), length).items():
+        for ratio, pairs in _by_ratio(own, scores.get(_FULL, {}), length).items():
             ours, full = np.mean(pairs, axis=0)
-            if name != "full" and full:
+            if name != _FULL and full:
                 summary |= _keys("ruler_share", ratio, name, first, float(ours / full))
     recalls = [one for one in rows if one.metric == RECALL]
     for one in recalls:
@@ -91,10 +92,12 @@ def retention_summary(rows: Sequence[Row], length: int, first: str) -> dict[str,
 def _by_ratio(
     own: dict[tuple[Any, ...], float], full: dict[tuple[Any, ...], float], length: int
 ) -> dict[int, list[tuple[float, float]]]:
+    """The scores of a contender and of the full cache, which has the same with every budget."""
+    whole = {(task, trial): score for (task, _, trial), score in full.items()}
     pairs: dict[int, list[tuple[float, float]]] = {}
-    for question, score in own.items():
-        if question in full:
-            pairs.setdefault(_ratio(length, question[1]), []).append((score, full[question]))
+    for (task, budget, trial), score in own.items():
+        if (task, trial) in whole:
+            pairs.setdefault(_ratio(length, budget), []).append((score, whole[task, trial]))
     return pairs
 
 
@@ -110,7 +113,7 @@ def _keys(key: str, ratio: int, contender: str, first: str, value: float) -> dic
 def _recalls(
     setup: Setup, options: Any, names: Sequence[str], budgets: Sequence[int], rows: Sequence[Row]
 ) -> Iterator[Event | Recalled]:
-    document = setup.beginning(options.text, options.length)
+    document, known = setup.beginning(options.text, options.length), dict[int, tuple[float, float]]()
     for budget in budgets:
         for name in names:
             done = Recalled(name, budget, options.length, 0.0, 0.0)
@@ -120,7 +123,7 @@ def _recalls(
             session, began = setup.engine.session(config), time.perf_counter()
             yield from session.read(document)
             seconds, spans = time.perf_counter() - began, list[Recall]()
-            for span in recall_spans(session, options.spans):
+            for span in recall_spans(session, options.spans, known):
                 setup.report("Recalling", (len(spans) + 1) / options.spans)
                 spans.append(span)
             none, full, method = (
@@ -145,10 +148,15 @@ def run_retention(
             rows += rows_of([item])
             item = replace(item, summary=summary(rows))
         yield item
-    going_on = replace(setup, earlier=tuple(rows))
-    if options.rows:
-        contenders = (*names, "full")
-        yield from run_ruler(going_on, _TASKS, sources, options.length, options.rows, contenders, budgets, summary)
+    sizes = [((_FULL,), budgets[:1]), (tuple(names), budgets)]  # a full cache is the same for all of them
+    for contenders, their_budgets in sizes if options.rows else ():
+        going_on = replace(setup, earlier=tuple(rows))
+        for one in run_ruler(
+            going_on, _TASKS, sources, options.length, options.rows, contenders, their_budgets, summary
+        ):
+            if isinstance(one, Trial):
+                rows += rows_of([one])
+            yield one
 
 
 def rows_of(items: Sequence[Item], _: EngineConfig | None = None) -> list[Row]:
@@ -166,7 +174,7 @@ def rows_of(items: Sequence[Item], _: EngineConfig | None = None) -> list[Row]:
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
     config = given()
     for name in chosen(options.policies):
-        if name == "full":
+        if name == _FULL:
             raise ConfigError("--policies full is measured anyway", fix="Leave it out.")
     if not options.ratios or min(options.ratios) < 1:
         raise ConfigError(f"--ratios is {options.ratios}", fix="Give whole numbers, such as 4,8.")
@@ -187,4 +195,5 @@ MEASUREMENT = Measurement[Item](
     lambda items: items[-1].summary,
     config=_config,
     line=lambda item: item.line,
+    figures=lambda rows, options: retention_summary(rows, options.length, chosen(options.policies)[0]),
 )

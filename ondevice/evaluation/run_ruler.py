@@ -88,4 +88,5 @@ MEASUREMENT = Measurement[Trial](
     lambda trials: trials[-1].summary,
     config=_config,
     line=lambda trial: trial.line,
+    figures=lambda rows, _: task_summary(rows),
 )

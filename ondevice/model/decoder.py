@@ -7,6 +7,7 @@ transformers' own forward pass to float tolerance: that is the first test of the
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, TypeGuard
@@ -54,8 +55,7 @@ class Decoder:
 
     def __init__(self, model: Any, *, has_fast_step: bool = True) -> None:
         self.parts: ModelParts = model_parts(model)
-        parameter = next(model.parameters())
-        self.device = parameter.device
+        self.device = self.parts.device
         if self.device.type == "cuda":
             # cuDNN lays out a plan for every new length, of which a pot has one with each pass and each token.
             torch.backends.cuda.enable_cudnn_sdp(False)
@@ -72,20 +72,22 @@ class Decoder:
     def first_layers(self, num_layers: int) -> Decoder:
         """The same model cut off after some layers, over the same weights: no weight is copied."""
         other = copy.copy(self)
-        other.parts = replace(self.parts, layers=self.parts.layers[:num_layers])
+        other.parts = replace(
+            self.parts, layers=self.parts.layers[:num_layers], devices=self.parts.devices[:num_layers]
+        )
         other._one_token = other._fast_step() if self._one_token is not None else None
         other._token_graph = other._graph() if self._token_graph is not None else None
         return other
 
     def _fast_step(self) -> OneToken | None:
         """The shorter way for one token, where this model has one."""
-        layers = plain_layers(self.parts, self.device, self.dtype)
+        layers = None if self.parts.is_spread else plain_layers(self.parts, self.device, self.dtype)
         turns_wholly = self._rotary.dim == self.parts.head_dim
         return OneToken(self.parts, layers) if layers and turns_wholly else None
 
     def _graph(self) -> TokenGraph | None:
         """One token in one launch, where there is a GPU that can and this model suits."""
-        is_there = self.device.type == "cuda" and suits(self.parts, self._rotary)
+        is_there = self.device.type == "cuda" and not self.parts.is_spread and suits(self.parts, self._rotary)
         return TokenGraph(self.parts, self._rotary) if is_there else None
 
     def new_pot(
@@ -137,7 +139,11 @@ class Decoder:
         Raises:
             PotError: it would not fit into the memory that is free.
         """
-        needed, usable = shape.nbytes(self.dtype), usable_bytes(free_memory_bytes(self.device))
+        needed, devices = shape.nbytes(self.dtype), Counter(self.parts.devices)
+        usable = min(  # of all that is needed, where each device takes its layers' part
+            usable_bytes(free_memory_bytes(device)) * len(self.parts.devices) // number
+            for device, number in devices.items()
+        )
         if needed > usable:
             capacity = shape.capacity
             raise PotError(
@@ -147,7 +153,8 @@ class Decoder:
             )
         if frame is not None:  # where heads are layers of the pot, each has its own
             frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
-        return MemoryPot(shape, dtype=self.dtype, device=self.device, frame=frame)
+        places = [device for device in self.parts.devices for _ in range(shape.num_parts)]
+        return MemoryPot(shape, dtype=self.dtype, device=self.device, devices=places, frame=frame)
 
     @torch.inference_mode()
     def forward(
@@ -216,29 +223,32 @@ class Decoder:
             num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
             for index, layer in enumerate(self.parts.layers):
                 stop_if_asked()
-                cos, sin = angles.at(pot.next_position[index * num_parts])
+                place = self.parts.devices[index]
+                hidden = self._moved(hidden, place)
+                cos, sin = (self._moved(part, place) for part in angles.at(pot.next_position[index * num_parts]))
                 heads = project_heads(self.parts, layer, hidden, cos, sin)
                 if keeps_queries:
-                    queries += heads.query.chunk(num_parts, dim=1)
+                    queries += self._moved(heads.query, self.device).chunk(num_parts, dim=1)
                 out, observed = self._attend_layer(
                     index * num_parts, heads.split(num_parts), pot, num_observed, angles, attention, observes_peak
                 )
-                mass += [one[..., : one.shape[-1] - num_transient] for one in observed]
+                mass += [self._moved(one[..., : one.shape[-1] - num_transient], self.device) for one in observed]
                 if pruning is not None or offsets is not None:
                     given.append(angles.offsets[: angles.offsets.shape[0] - num_transient])
                 if pruning is not None:
                     survivors = pruning.survivors(index, heads.rotated_query, heads.rotated_keys)
                     if survivors is not None:
                         if pruning.needs_early_states and early_states is None:
-                            early_states = self.parts.norm(hidden)
+                            early_states = self.parts.norm(self._moved(hidden, self.device))
                         if keeps_dropped:
                             gone = _all_but(survivors, hidden.shape[1])
                             states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0]
-                            dropped.append(DroppedStates(index, angles.offsets[gone], states))
+                            where = angles.offsets[self._moved(gone, self.device)]
+                            dropped.append(DroppedStates(index, where, self._moved(states, self.device)))
                         hidden, out = hidden[:, survivors], out[:, :, survivors]
-                        angles.keep(survivors)
+                        angles.keep(self._moved(survivors, self.device))
                 hidden = finish(layer, hidden, out)
-            hidden = self.parts.norm(hidden)
+            hidden = self.parts.norm(self._moved(hidden, self.device))
             of_parts = [tokens for tokens in given for _ in range(num_parts)]
             pot.commit_(num_staying, origin, num_transient, of_parts or None)
             return Pass(hidden, mass, given or None, early_states, queries, dropped)
@@ -251,9 +261,14 @@ class Decoder:
         return torch.as_tensor(np.asarray(ids, np.int64), device=self.device)[None]
 
     def synchronize(self) -> None:
-        """Wait for the device, so that a clock read afterwards is true."""
+        """Wait for the devices, so that a clock read afterwards is true."""
         if self.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()  # copies in other streams go on
+            for device in {self.device, *self.parts.devices}:
+                torch.cuda.current_stream(device).synchronize()  # copies in other streams go on
+
+    def _moved(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """The tensor on a device, of a model that is spread; of any other it is there already."""
+        return tensor.to(device) if self.parts.is_spread else tensor
 
     def rotate_keys(self, keys: Tensor, positions: Tensor, max_positions: int, end: int | None = None) -> Tensor:
         """Apply RoPE to keys (batch, num_kv_heads, n, head_dim) at their own positions (batch, num_kv_heads, n).
@@ -262,8 +277,9 @@ class Decoder:
             max_positions: of the pot that they are in, or are compared with.
             end: above all positions; None: not known, and a GPU is waited for.
         """
-        cos, sin = self._rotary.table(int(positions.max()) + 1 if end is None else end, max_positions)
-        return rotate(keys, rows_of(cos, positions), rows_of(sin, positions))
+        tables = self._rotary.table(int(positions.max()) + 1 if end is None else end, max_positions)
+        cos, sin = (rows_of(self._moved(table, positions.device), positions) for table in tables)
+        return rotate(keys, cos, sin)
 
     def reach(self, pot: MemoryPot) -> int:
         """Positions that the RoPE of this pot is meant for; they may run on beyond, at a loss."""
@@ -306,7 +322,8 @@ class Decoder:
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the new tokens, and the attention mass, or peak, of the last `num_observed` of them."""
         num_tokens, softcap = query.shape[2], self.parts.attention_softcap
-        mask = self._mask(pot, layer, angles)
+        mask, place = self._mask(pot, layer, angles), self.parts.devices[self._layer_of(pot, layer)]
+        mask = None if mask is None else self._moved(mask, place)
         if isinstance(pot, MemoryPot) and not pot.rotated:
             first = pot.next_position[layer]
             positions = pot.positions_with(layer, (first + angles.offsets).to(torch.int32))
@@ -318,9 +335,11 @@ class Decoder:
                     return attend(layer, query, coded, positions, angles.table(first), self.parts.scale), None
                 keys, values = coded.wide_keys(self.dtype), coded.wide_values(self.dtype)
             elif is_plain and not pot.halves:
-                cos, sin = angles.table(first)
+                cos, sin = (self._moved(table, place) for table in angles.table(first))
+                positions = self._moved(positions, place)
                 return rope_attention(query, keys, values, positions, cos, sin, scale=self.parts.scale), None
-            keys = self._rotate_seen(layer, keys, pot, *angles.of_slots(positions, first))
+            turns = (self._moved(part, place) for part in angles.of_slots(positions, first))
+            keys = self._rotate_seen(layer, keys, pot, *turns)
         if decode_attention is not None and num_tokens == 1 and num_observed == 0 and mask is None and softcap is None:
             return decode_attention.attend(layer, query, keys, values, self.parts.scale), None
         options: AttentionOptions = {"mask": mask, "scale": self.parts.scale, "softcap": softcap}
@@ -353,6 +372,10 @@ class Decoder:
         positions = pot.next_position[:: pot.shape.num_parts]
         return all(window is None or position < window for window, position in zip(windows, positions, strict=True))
 
+    def _layer_of(self, pot: Cache, layer: int) -> int:
+        """The layer of the model that a layer of a pot belongs to."""
+        return layer // (pot.shape.num_parts if isinstance(pot, MemoryPot) else 1)
+
     def _mask(self, pot: Cache, layer: int, angles: Angles) -> Tensor | None:
         """Additive mask where plain causal attention over the last slots would not do; else None.
 
@@ -360,8 +383,7 @@ class Decoder:
         visible, and when several new tokens lie in slots of evicted ones. Heads differ in what they hold, so the
         shape is (batch or 1, num_kv_heads or 1, num_tokens, num_slots).
         """
-        num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
-        window, first = self.parts.layers[layer // num_parts].sliding_window, pot.next_position[layer]
+        window, first = self.parts.layers[self._layer_of(pot, layer)].sliding_window, pot.next_position[layer]
         if window is not None and first + angles.span <= window:
             window = None
         if window is None and (angles.offsets.shape[0] == 1 or pot.victims is None):

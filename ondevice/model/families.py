@@ -83,7 +83,8 @@ class ModelParts:
     `lm_head` is the weight (vocab_size, hidden_size), which bitsandbytes never quantises, and which is packed with the
     others; `logit_softcap` caps its logits. `rotary(hidden_states, position_ids)` gives cosines and sines, each
     (batch, n, rotary_dim), as transformers does: by frequencies that may depend on the positions (see `Rotary`).
-    `max_positions` are those that the model was trained for.
+    `max_positions` are those that the model was trained for. `devices` are those of the layers, where their slots of a
+    pot are, too; all else is on `device`.
     """
 
     embed: Op
@@ -100,6 +101,13 @@ class ModelParts:
     scale: float
     attention_softcap: float | None
     logit_softcap: float | None
+    device: torch.device
+    devices: tuple[torch.device, ...]
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether layers lie on several devices."""
+        return len(set(self.devices)) > 1
 
 
 def model_parts(model: Any) -> ModelParts:
@@ -132,7 +140,17 @@ def model_parts(model: Any) -> ModelParts:
         scale=float(body.layers[0].self_attn.scaling),
         attention_softcap=getattr(config, "attn_logit_softcapping", None),
         logit_softcap=getattr(config, "final_logit_softcapping", None),
+        device=_device_of(model, "model.embed_tokens"),
+        devices=tuple(_device_of(model, f"model.layers.{index}") for index in range(len(body.layers))),
     )
+
+
+def _device_of(model: Any, name: str) -> torch.device:
+    """Where a part lies: what accelerate's device map says of it, else where its weights are."""
+    placed = getattr(model, "hf_device_map", None) or {}
+    if len(set(placed.values())) > 1 and name in placed:
+        return torch.device(placed[name])
+    return next(model.get_submodule(name).parameters()).device
 
 
 def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:

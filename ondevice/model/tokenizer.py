@@ -30,6 +30,7 @@ _PIECE_CHARS = 1 << 18
 _MAX_PIECE_CHARS = 1 << 19
 # One line feed between a mark and a word: no tokenizer has a token that spans it.
 _PIECE_END = re.compile(r"(?<=\S\n)(?=\w)")
+_HALVES = re.compile("[\ud800-\udfff]")
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -81,7 +82,7 @@ class Tokenizer:
         ids: list[Int32Array] = [np.empty(0, np.int32)]
         spans: list[Int32Array] = [np.empty((0, 2), np.int32)]
         for start, piece in self._pieces(text):
-            encoding = self._plain.encode(piece, add_special_tokens=False)
+            encoding = self._plain.encode(_encodable(piece), add_special_tokens=False)
             ids.append(np.array(encoding.ids, dtype=np.int32))
             spans.append(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) + np.int32(start))
             del encoding  # before the next one is made
@@ -89,7 +90,7 @@ class Tokenizer:
 
     def encode_prompt(self, text: str) -> list[int]:
         """Text that we wrote ourselves: control tokens in it are parsed, none is added."""
-        return self._prompt.encode(text, add_special_tokens=False).ids
+        return self._prompt.encode(_encodable(text), add_special_tokens=False).ids
 
     def decode(self, ids: Iterable[int], *, skip_control: bool = True) -> str:
         """The text of `ids`; bytes that form no character come out as U+FFFD."""
@@ -165,3 +166,15 @@ class Tokenizer:
     def _end_ids(self, more: Iterable[int]) -> frozenset[int]:
         known = [self._prompt.token_to_id(name) for name in (self._hf.eos_token or "", *_END_TOKENS)]
         return frozenset(token for token in [*known, *more] if token is not None)
+
+
+def _encodable(text: str) -> str:
+    """The same text, a character for a character, where halves of surrogate pairs become U+FFFD.
+
+    A terminal, JSON and names of files may bring such halves, and no UTF-8 can say them.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _HALVES.sub("\ufffd", text)
+    return text

@@ -83,14 +83,20 @@ class MemoryPot:
     """
 
     def __init__(
-        self, shape: PotShape, *, dtype: torch.dtype, device: torch.device | str, frame: Frame | None = None
+        self,
+        shape: PotShape,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        devices: Sequence[torch.device] | None = None,
+        frame: Frame | None = None,
     ) -> None:
         self.shape, device = shape, torch.device(device)
         heads = (shape.batch, shape.num_kv_heads)
         self.slots: WideSlots | CodedSlots
         self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
         if shape.stored == "model":
-            self.slots = WideSlots(shape, dtype=dtype, device=device)
+            self.slots = WideSlots(shape, dtype=dtype, devices=devices or [device] * shape.num_layers)
             self.keys, self.values = self.slots.keys, self.slots.values
             self.rotated, self.halves = self.slots.rotated, self.slots.halves
         else:
@@ -292,6 +298,7 @@ class MemoryPot:
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for some in self._pieces(layers, num_kept):
             part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
+            part = self.slots.beside(part, some.start)
             for buffer in self.slots.of(some):
                 keep_slots_(buffer.flatten(0, 1), part, num_cached)
         for layer in range(layers.start, layers.stop):
@@ -421,7 +428,9 @@ class MemoryPot:
             DamagedPot: no pot of this shape and type can have that state; this one is as it was.
         """
         kinds = dict(zip(self.slots.names, self.slots.layers[0], strict=False))
-        check_pot(state, self.shape, {name: (buffer.dtype, buffer.dim()) for name, buffer in kinds.items()}, extent)
+        check_pot(
+            state, self.shape, {name: (buffer.dtype, tuple(buffer.shape[3:])) for name, buffer in kinds.items()}, extent
+        )
         layers = slice(0, self.shape.num_layers)
         self._clear(layers, 0, max(self.num_cached))
         self.num_cached, self.next_position = state["num_cached"].tolist(), state["next_position"].tolist()
@@ -447,24 +456,37 @@ class MemoryPot:
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
                     continue
                 positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
+                positions = self.slots.beside(positions, some.start)
                 beside.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
         """Rotate a few slots of some layers again, after their positions changed; nothing to do where no key is kept
         after RoPE.
         """
-        for same, _ in self.shape.groups() if self.rotated else ():
+        for same in self.slots.groups if self.rotated else ():
             own = within(layers, same)
             if own.start == own.stop:
                 continue
             some = slice(same.start + own.start, same.start + own.stop)
             keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
             positions, end = self.positions[some, ..., slots].flatten(0, 1), max(self.next_position[same])
+            positions = self.slots.beside(positions, some.start)
             rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
         """Everything that changes with a slot of one layer: its keys, values and provenance."""
         return [*self.slots.layers[layer], *(t[layer] for t in self.provenance())]
+
+    def slots_of(self, layer: int, slots: Tensor) -> list[Tensor]:
+        """The numbers of some slots for each of `layer_buffers`, on its device: provenance is on one for all layers."""
+        beside = self.slots.beside(slots, layer)
+        return [beside] * len(self.slots.layers[layer]) + [slots] * len(self.provenance())
+
+    def synchronize(self) -> None:
+        """Wait until all devices of the pot have done what they were given."""
+        for device in set(self.slots.devices):
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
 
     def _commit_some(
         self, offsets: Sequence[Tensor], num_tokens: int, origin: Tensor | int, num_transient: int
@@ -510,12 +532,14 @@ class MemoryPot:
             yield slice(start, min(start + size, layers.stop))
 
     def layers_by_length(self) -> list[tuple[slice, int]]:
-        """Runs of neighbouring layers of one size that hold equally many tokens, with that number: usually one run."""
+        """Runs of neighbouring layers of one size, on one device, that hold equally many tokens, with that number:
+        usually one run."""
         runs: list[tuple[slice, int]] = []
-        start, capacities = 0, self.capacities
+        start, capacities, devices = 0, self.capacities, self.slots.devices
         for layer in range(1, self.shape.num_layers + 1):
             same = layer < self.shape.num_layers and (
                 capacities[layer] == capacities[start]
+                and devices[layer] == devices[start]
                 and self.num_cached[layer] == self.num_cached[start]
                 and self.next_position[layer] == self.next_position[start]
             )

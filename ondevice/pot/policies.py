@@ -127,6 +127,18 @@ class Repeat(RetentionPolicy):
         return view.mass
 
 
+class Foresight(RetentionPolicy):
+    """What a token's key and value foretell of its attention, learned from a text repeated (KVzap, arXiv 2601.07891).
+
+    The mass is that forecast. It depends on the token alone, so that what is kept step by step is what would be kept
+    of all at once.
+    """
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        return view.mass
+
+
 class SirLLM(RetentionPolicy):
     """Token entropy alone (ACL 2024, arXiv 2405.12528): every head keeps the same tokens."""
 
@@ -153,6 +165,7 @@ def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
         "last-token": 1,
         "all": num_queries,
         "repetition": 0,  # in passes of their own
+        "forecast": 0,  # from keys and values alone
         "nothing": 0,
     }
     return min(observed[policy.observes], num_queries)

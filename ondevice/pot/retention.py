@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
+from ondevice.events import HeadCounts
 
-def count_heads(origin: Tensor, num_tokens: int) -> npt.NDArray[np.uint16]:
-    """(layer, head) pairs that hold each document token: (num_tokens,), uint16.
+
+def count_heads(origin: Tensor, num_tokens: int) -> HeadCounts:
+    """(layer, head) pairs that hold each document token.
 
     Args:
         origin: of any shape, int32; negative = no document token.
         num_tokens: document tokens to report on.
     """
-    # Where the pot is: one copy of the counts is all that a device is waited for.
-    counts = torch.zeros(num_tokens + 1, dtype=torch.int32, device=origin.device)
-    places = origin.flatten().clamp(min=-1).long() + 1  # what is no document token is counted first, and dropped
-    counts.scatter_add_(0, places, torch.ones_like(places, dtype=torch.int32))
-    heads: npt.NDArray[np.int32] = counts[1:].cpu().numpy()
-    return heads.astype(np.uint16)
+    # Sorted where the pot is: one copy is all that a device is waited for.
+    held = origin.flatten().sort().values.cpu().numpy()
+    held = held[np.searchsorted(held, 0) :]
+    starts = np.flatnonzero(np.diff(held, prepend=np.int32(-1)))
+    return HeadCounts(num_tokens, held[starts], np.diff(starts, append=held.size).astype(np.uint16))
 
 
 def tokens_per_layer(origin: Tensor) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:

@@ -119,12 +119,15 @@ def check_distinct(name: str, tokens: Tensor) -> None:
 
 
 def check_pot(
-    state: Mapping[str, Tensor], shape: PotShape, kinds: Mapping[str, tuple[torch.dtype, int]], extent: Extent
+    state: Mapping[str, Tensor],
+    shape: PotShape,
+    kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]],
+    extent: Extent,
 ) -> None:
     """Refuse a state that no pot of this shape can have, its document read; raises DamagedPot.
 
     Args:
-        kinds: type and number of dimensions of each buffer of a layer, by name.
+        kinds: type and size in one slot of each buffer of a layer, by name.
     """
     num_layers, heads = shape.num_layers, (shape.batch, shape.num_kv_heads)
     each = {f"{kind}.{layer}" for kind in kinds for layer in range(num_layers)}
@@ -143,9 +146,8 @@ def check_pot(
             used = num_cached[layer]
             if used > capacity or num_ranked[layer] > used:
                 raise DamagedPot(f"layer {layer} has {capacity:,} slots, and {used:,} of them hold something")
-            for kind, (dtype, num_dims) in kinds.items():
-                size = (*heads, used, shape.head_dim)[:num_dims]
-                check_finite(f"{kind}.{layer}", take(state, f"{kind}.{layer}", dtype, size))
+            for kind, (dtype, size) in kinds.items():
+                check_finite(f"{kind}.{layer}", take(state, f"{kind}.{layer}", dtype, (*heads, used, *size)))
             is_free = origin[layer, ..., used:] == FREE
             if not is_free.all() or any(state[name][layer, ..., used:].any() for name in _FREE_AS_ZERO):
                 raise DamagedPot(f"layer {layer} holds something in a free slot")

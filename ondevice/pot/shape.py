@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from typing import NamedTuple
 
 import torch
 
 from ondevice.config import KeyRotation, StoredPot
+from ondevice.kernels.quantize import num_groups
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
 UNKNOWN = -1.0  # novelty of a token whose cross-entropy was not computed; a known one is never negative
-_SCALE_BYTES = 4  # of a vector in codes
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
 
@@ -60,7 +61,9 @@ class PotShape:
         heads = self.batch * self.num_kv_heads
         slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
         vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
-        vector_bytes = self.head_dim * dtype.itemsize if self.stored == "model" else self.head_dim + _SCALE_BYTES
+        vector_bytes = self.head_dim * dtype.itemsize
+        if self.stored != "model":
+            vector_bytes = sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
         return heads * (vectors * vector_bytes + self.num_layers * self.capacity * 4 * 4)
 
     def groups(self) -> list[LayerGroup]:
@@ -73,6 +76,13 @@ class PotShape:
             groups.append(LayerGroup(slice(start, stop), capacity))
             start = stop
         return groups
+
+    @property
+    def code_kinds(self) -> tuple[tuple[torch.dtype, tuple[int, ...]], tuple[torch.dtype, tuple[int, ...]]]:
+        """Type and size of the codes of one vector and of their scales, of a pot in codes."""
+        if self.stored == "int8":
+            return (torch.int8, (self.head_dim,)), (torch.float32, ())
+        return (torch.uint8, (self.head_dim // 2,)), (torch.float16, (2 * num_groups(self.head_dim),))
 
     @property
     def mean_capacity(self) -> int:

@@ -1,4 +1,4 @@
-"""What the slots of a pot hold: keys and values as the model computes them, or in codes of 8 bits.
+"""What the slots of a pot hold: keys and values as the model computes them, or in codes of 8 or 4 bits.
 
 All that moves slots about (distillation, undo, saving) moves the buffers of a layer alike, whatever they hold; only
 here it is known what that is. Nothing is allocated after construction.
@@ -6,15 +6,15 @@ here it is known what that is. Nothing is allocated after construction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
+from ondevice.kernels.codes import Coded, Frame, decode, decode_keys, encode
 from ondevice.kernels.pot_update import replace_slots_
-from ondevice.kernels.quantize import dequantize, quantize
 from ondevice.kernels.rope import rotate_half
 from ondevice.pot.saved_state import check_finite, check_names, take
 from ondevice.pot.shape import PotShape
@@ -28,22 +28,47 @@ class Slots:
     Attributes:
         names: of the buffers of a layer that have to be kept; what may follow them is computed from those.
         layers: the buffers of each layer, (batch, num_kv_heads, capacity, ...), in the order of the names.
+        devices: of each layer's buffers.
+        is_spread: whether they are several.
     """
 
     names: tuple[str, ...]
 
-    def __init__(self, shape: PotShape, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]], device: torch.device):
+    def __init__(
+        self,
+        shape: PotShape,
+        kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
+        devices: Sequence[torch.device],
+    ) -> None:
         self._shape, self._groups = shape, list[tuple[slice, list[Tensor]]]()
         self.layers: list[list[Tensor]] = []
-        for layers, capacity in shape.groups():
+        self.devices, self.is_spread = tuple(devices), len(set(devices)) > 1
+        for layers, capacity in ((part, size) for group, size in shape.groups() for part in self._parts(group)):
             size = (layers.stop - layers.start, shape.batch, shape.num_kv_heads, capacity)
             storage: list[Tensor] = []
             for dtype, rest in dict.fromkeys(kinds):  # those of one kind lie in one tensor
-                whole = torch.zeros(kinds.count((dtype, rest)), *size, *rest, dtype=dtype, device=device)
-                storage.append(whole)
+                number, device = kinds.count((dtype, rest)), self.devices[layers.start]
+                storage.append(torch.zeros(number, *size, *rest, dtype=dtype, device=device))
             self._groups.append((layers, storage))
             buffers = [buffer for whole in storage for buffer in whole.unbind()]
             self.layers += [[buffer[index] for buffer in buffers] for index in range(size[0])]
+
+    @property
+    def groups(self) -> list[slice]:
+        """Runs of neighbouring layers of one size on one device: usually one run."""
+        return [layers for layers, _ in self._groups]
+
+    def beside(self, tensor: Tensor, layer: int) -> Tensor:
+        """A tensor on the device of a layer's buffers."""
+        return tensor.to(self.devices[layer]) if self.is_spread else tensor
+
+    def _parts(self, layers: slice) -> Iterator[slice]:
+        """Runs of neighbouring layers whose buffers are on the same device."""
+        start = layers.start
+        for _, run in groupby(self.devices[layers]):
+            stop = start + len(list(run))
+            yield slice(start, stop)
+            start = stop
 
     @property
     def capacities(self) -> list[int]:
@@ -62,6 +87,7 @@ class Slots:
 
     def put_(self, layer: int, at: At, parts: Sequence[Tensor]) -> None:
         """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
+        at = at if isinstance(at, slice) else self.beside(at, layer)
         for buffer, part in zip(self.layers[layer], parts, strict=False):
             replace_slots_(buffer, at, part)
 
@@ -82,8 +108,8 @@ class WideSlots(Slots):
 
     names = ("keys", "values")
 
-    def __init__(self, shape: PotShape, *, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, device)
+    def __init__(self, shape: PotShape, *, dtype: torch.dtype, devices: Sequence[torch.device]) -> None:
+        super().__init__(shape, [(dtype, (shape.head_dim,))] * shape.num_tensors, devices)
         self.keys, self.values, *third = (list(buffers) for buffers in zip(*self.layers, strict=True))
         self.rotated = third[0] if shape.key_rotation == "stored" else []
         self.halves = third[0] if shape.key_rotation == "half-cache" else []
@@ -111,7 +137,7 @@ class WideSlots(Slots):
 
 
 class CodedSlots(Slots):
-    """Keys before RoPE and values in 8 bits, with a scale each. They are rounded once, as they come.
+    """Keys before RoPE and values in codes, each with its scales. They are rounded once, as they come.
 
     Args:
         dtype: of the model.
@@ -121,8 +147,9 @@ class CodedSlots(Slots):
     names = ("keys", "values", "key_scales", "value_scales")
 
     def __init__(self, shape: PotShape, frame: Frame, *, dtype: torch.dtype, device: torch.device) -> None:
-        kinds = [(torch.int8, (shape.head_dim,))] * 2 + [(torch.float32, ())] * 2
-        super().__init__(shape, kinds, device)
+        codes, scales = shape.code_kinds
+        super().__init__(shape, [codes, codes, scales, scales], [device] * shape.num_layers)
+        self._bits = 8 if shape.stored == "int8" else 4
         self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
 
     def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
@@ -131,8 +158,12 @@ class CodedSlots(Slots):
 
     def parts_of(self, layer: int, keys: Tensor, values: Tensor) -> list[Tensor]:
         """Keys before RoPE and values as `put_` takes them."""
-        (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, self._frame(layer)), quantize(values)
-        return [key_codes, value_codes, key_scales, value_scales]
+        frame = self._frame(layer)
+        around = (keys.float() - frame.mean[:, None]) / frame.spread[:, None]
+        codes, scales = encode(
+            torch.stack((around, values.float())), self._bits
+        )  # both at once: for one token every call counts
+        return [*codes.unbind(), *scales.unbind()]
 
     def keys_at(self, layer: int, at: At) -> Tensor:
         """Keys before RoPE of some slots, (batch, num_kv_heads, n, head_dim) in the model's type; a copy."""
@@ -142,7 +173,7 @@ class CodedSlots(Slots):
     def values_at(self, layer: int, at: At) -> Tensor:
         """Values, as `keys_at`."""
         _, codes, _, scales = self.layers[layer]
-        return dequantize(codes[:, :, at], scales[:, :, at], self._dtype)
+        return decode(codes[:, :, at], scales[:, :, at], self._dtype)
 
     def coded(self, layer: int, num_slots: int) -> Coded:
         """Views of the first slots of a layer, as attention takes them."""

@@ -1,20 +1,25 @@
-"""How many of a pot's slots each layer of a model needs, and each head: measured once, on a text of our own.
+"""What the KV heads of a model need of a pot: how many slots, and which tokens. Measured once, on a text of our own.
 
 Heads differ much in how many tokens they look at, and little from text to text: what a head would need to repeat one
-text it needs for another. So the slots are shared out before a document is read, and stay. What was measured is kept
-beside the converted weights.
+text it needs for another. So the slots are shared out before a document is read, and stay. How they differ depends on
+how much is kept: the fewer slots there are, the larger is the part of the few heads that copy. So that is a table by
+the part that is kept. The same repetition says what tokens look like that a head will come back to (`pot.foresight`).
+Both are kept beside the converted weights.
 """
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ondevice.errors import ModelError
@@ -22,68 +27,117 @@ from ondevice.files import READABLE, replacing
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.tokenizer import Tokenizer
+from ondevice.pot.foresight import fit
 from ondevice.prefill.repeat import repeat_peaks
 
 _TEXT = "lighthouse.md"
 _TOKENS, _ROOM, _PASS = 1024, 640, 512  # of half the text, or of twice as much, shares differ by about one part in ten
-_KEPT = 1 / 6  # of all slots: those whose heads are counted
+_FIRST = 4  # tokens that say nothing of others: sinks
+_PARTS = tuple(2 ** (-step / 2) for step in range(1, 13))  # of all slots that are kept: those whose heads are counted
 _LEAST = 0.05  # of an even share, so that no head is left with nothing
-_KNOWN: WeakKeyDictionary[Decoder, Tensor] = WeakKeyDictionary()
 
 
-def head_need(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Tensor:
-    """The share of each KV head among the slots that a text is repeated from, 1 on average.
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What was measured of a model, on the CPU.
 
-    Where it is not known, it is measured: that reads and repeats some 1,000 tokens in a pot of its own.
+    Attributes:
+        counts: the slots of each head among the best `_PARTS` of all, (parts, num_layers, num_kv_heads) int32.
+        weights: of `pot.foresight`, (num_layers, num_kv_heads, 2 * head_dim + 3) float32.
+    """
+
+    counts: Tensor
+    weights: Tensor
+
+    def suit(self, decoder: Decoder) -> bool:
+        """Whether they are those of a model of its shape."""
+        parts = decoder.parts
+        heads = len(parts.layers), parts.num_kv_heads
+        return (
+            self.counts.shape == (len(_PARTS), *heads)
+            and self.counts.dtype == torch.int32
+            and bool((self.counts >= 0).all())
+            and bool((self.counts.sum(dim=(1, 2)) > 0).all())
+            and self.weights.shape == (*heads, 2 * parts.head_dim + 3)
+            and self.weights.dtype == torch.float32
+            and bool(self.weights.isfinite().all())
+        )
+
+
+_KNOWN: WeakKeyDictionary[Decoder, Needs] = WeakKeyDictionary()
+
+
+def needs(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Needs:
+    """What the heads of a model need; measured where it is not known: that reads and repeats some 1,000 tokens in a pot
+    of its own.
 
     Args:
         fingerprint: of the model.
+    """
+    known = known_needs(decoder, fingerprint)
+    if known is None:
+        known = _KNOWN[decoder] = _measured(decoder, tokenizer)
+        with suppress(OSError, ModelError, SafetensorError):  # then it is measured again the next time
+            _store(fingerprint, known)
+    return known
+
+
+def known_needs(decoder: Decoder, fingerprint: str) -> Needs | None:
+    """What `needs` gives, where that was measured before; None elsewhere."""
+    if decoder not in _KNOWN:
+        try:
+            stored = Needs(**load_file(_path(fingerprint)))
+        except (OSError, ValueError, TypeError, ModelError, SafetensorError):
+            return None
+        if not stored.suit(decoder):
+            return None
+        _KNOWN[decoder] = stored
+    return _KNOWN[decoder]
+
+
+def head_need(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: float) -> Tensor:
+    """The share of each KV head among the slots that a text is repeated from, 1 on average; else as `needs`.
+
+    Args:
+        part: of all tokens of a document that a head keeps on average, above 0.
 
     Returns:
         (num_layers, num_kv_heads) float32, on the CPU.
     """
-    need = known_need(decoder, fingerprint)
-    if need is None:
-        need = _KNOWN[decoder] = _measured(decoder, tokenizer)
-        with suppress(OSError, ModelError):  # then it is measured again the next time
-            _store(fingerprint, need)
-    return need
+    counts = needs(decoder, tokenizer, fingerprint).counts.float()
+    # Between two rows of the table in proportion to the logarithm of the part.
+    at = min(max(-2 * math.log2(part) - 1, 0.0), len(_PARTS) - 1.0)
+    below = min(int(at), len(_PARTS) - 2)
+    need = torch.lerp(counts[below], counts[below + 1], at - below)
+    shares = (need / need.mean()).clamp_min(_LEAST)
+    return shares / shares.mean()
 
 
-def known_need(decoder: Decoder, fingerprint: str) -> Tensor | None:
-    """What `head_need` gives, where that was measured before; None elsewhere."""
-    if decoder not in _KNOWN:
-        try:
-            stored = torch.tensor(json.loads(_path(fingerprint).read_text(encoding="utf-8")), dtype=torch.float32)
-        except (OSError, ValueError, TypeError, ModelError):
-            return None
-        if stored.shape != (len(decoder.parts.layers), decoder.parts.num_kv_heads) or not bool((stored > 0).all()):
-            return None
-        _KNOWN[decoder] = stored / stored.mean()
-    return _KNOWN[decoder]
-
-
-def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Tensor:
+def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Needs:
     text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
     ids = tokenizer.encode(text)[0][: min(_TOKENS, decoder.parts.max_positions // 2)]
     pot = decoder.new_pot(len(ids) + _ROOM)
     for start in range(0, len(ids), _PASS):
         decoder.forward(decoder.ids(ids[start : start + _PASS]), pot)
     peaks = torch.stack(repeat_peaks(decoder, pot, ids, tokenizer))[:, 0].cpu()
-    is_best = torch.zeros(peaks.numel(), dtype=torch.bool)
-    is_best[peaks.flatten().topk(round(_KEPT * peaks.numel())).indices] = True
-    counts = is_best.view_as(peaks).sum(dim=-1).float()
-    shares = (counts / counts.mean()).clamp_min(_LEAST)
-    return shares / shares.mean()
+    best_first = peaks.flatten().argsort(descending=True, stable=True)
+    counts = []
+    for part in _PARTS:
+        is_kept = torch.zeros(peaks.numel(), dtype=torch.int32)
+        is_kept[best_first[: max(round(part * peaks.numel()), 1)]] = 1
+        counts.append(is_kept.view_as(peaks).sum(dim=-1, dtype=torch.int32))
+    told = slice(_FIRST, len(ids))
+    keys, values = (torch.stack([layer[0, :, told] for layer in kept]).cpu() for kept in (pot.keys, pot.values))
+    return Needs(torch.stack(counts), fit(keys, values, peaks[..., told]).contiguous())
 
 
-def _store(fingerprint: str, need: Tensor) -> None:
+def _store(fingerprint: str, known: Needs) -> None:
     with replacing(_path(fingerprint), mode=READABLE, is_synced=False) as temporary:
-        temporary.write_text(json.dumps(need.tolist()), encoding="utf-8")
+        save_file({"counts": known.counts, "weights": known.weights}, temporary)
 
 
 def _path(fingerprint: str) -> Path:
-    return _folder() / f"{fingerprint}.json"
+    return _folder() / f"{fingerprint}.safetensors"
 
 
 def _folder() -> Path:

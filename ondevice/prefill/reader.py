@@ -25,7 +25,7 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.repeat import repeat_peaks
+from ondevice.prefill.scores import SCORES, kept_score
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
 
@@ -67,6 +67,7 @@ class Reader:
         self.policy = make_policy(context.config.pot, context.config.seed)
         self._observes_all = context.config.pot.method.observes == "all"
         self._repeats = context.config.pot.method.observes == "repetition"
+        self._scores = SCORES.get(context.config.pot.method.observes)
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
         self.novelty = Novelty(context.decoder.head.novelty)
@@ -280,10 +281,13 @@ class Reader:
             context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle()  # slots move now
         began = time.perf_counter()
+        if self._scores is not None:
+            mass = kept_score(context.pot, self._scores(context, self.unrepeated))
+            self.unrepeated = []
         result = distill(
             context.pot,
             self.policy,
-            self._repeated() if self._repeats else mass,
+            mass,
             config,
             num_protected=context.num_protected,
             rotate_keys=context.decoder.rotate_keys,
@@ -308,18 +312,6 @@ class Reader:
         )
         context.last_distilled = distilled
         return [distilled, *offloaded]
-
-    def _repeated(self) -> list[Tensor]:
-        """What is in the pot, by what all that was read was repeated from: the new tokens now, those before in time."""
-        context, pot = self._context, self._context.pot
-        ids = torch.cat(self.unrepeated, dim=1)[0].cpu().numpy()
-        self.unrepeated = []
-        peaks = repeat_peaks(context.decoder, pot, ids, context.loaded.tokenizer)
-        # What was scored before keeps its score; what is protected is infinitely important, and no peak.
-        return [
-            torch.cat((pot.importance[layer, ..., :ranked].nan_to_num(posinf=0.0), peak[..., ranked:]), dim=-1)
-            for layer, (ranked, peak) in enumerate(zip(pot.num_ranked, peaks, strict=True))
-        ]
 
 
 def reads_whole_prompt(config: EngineConfig, model: ModelParts, slim_steps: Sequence[SlimLayer]) -> bool:

@@ -61,6 +61,9 @@ CURVES: Mapping[str, Picture] = {
     "ondevice eval art-curve": Curve("share of blocks not read", "mean loss", "rule"),
     "ondevice eval specprefill": Curve("keep %", "accuracy", "", more=("loss",)),
     "ondevice eval passkey": Heat("length", "depth", "accuracy"),
+    "ondevice eval hit-rate": Curve("tokens", "hit rate", "", more=("overlap with the catalyst alone",)),
+    "ondevice eval retention": Curve("budget", "recall of a full cache's", ""),
+    "ondevice bench distillation": Curve("tokens", "share of the time", "", more=("reading speed",)),
     "ondevice eval perplexity": Curve("tokens", "loss", ""),
     "ondevice eval ruler": Bars("task", "scores of the contenders"),
     "ondevice eval babilong": Bars("task", "scores of the contenders"),
@@ -75,7 +78,13 @@ def curve_of(result: Result) -> Picture | None:
     curve = next((curve for command, curve in CURVES.items() if result.command.startswith(command)), None)
     if isinstance(curve, Heat) and any(len({row.case[key] for row in result.rows}) < 2 for key in (curve.x, curve.y)):
         return None
+    if isinstance(curve, Curve) and not curve.label and _num_points(result, curve) < 2:
+        return None
     return curve
+
+
+def _num_points(result: Result, curve: Curve) -> int:
+    return len({row.case[curve.x] for row in result.rows if row.metric == curve.y})
 
 
 def draw(result: Result, curve: Picture) -> str:

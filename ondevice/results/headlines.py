@@ -180,8 +180,14 @@ QUESTIONS = (
                 _babilong(f"{length}_together", "babilong_together_0_5b", f"{length}, stories in one book")
                 for length in ("16k", "64k", "128k")
             ),
-            Headline("passkeys, 135M, 2,048 slots, by length and depth", "passkey_together", share="accuracy"),
-            Headline("passkeys, 135M, 2,048 slots and tier", "passkey_together_tier", share="accuracy"),
+            Headline(
+                "passkeys to 4,096 tokens, five in a text, 135M, 2,048 slots", "passkey_together", share="accuracy"
+            ),
+            Headline(
+                "passkeys to 4,096 tokens, five in a text, 135M, 2,048 slots and tier",
+                "passkey_together_tier",
+                share="accuracy",
+            ),
             Headline("one passkey in 1,000,000 tokens, with tier", "passkey_1m", share="accuracy"),
             Headline(
                 "perplexity while a novel is read, 0.5B, 8,000 tokens, 2,048 slots",

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 
+DIRTY = "-dirty"  # ends the commit of a checkout with uncommitted changes
 _PACKAGES = ("ondevice", "torch", "transformers", "tokenizers", "numpy")
 
 
@@ -45,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, `-dirty` after it when tracked files differ; "" outside a checkout. Where
+    """The commit of the checkout that runs, `DIRTY` after it when tracked files differ; "" outside a checkout. Where
     ONDEVICE_COMMIT is set, what it says: for a copy of the files that was carried to another machine.
     """
     if named := os.environ.get("ONDEVICE_COMMIT"):
@@ -54,7 +55,7 @@ def commit() -> str:
     if not (root / ".git").exists():
         return ""
     try:
-        return _git(root, "rev-parse", "HEAD") + ("-dirty" if _git(root, "diff", "HEAD", "--name-only") else "")
+        return _git(root, "rev-parse", "HEAD") + (DIRTY if _git(root, "diff", "HEAD", "--name-only") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 

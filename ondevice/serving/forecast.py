@@ -1,4 +1,7 @@
-"""How long reading will take on this machine, from speeds that were measured here; never from a constant."""
+"""How long reading will take on this machine, from speeds that were measured here; never from a constant.
+
+The speed of the last reading with the same settings counts; before there is one, the roofline of the machine.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ from pathlib import Path
 import torch
 
 from ondevice.config import EngineConfig
+from ondevice.errors import OndeviceError
 from ondevice.files import READABLE, replacing
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
+from ondevice.session.engine import Engine
+from ondevice.session.rates import known_rates, rates_of
+from ondevice.session.speed import foreseen_speed
 from ondevice.telemetry.telemetry import Telemetry
 
 _MOST = 256  # settings that are remembered; the oldest go
@@ -68,6 +75,37 @@ class ReadingSpeeds:
         """Tokens a second of the last reading with a model, whatever the settings; None where there was none."""
         found = (one.tokens_per_second for one in reversed(self._speeds.values()) if one.source == source)
         return next(found, None)
+
+
+def measure_machine(engine: Engine) -> bool:
+    """Time some layers of the engine's model, where that was not done before; whether a forecast can be made now."""
+    try:
+        return rates_of(engine.plan().sized(None), engine.loaded.device.type) is not None
+    except OndeviceError:  # there is no room for a pot now; that is said where one is asked for
+        return False
+
+
+def is_measured(engine: Engine) -> bool:
+    """Whether `measure_machine` was done for the engine's model."""
+    if engine.loaded.model is None:  # the last change of model has failed
+        return False
+    try:
+        return known_rates(engine.plan().sized(None), engine.loaded.device.type) is not None
+    except OndeviceError:
+        return False
+
+
+def foreseen_seconds(engine: Engine, config: EngineConfig, num_tokens: int) -> float | None:
+    """Seconds until so many tokens are read with these settings, by the roofline; None where that cannot be told."""
+    if not num_tokens or config.spec.needs_speculator or engine.loaded.model is None:  # it is being changed
+        return None
+    try:
+        plan, device = engine.plan(config).sized(num_tokens), engine.loaded.device.type
+        rates = known_rates(plan, device)
+        speed = foreseen_speed(plan, rates, num_tokens) if rates is not None else None
+    except OndeviceError:  # reading will say what is wrong with the settings
+        return None
+    return speed.measuring + speed.seconds if speed is not None else None
 
 
 def _key(loaded: LoadedModel, config: EngineConfig) -> str:

@@ -8,17 +8,19 @@ The screen makes patches of the events, the programming interface lines of JSON.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 
 from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, PasswordRequired, PotError, WrongPassword
-from ondevice.events import Event
+from ondevice.events import AnswerFinished, Event
 from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import ReadingSpeeds
+from ondevice.serving.forecast import ReadingSpeeds, foreseen_seconds
 from ondevice.serving.job_events import (
     Failed,
     JobEvent,
@@ -46,6 +48,7 @@ from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
 from ondevice.session.library_index import LibraryIndex
 
+_TURN_SECONDS = 60.0  # that an answer may take while others wait
 _TELL_SECONDS = 1.0  # between two events of one job in line
 
 Job = Generator[JobEvent, None, None]
@@ -170,14 +173,6 @@ class Jobs:
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
 
-    def known(self, workspace: Workspace, config: EngineConfig) -> Entry | None:
-        """The newest entry of the library that has just this text, read with these settings; None: there is none."""
-        if workspace.tokens is None:
-            return None
-        loaded = self.engine.loaded
-        address = content_address(loaded, workspace.tokens, config)
-        return next((one for one in self.library.entries() if one.address == address and not one.misfit(loaded)), None)
-
     def take_up(self, workspace: Workspace) -> Job:
         """Go on with a document that was open before the app was started again."""
 
@@ -228,7 +223,8 @@ class Jobs:
     def _foretell(self, workspace: Workspace, config: EngineConfig) -> None:
         """Say how long reading the workspace's document will take, where that is known."""
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
-        workspace.forecast = self.speeds.seconds(self.engine.loaded, config, num_tokens)
+        known = self.speeds.seconds(self.engine.loaded, config, num_tokens)
+        workspace.forecast = foreseen_seconds(self.engine, config, num_tokens) if known is None else known
 
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
         return _run(workspace, activity, steps, self.engine)
@@ -268,15 +264,21 @@ class Jobs:
 
     def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
         history = turns(workspace.exchanges) if asked.remembers else asked.history
-        answer = Answer(workspace, asked.question)
+        answer, began, gives_way = Answer(workspace, asked.question), time.monotonic(), False
         workspace.answer_stop.clear()
         try:
             with closing(
                 _followed(workspace, session, session.ask(asked.question, asked.generation, history))
             ) as events:
                 for event in events:
+                    if gives_way and isinstance(event, AnswerFinished):
+                        event = replace(event, stop_reason="turn")
                     answer.apply(event)
                     yield event
+                    is_long = time.monotonic() - began > _TURN_SECONDS
+                    if is_long and not workspace.is_reading and self.engine.lane.is_wanted:
+                        gives_way = True
+                        session.stop()
                     if workspace.answer_stop.is_set():  # the session itself is not asked to stop: it may be reading
                         break
         finally:

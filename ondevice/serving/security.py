@@ -16,6 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ondevice.serving.patience import SlowBody
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 # `unsafe-eval`: Gradio compiles the (constant) templates of gr.HTML. What matters here is that nothing can be loaded
@@ -60,7 +62,7 @@ def guarded(app: ASGIApp, allowed_hosts: Iterable[str], *, allow_addresses: bool
     app = Health(app)
     app = OriginGuard(app)
     app = HostGuard(app, tuple(allowed_hosts), allow_addresses)
-    return SecurityHeaders(app)
+    return SecurityHeaders(SlowBody(app))
 
 
 class SecurityHeaders:

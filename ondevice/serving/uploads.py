@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ondevice import words
 from ondevice.documents import Limits
@@ -17,6 +23,8 @@ from ondevice.errors import DocumentError
 
 _NAME_LENGTH = 150
 _FREE_BYTES_LEFT = 500_000_000  # what must stay free on the disk beside an upload
+_MOST_WAITING_BYTES, _WAITING_SECONDS = 2_000_000_000, 900.0  # of files that were sent and not opened yet
+_FULL = "The disk is nearly full."
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,60 @@ class Upload:
 
     def discard(self) -> None:
         shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+class UploadGuard:
+    """Refuses what Gradio's own route would store beyond a quota, or on a disk that is nearly full.
+
+    What is stored there waits for a page to open it, and a program may store and never open.
+
+    Args:
+        app: the next application.
+        folder: where Gradio stores.
+        most_bytes: that may lie there, and come in now.
+    """
+
+    def __init__(self, app: ASGIApp, folder: Path, most_bytes: int = _MOST_WAITING_BYTES) -> None:
+        self._app, self._folder, self._most_bytes = app, folder, most_bytes
+        self._coming: dict[int, int] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].rstrip("/").endswith("/upload"):
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "")
+        num_bytes = int(announced) if announced.isdigit() else Limits().file_bytes
+        waiting = sum(self._coming.values()) + sum(map(_size, _files(self._folder)))
+        free = shutil.disk_usage(self._folder).free - sum(self._coming.values())
+        if waiting + num_bytes > self._most_bytes or free < num_bytes + _FREE_BYTES_LEFT:
+            text = "Too many files wait to be opened." if free >= num_bytes + _FREE_BYTES_LEFT else _FULL
+            await PlainTextResponse(text, 507, {"Connection": "close"})(scope, receive, send)
+            return
+        key = id(scope)
+        self._coming[key] = num_bytes
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            del self._coming[key]
+
+
+def drop_waiting(folder: Path, seconds: float = _WAITING_SECONDS) -> None:
+    """Delete what was stored there so long ago and never opened."""
+    for path in _files(folder):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > seconds:
+                path.unlink()
+
+
+def _size(path: Path) -> int:
+    """0 where it has just been taken."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 class Uploads:

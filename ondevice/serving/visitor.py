@@ -63,10 +63,10 @@ class Visitor:
         """A workspace for the document of that name: the empty one, or one more. No other upload is given the same.
 
         Raises:
-            DocumentError: there are too many.
+            DocumentError: there are too many beside those that wait on disk.
         """
         with self._changing:
-            if len(self.documents) >= MAX_DOCUMENTS:
+            if sum(not workspace.is_away for workspace in self.documents) >= MAX_DOCUMENTS:
                 raise DocumentError(f"{MAX_DOCUMENTS} documents are open already", where=name, fix="Close one of them.")
             unused = next((workspace for workspace in self.workspaces if workspace.is_unused), None)
             workspace = unused or self._add()

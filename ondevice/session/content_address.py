@@ -9,6 +9,7 @@ from ondevice.config import SETTINGS, EngineConfig, value_of
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.saving import FORMAT
+from ondevice.session.library import Entry, Library
 
 
 def content_address(loaded: LoadedModel, tokens: DocumentTokens, config: EngineConfig) -> str:
@@ -32,3 +33,9 @@ def content_address(loaded: LoadedModel, tokens: DocumentTokens, config: EngineC
     model = (loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype), loaded.quantization)
     parts = [FORMAT, text.hexdigest(), *model, sorted(settings.items())]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+def entry_with(library: Library, loaded: LoadedModel, tokens: DocumentTokens, config: EngineConfig) -> Entry | None:
+    """The newest entry of a library that has just this text, read with these settings; None: there is none."""
+    address = content_address(loaded, tokens, config)
+    return next((one for one in library.entries() if one.address == address and not one.misfit(loaded)), None)

@@ -20,6 +20,12 @@ class Lane:
         self._line: deque[Ticket] = deque()
         self._moved = threading.Condition()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for the turn of another one."""
+        with self._moved:
+            return len(self._line) > 1
+
     def ticket(self) -> Ticket:
         """A place at the end of the line; it is given back where its `with` block ends."""
         return Ticket(self)

@@ -17,7 +17,7 @@ from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
 from ondevice.prefill.key_frame import key_frame, known_frame
-from ondevice.prefill.need import head_need, known_need, share_out
+from ondevice.prefill.need import head_need, known_needs, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
@@ -26,6 +26,7 @@ from ondevice.speculator.speculator import Speculator
 
 _ROOM_FOR_QUESTIONS = 512  # slots beside the reserve, for earlier questions and long answers
 _FEWEST_SLOTS = 1024
+_PART_OF_STREAM = 1 / 6  # kept of a document whose length is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,11 @@ class Plan:
         return is_coded and known_frame(self.decoder, self.loaded.fingerprint) is None
 
     def must_measure(self, num_tokens: int | None) -> bool:
-        """Whether the first call of `pot_shape` for a document of so many tokens measures what the model's heads need;
-        None: of a stream."""
-        shares = self._shares_by_need and not self._fits(num_tokens)
-        return shares and known_need(self.decoder, self.loaded.fingerprint) is None
+        """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
+        model need: `pot_shape` measures it, or else the first distillation."""
+        foretells = self.config.pot.method.observes == "forecast"
+        must_know = (self._shares_by_need or foretells) and not self._fits(num_tokens)
+        return must_know and known_needs(self.decoder, self.loaded.fingerprint) is None
 
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
@@ -173,7 +175,7 @@ class Plan:
         if not config.pot.method.keeps_all:
             if not self._shares_by_need or self._fits(num_tokens):
                 return self._shape(config.pot.capacity)
-            by_need = saved if saved is not None and self._is_share(saved) else self._share()
+            by_need = saved if saved is not None and self._is_share(saved) else self._share(num_tokens)
             return self._shape(max(by_need), by_need)
         self.require_length(num_tokens)
         assert num_tokens is not None
@@ -208,7 +210,7 @@ class Plan:
 
     def foreseen_shape(self, num_tokens: int | None = None) -> PotShape:
         """`pot_shape`; where heads share by a need that is not known yet, with even shares, for nothing is measured."""
-        if not self.must_measure(num_tokens):
+        if not (self._shares_by_need and self.must_measure(num_tokens)):
             return self.pot_shape(num_tokens)
         pot, parts = self.config.pot, self.decoder.parts
         num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
@@ -237,12 +239,18 @@ class Plan:
         pot = self.config.pot
         return len(self.chat.prefix) + most_read(num_tokens, self.config.spec) + pot.reserve <= pot.capacity
 
-    def _share(self) -> tuple[int, ...]:
-        """Slots of each layer, or head: what it needs, and the same room for what comes; together as many as in an
-        even pot."""
-        pot, need = self.config.pot, head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint)
+    def _share(self, num_tokens: int | None) -> tuple[int, ...]:
+        """Slots of each layer, or head: what it needs of a document of so many tokens, and the same room for what
+        comes; together as many as in an even pot."""
+        pot = self.config.pot
+        whole = None if num_tokens is None else len(self.chat.prefix) + most_read(num_tokens, self.config.spec)
+        part = _PART_OF_STREAM if whole is None else pot.num_kept / whole
+        need = head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
         shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
-        kept = share_out(shares.tolist(), pot.num_kept * len(shares), *self._share_bounds)
+        low, high = self._share_bounds
+        if whole is not None:  # no head holds more than there is
+            high = max(min(high, whole + pot.reserve - pot.room), pot.num_kept)
+        kept = share_out(shares.tolist(), pot.num_kept * len(shares), low, high)
         return tuple(one + pot.room for one in kept)
 
     @property
@@ -356,6 +364,12 @@ class Plan:
         if self.config.pot.is_auto:
             return self.sized(None).check()
         config = self.config
+        is_plain = config.pot.key_rotation != "half-cache" and config.pot.stored == "model" and not config.art.enabled
+        if self.decoder.parts.is_spread and not is_plain:
+            raise ConfigError(
+                "A model on several GPUs takes neither {art.enabled}, nor {pot.key_rotation} half-cache, nor codes",
+                fix="Leave {art.enabled}, {pot.key_rotation} and {pot.stored} out.",
+            )
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(
                 f"The model's prompt and the sinks take {self.num_protected} slots, all that {{pot.num_kept}} leaves",

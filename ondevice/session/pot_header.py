@@ -62,6 +62,7 @@ class PotHeader:
         capacity, capacities: slots of the pot, as in `PotShape`.
         saved: when, ISO 8601.
         spans: document tokens still to be read, as in `Context`; none of a document that was read to its end.
+        saved_as: type of keys and values, where it is not that of the pot: any type of the model may open it then.
         sha256: checksum of each tensor, by name; None in a file that is older than those.
     """
 
@@ -79,6 +80,7 @@ class PotHeader:
     saved: str = ""
     spans: tuple[tuple[int, int], ...] = ()
     sha256: dict[str, str] | None = None
+    saved_as: str = "own"
 
     @classmethod
     def read(cls, path: Path) -> PotHeader:
@@ -108,7 +110,9 @@ class PotHeader:
         Raises:
             PotMismatch: says what differs.
         """
-        reasons = [name for key, name in _NAMES.items() if getattr(self, key) != expected[key]]
+        is_open = self.saved_as != "own" and "spec" not in self.method  # a speculator's pot is in its own type
+        names = {key: name for key, name in _NAMES.items() if not (is_open and key == "dtype")}
+        reasons = [name for key, name in names.items() if getattr(self, key) != expected[key]]
         reasons += [
             f"{option}={_show(self.method.get(option))} instead of {_show(value)}"
             for option, value in json.loads(json.dumps(expected["method"])).items()  # tuples have become lists

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import SETTINGS, EngineConfig, SpecConfig, value_of, with_values
+from ondevice.config import SETTINGS, EngineConfig, SaveAs, SpecConfig, value_of, with_values
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
@@ -25,6 +25,7 @@ from ondevice.events import Event
 from ondevice.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
+from ondevice.pot.saved_types import Loss, check_type, rounded, widened
 from ondevice.pot.saving import read_tensors, write_pot
 from ondevice.pot.slots import CodedSlots
 from ondevice.prefill.reader_state import reader_state, restore_reader
@@ -43,17 +44,25 @@ _TOKEN_BYTES = 14  # id, characters and depth of a token in a file
 _ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
 
 
-def save_session(session: Session, path: Path) -> None:
+def save_session(session: Session, path: Path, save_as: SaveAs = "own") -> Loss:
     """Write the session to one file, whole or not at all.
+
+    Args:
+        save_as: type of keys and values in the file; "own" is the pot's.
+
+    Returns:
+        What rounding to that type has changed.
 
     Raises:
         PotError: nothing has been read, reading is not finished, or the file cannot be written.
     """
     if session.context.spans:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
+    if save_as != "own" and session.context.pot.is_coded:
+        raise PotError("A pot in codes is saved as it is", fix="Leave --save-as out.")
     session.reader.score_novelty()
     with memory_watched("saving", session.context.decoder.device):
-        _write(session, path, {}, [])
+        return _write(session, path, {}, [], save_as)
 
 
 def save_reading(session: Session, path: Path) -> list[Event]:
@@ -125,10 +134,11 @@ def _write(
     path: Path,
     parts: dict[str, Tensor],
     spans: Sequence[tuple[int, int]],
+    save_as: SaveAs = "own",
     *,
     is_reading: bool = False,
-) -> None:
-    """Write a session, with what there is of a reading in its middle; raises as `write_pot`."""
+) -> Loss:
+    """Write a session, with what there is of a reading in its middle; raises as `write_pot`. What rounding changed."""
     session.require_whole()
     tokens, pot = session.context.tokens, session.context.pot
     document = {field.name: getattr(tokens.document, field.name) for field in fields(SavedDocument)}
@@ -141,6 +151,7 @@ def _write(
         "counts": asdict(Counts(session.context.num_read, session.context.num_skipped, session.context.num_cycles)),
         "capacity": pot.shape.capacity,
         "capacities": pot.shape.capacities,
+        "saved_as": save_as,
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     arrays = {_PREFIX + name: torch.from_numpy(array.copy()) for name, array in tokens.state().items()}
@@ -151,7 +162,11 @@ def _write(
         arrays |= {_FRAME + name: part.clone() for name, part in pot.frame._asdict().items()}
     if session.context.speculator is not None:
         arrays |= {_SPECULATOR + name: tensor for name, tensor in session.context.speculator.state().items()}
-    write_pot(path, {**pot.state(), **arrays, **parts}, header | ({"spans": spans} if spans else {}))
+    state, loss = pot.state(), Loss(0.0, 0.0)
+    if save_as != "own":
+        state, loss = rounded(state, save_as)
+    write_pot(path, {**state, **arrays, **parts}, header | ({"spans": spans} if spans else {}))
+    return loss
 
 
 def load_session(engine: Engine, path: Path, config: EngineConfig | None = None) -> Session:
@@ -251,6 +266,8 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
     if context.host is not None and (tier or saved.tier.budget_bytes):
         context.host.restore(tier, context.extent, as_it_lies=is_reading)
     context.pot.expect(session.plan.num_positions(tokens.num_tokens))
+    if (save_as := check_type(header.saved_as)) != "own":
+        tensors = widened(tensors, save_as, shape.num_layers, context.decoder.dtype)
     context.pot.restore_(tensors, context.decoder.rotate_keys, context.extent)
     if is_reading:
         restore_reader(session.reader, context, reader)

@@ -25,8 +25,9 @@ from ondevice.errors import PotError
 from ondevice.events import PageNote
 from ondevice.kernels.codes import Frame
 from ondevice.pot.host.chunks import UNIT_ROWS
-from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.kv_tier import HostTier, stored_beside
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.shape import PotShape
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 
@@ -265,15 +266,14 @@ def _tier_states(shelf: Context, context: Context) -> list[dict[str, Tensor]]:
     used = pot.num_cached[0]
     slots = (pot.origin[0, 0, 0, :used] > last).nonzero().squeeze(1)  # the same ones in every head
     if slots.shape[0]:
-        tier = _new_tier(shelf, slots.shape[0], pot.frame)
+        tier = _new_tier(shelf, slots.shape[0], pot.shape, pot.frame)
         tier.offload_from(pot, slice(0, pot.shape.num_layers), slots)
         states.append(_as_on_shelf(shelf, tier).state())
     return states
 
 
-def _new_tier(shelf: Context, num_tokens: int, frame: Frame | None) -> HostTier:
-    shape, dtype = shelf.pot.shape, shelf.decoder.dtype
-    stored = shelf.config.tier.dtype if frame is None else "int8"
+def _new_tier(shelf: Context, num_tokens: int, shape: PotShape, frame: Frame | None) -> HostTier:
+    dtype, stored = shelf.decoder.dtype, stored_beside(shape, shelf.config.tier.dtype)
     num_rows = -(-num_tokens // UNIT_ROWS) * UNIT_ROWS
     num_bytes = num_rows * HostTier.token_bytes(shape, dtype, stored)
     return HostTier(shape, num_bytes, dtype=dtype, stored=stored, frame=frame)
@@ -284,9 +284,10 @@ def _as_on_shelf(shelf: Context, tier: HostTier) -> HostTier:
     frame = shelf.pot.frame
     if frame is None and tier.frame is None:
         return tier
-    if frame is not None and tier.frame is not None and all(map(torch.equal, frame, tier.frame)):
+    is_alike = tier.shape.stored == shelf.pot.shape.stored
+    if is_alike and frame is not None and tier.frame is not None and all(map(torch.equal, frame, tier.frame)):
         return tier
-    other = _new_tier(shelf, tier.num_held(0), frame)
+    other = _new_tier(shelf, tier.num_held(0), shelf.pot.shape, frame)
     for layer in range(shelf.pot.shape.num_layers):
         at = slice(0, tier.num_held(layer))
         keys, values = tier.keys_values(layer, at)

@@ -96,14 +96,14 @@ class RetentionHistory:
             return  # known already
         if not self.num_cycles or (self.is_complete and event.cycle != self.last_cycle + 1):
             self._begin(event.cycle)
-        num_tokens, cycle = len(event.retention), self.num_cycles + 1
+        num_tokens, cycle = event.retention.num_tokens, self.num_cycles + 1
         if not self.is_complete or num_tokens > self._max_tokens or cycle > _MAX_CYCLES:
             self.is_complete = False
             return
         known = self._num_positions[-1] if self._num_positions else 0
         self._make_room(num_tokens)
         tokens = np.concatenate((self._alive, np.arange(known, num_tokens)))
-        counts = event.retention[tokens]
+        counts = event.retention.dense()[tokens]
         levels = np.zeros(len(tokens), np.uint8)
         for ended, percent in zip(self._ended, STEPS_PERCENT, strict=False):
             is_below = counts <= event.num_heads_total * percent // 100

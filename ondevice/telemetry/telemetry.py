@@ -18,6 +18,7 @@ from ondevice.events import (
     DocumentOpened,
     DocumentRead,
     Event,
+    HeadCounts,
     HeadsMeasured,
     Ledger,
     PagesExtracted,
@@ -54,7 +55,7 @@ class Telemetry:
         offload_bytes: copied so far.
         revival_bytes: copied back for answers so far.
         chunks: the seconds of reading, chunk by chunk.
-        retention: (layer, head) pairs that hold each document token, uint16, as of the last distillation.
+        retention: (layer, head) pairs that hold each document token, as of the last distillation.
         num_heads_total: the most that an entry of `retention` can be.
         num_cycles: distillations so far.
         ledger: the last full account.
@@ -78,7 +79,7 @@ class Telemetry:
     offload_bytes: int = 0
     revival_bytes: int = 0
     chunks: ChunkTimes = field(default_factory=ChunkTimes)
-    retention: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    retention: HeadCounts = field(default_factory=HeadCounts)
     novelty_tokens: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     num_heads_total: int = 0
     num_cycles: int = 0

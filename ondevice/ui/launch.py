@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,14 +20,18 @@ from ondevice.config import EngineConfig
 from ondevice.documents import Limits
 from ondevice.errors import ConfigError
 from ondevice.memory import free_memory_bytes
+from ondevice.serving.forecast import measure_machine
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
+from ondevice.serving.uploads import UploadGuard, drop_waiting
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library, data_dir
 from ondevice.ui.environment import prepare_gradio, private_folder
 
 Auth = tuple[str, str]
-_SWEEP_SECONDS = 60.0
+_SWEEP_SECONDS, _END_SECONDS = 60.0, 15.0
+_WORKERS = ("action", "api", "fetch", "model", "tools", "AnyIO worker thread")  # the last are Gradio's handlers
+_SHORTEST_PASSWORD = 8  # where other machines reach the app
 
 
 def launch(
@@ -92,6 +98,11 @@ def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> N
         raise ConfigError(
             "The app would be open to everyone on the network", fix="Give a user name and a password with --auth."
         )
+    if len(auth[1]) < _SHORTEST_PASSWORD:
+        raise ConfigError(
+            f"The password has {len(auth[1])} characters, and others on the network may try one a second",
+            fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.",
+        )
 
 
 @contextmanager
@@ -118,13 +129,17 @@ def serving(
         free_memory: bytes that are free on a device; None: in the main memory.
         host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps: as in `launch`.
     """
+    host = host.strip("[]")
     with ExitStack() as stack:
+        stack.callback(_let_end, frozenset(threading.enumerate()))
         uploads_folder = prepare_gradio(stack.enter_context(private_folder()))
+        received = Path(os.environ["GRADIO_TEMP_DIR"])
         # Imported here: Gradio reads its variables when it is imported.
         from ondevice.api.routes import Api
         from ondevice.serving.forecast import ReadingSpeeds
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.keeping import Keeping
+        from ondevice.serving.patience import be_patient
         from ondevice.serving.registry import Registry
         from ondevice.serving.uploads import Uploads
         from ondevice.ui.app import build_app
@@ -148,11 +163,17 @@ def serving(
             routes += Api(jobs, uploads, auth).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)
         stack.callback(demo.close, verbose=False)
-        stack.enter_context(_sweeping(registry.sweep))
+
+        def sweep() -> None:
+            registry.sweep()
+            drop_waiting(received)
+
+        stack.enter_context(_sweeping(sweep))
         port = port or _free_port(host)
         _require_port(host, port)
+        be_patient()
         demo.launch(
-            server_name=host,
+            server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
             server_port=port,
             auth=auth,
             inbrowser=inbrowser,
@@ -163,16 +184,20 @@ def serving(
             css=stylesheet(),
             head=scripts(),
             max_file_size=limits.file_bytes,
-            **_closed_settings(host, allowed_hosts, routes),
+            **_closed_settings(host, allowed_hosts, routes, received),
         )
-        yield f"http://{'[::1]' if host == '::1' else host}:{port}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route]) -> dict[str, Any]:
-    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards."""
-    hosts = [*LOOPBACK_NAMES, *allowed_hosts]
+def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route], received: Path) -> dict[str, Any]:
+    """Everything of Gradio that would open the app further than it must be, and our own routes inside the guards.
+
+    Args:
+        received: where Gradio stores what comes in.
+    """
+    hosts = [*LOOPBACK_NAMES, host, *allowed_hosts]
     if not is_loopback(host):
-        hosts += [host, socket.gethostname(), f"{socket.gethostname()}.local"]
+        hosts += [socket.gethostname(), f"{socket.gethostname()}.local"]
     return {
         "share": False,
         "show_error": False,
@@ -189,7 +214,7 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
         "root_path": os.environ.get("GRADIO_ROOT_PATH", ""),
         "app_kwargs": {
             "routes": routes,
-            "lifespan": _guarding(hosts, allow_addresses=not is_loopback(host)),
+            "lifespan": _guarding(hosts, received, allow_addresses=not is_loopback(host)),
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,
@@ -197,13 +222,16 @@ def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Rou
     }
 
 
-def _guarding(hosts: list[str], *, allow_addresses: bool) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+def _guarding(
+    hosts: list[str], received: Path, *, allow_addresses: bool
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Puts the guards around the finished application when the server starts, before it takes a request."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         assert app.middleware_stack is not None, "the server's start went through it"
-        app.middleware_stack = guarded(app.middleware_stack, hosts, allow_addresses=allow_addresses)
+        inner = UploadGuard(app.middleware_stack, received)
+        app.middleware_stack = guarded(inner, hosts, allow_addresses=allow_addresses)
         yield
 
     return lifespan
@@ -215,7 +243,10 @@ def _load(config: EngineConfig, console: Console) -> Engine:
         def show(stage: str, fraction: float | None) -> None:
             status.update(stage if fraction is None else f"{stage}: {100 * fraction:.0f} %")
 
-        return Engine.load(config, on_progress=show)
+        engine = Engine.load(config, on_progress=show)
+        show("Measuring this machine, once", None)
+        measure_machine(engine)
+        return engine
 
 
 def _require_port(host: str, port: int) -> None:
@@ -233,6 +264,19 @@ def _free_port(host: str) -> int:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def _let_end(before: Collection[threading.Thread]) -> None:
+    """Wait for threads that still do what a page or a program asked for: no one is told any more, and each ends soon.
+
+    They are daemons, as is the server's. One that computes while the interpreter ends is unwound in the middle of
+    torch's C++, which aborts the process.
+    """
+    end = time.monotonic() + _END_SECONDS
+    for thread in set(threading.enumerate()) - set(before):
+        is_idle = thread in getattr(thread, "idle_workers", ())  # one of another server of this process
+        if thread.name.startswith(_WORKERS) and not is_idle:
+            thread.join(max(end - time.monotonic(), 0.0))
 
 
 @contextmanager

@@ -32,7 +32,7 @@ _LOOK = (
 _SCALE = (
     '<div class="od-scale" role="img" aria-label="Legend: the darker or brighter a cell, the more attention heads of the '
     'model still hold it, from one in a thousand to all; pale: evicted; blank: not read"><i class="od-lost-cell"></i>'
-    '<span>evicted</span><span>held by 0.1 %</span><canvas></canvas><span>all heads</span></div>'
+    "<span>evicted</span><span>held by 0.1 %</span><canvas></canvas><span>all heads</span></div>"
 )
 _LAYERS = '<div class="od-tools od-layers" role="group" aria-label="Layers of the map" hidden></div>'
 _REPLAY = (
@@ -41,9 +41,7 @@ _REPLAY = (
     + _BUTTON.format('data-replay="play" aria-pressed="false" disabled', "Play")
     + _BUTTON.format('data-replay="on" aria-label="One selection on" disabled', "▶")
     + '</div><input type="range" min="0" max="1" value="1" step="1" disabled aria-labelledby="od-replay-label">'
-    '<output aria-live="off">Now</output>'
-    + _BUTTON.format('data-replay="now" disabled', "Now")
-    + "</div>"
+    '<output aria-live="off">Now</output>' + _BUTTON.format('data-replay="now" disabled', "Now") + "</div>"
 )
 MAP = (
     '<section class="od-panel"><div class="od-map-head"><h2>'

@@ -255,6 +255,28 @@ def test_an_answer_that_never_came_is_no_empty_text(client: Client, lamp: str, m
         client.answer(lamp, "When?")
 
 
+def test_documents_are_there_again_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path / "data"))
+    path = tmp_path / "lamp.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
+        client = Client(address)
+        opened = client.open(path)
+        list(client.read(opened["id"]))
+        answer = client.answer(opened["id"], "When?")
+        client.open(path)  # and is never read: there is nothing to keep
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library")) as address:
+        client = Client(address)
+        assert [(one["id"], one["phase"]) for one in client.documents()] == [(opened["id"], "kept")]
+        assert client.answer(opened["id"], "When?") == answer
+        [card] = client.documents()
+        assert (card["phase"], card["name"], card["num_read"]) == ("read", "lamp.txt", len(TEXT))
+        client.close(opened["id"])
+        assert client.documents() == []
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path / "library"), keeps=False) as address:
+        assert Client(address).documents() == []
+
+
 def test_a_large_file_is_sent_in_pieces(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long “x”.txt"
     path.write_bytes(b"Nothing but this. " * 200)

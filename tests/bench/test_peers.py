@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
-from ondevice.bench.peer_work import LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work
+from ondevice.bench.peer_work import LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Answer, Figures, Task, work
 from ondevice.bench.peers import gguf_of, run_peers
-from ondevice.bench.processes import in_its_own_process
+from ondevice.bench.processes import in_its_own_process, within
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError, ModelError
 from ondevice.evaluation.measurement import Note, Setup, Table
@@ -70,7 +71,7 @@ def test_ratios_are_of_the_same_text_and_say_who_left_what_out(setup: Setup) -> 
             f"peak_memory_ratio_vs_llama_cpp_{length}": 2.0,
             f"peak_memory_bytes_{length}": 1000.0 + length,
         }.items()
-    }
+    } | {"second_question_ratio_vs_llama_cpp": 5.0}
     speeds = {(row.contender, row.case["tokens"], row.metric): row.p50 for row in table.rows}
     assert speeds[OURS, 100, "reading speed"] == 50.0
     assert speeds[LLAMA_CPP, 60, "decoding speed"] == 20 / 12
@@ -94,6 +95,39 @@ def test_a_pot_of_automatic_size_has_a_fixed_one_beside_it_and_peers_have_a_wind
 
 def _size(length: int) -> str:
     return f"{length // 1024}k" if length >= 1024 else str(length)
+
+
+def test_who_takes_too_long_or_is_refused_is_left_out_with_the_reason(setup: Setup) -> None:
+    length = setup.engine.config.pot.usual_capacity + 1
+
+    def run(name: str, task: Task) -> Figures:
+        if name == LLAMA_CPP:
+            raise TimeoutError
+        if name == SHIFTING:
+            raise ModelError("llama.cpp says: request exceeds the context")
+        return figures(name, task)
+
+    engine = Engine(setup.engine.loaded, setup.engine.config)
+    *notes, table = run_peers(Setup(engine, setup.report, setup.open, {}, (), None), (length,), None, 16, 1, run, 7)
+    reasons = {note.text.partition(" leaves out")[0]: note.text for note in notes if isinstance(note, Note)}
+    assert "request exceeds the context" in reasons[SHIFTING]
+    assert "longer than --limit-minutes 7" in reasons[LLAMA_CPP] or "the model's window" in reasons[LLAMA_CPP]
+    assert isinstance(table, Table)
+    assert "second_question_ratio_vs_llama_cpp" not in table.summary
+
+
+def test_work_that_takes_too_long_is_ended() -> None:
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        within(0.2, time.sleep, 60)
+    assert time.monotonic() - began < 40
+    assert within(60, pow, 2, 5) == 32
+
+
+def test_a_refused_prompt_is_said_in_llama_cpps_words(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_llama_cpp(monkeypatch, lambda number: {}, {"error": {"message": "too long"}})
+    with pytest.raises(ModelError, match=r"llama\.cpp says: too long"):
+        work(SHIFTING, task_of(setup))
 
 
 def test_ours_and_transformers_do_the_work(setup: Setup) -> None:

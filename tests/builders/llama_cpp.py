@@ -13,17 +13,19 @@ import pytest
 Request = dict[str, Any]
 
 
-def fake_llama_cpp(monkeypatch: pytest.MonkeyPatch, timings: Callable[[int], dict[str, float]]) -> list[Request]:
-    """Install it; the list is of all requests, of which the n-th is answered with `timings(n)`."""
+def fake_llama_cpp(
+    monkeypatch: pytest.MonkeyPatch, timings: Callable[[int], dict[str, float]], reply: dict[str, Any] | None = None
+) -> list[Request]:
+    """Install it; the list is of all requests, of which the n-th is answered with `timings(n)`, or with `reply`."""
     requests: list[Request] = []
 
     class Server:
         def __init__(self, params: object) -> None:
             pass
 
-        def handle_completions(self, request: Request) -> dict[str, dict[str, float]]:
+        def handle_completions(self, request: Request) -> dict[str, Any]:
             requests.append(request)
-            return {"timings": timings(len(requests))}
+            return reply or {"timings": timings(len(requests))}
 
     module = ModuleType("xllamacpp")
     module.Server, module.CommonParams = Server, MagicMock  # type: ignore[attr-defined]

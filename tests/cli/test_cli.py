@@ -23,7 +23,7 @@ from ondevice.bench.reliability.damaged_pots import SavedPot, write_unsummed
 from ondevice.cli import app, conversation, opening
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import printable
+from ondevice.cli.terminal import print_json, printable, say
 from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
@@ -512,6 +512,14 @@ def test_a_terminal_gets_a_bar_that_vanishes() -> None:
 
 def test_an_answer_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2J\x07b\r\n\tc é \u202e") == "a[2Jb\n\tc é "
+
+
+def test_what_is_said_and_what_is_json_cannot_either(capsys: pytest.CaptureFixture[str]) -> None:
+    say("a\x1b]0;b\x07\x9b2Jc")
+    print_json({"name": "a\x1b[2J\x9b2Jé"})
+    captured = capsys.readouterr()
+    assert not set("\x1b\x07\x9b") & set(captured.err + captured.out)
+    assert json.loads(captured.out) == {"name": "a\x1b[2J\x9b2Jé"}
 
 
 # -- doctor ------------------------------------------------------------------------------------------

@@ -225,6 +225,20 @@ def test_bench_tier_measures_both_looks(checkpoint: Path, monkeypatch: pytest.Mo
     assert summary["tier_bytes_300"] < summary["tier_bytes"] / 5
 
 
+def test_bench_distillation_takes_the_time_of_each_part(checkpoint: Path, text: Path) -> None:
+    figures = reported(
+        "bench", "distillation", "--model", checkpoint, *POT, "--text", text, "--lengths", "300,1200", "--rounds", 2,
+        "--contenders", "infinipot,full"
+    )  # fmt: skip
+    assert set(figures["summary"]) == {"distillation_share_infinipot", "novelty_share_infinipot"}
+    assert all(0 < share < 1 for share in figures["summary"].values())
+    lines = [Row(**line) for line in figures["rows"]]
+    shares = {(line.contender, line.case["tokens"]) for line in lines if line.metric == "share of the time"}
+    assert shares == {("infinipot", 300), ("infinipot", 1200)}
+    speeds = [line for line in lines if line.metric == "reading speed"]
+    assert {(line.contender, line.n) for line in speeds} == {("infinipot", 2), ("full", 2)}
+
+
 def test_bench_art_measures_its_plan(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=64)
     plan = replace(QUICK, caches=(Cache("400", pot),), num_tokens=900, batches=(1,), budget_seconds=0.01)

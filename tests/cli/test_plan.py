@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ondevice.bench import plan as bench_plan
-from ondevice.bench.plan import Taken, held, planned, take
+from ondevice.bench.plan import Planned, Taken, held, planned, take
 from ondevice.cli import app
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.results.process_memory import peak_rss_bytes
@@ -129,14 +129,15 @@ def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.
     config = EngineConfig(model=checkpoint, device="cpu", pot=pot, generation=GenerationConfig(chat=False))
     taken = take(config)
     assert taken.num_tokens == 1280
-    assert taken.predicted_bytes == pytest.approx(planned(config, 1280), rel=0.2)
+    assert taken.predicted.peak_bytes == pytest.approx(planned(config, 1280).peak_bytes, rel=0.2)
     assert taken.peak_bytes <= peak_rss_bytes()
-    assert taken.tokens_per_second > 0
+    assert taken.reading > 0
+    assert taken.answering > 0
     assert held(config, 700).num_tokens == 700
 
 
 def test_measuring_says_how_far_the_plan_was_off(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_plan, "take", lambda config, tokens: Taken(1280, 321.0, 1000, 1100))
+    monkeypatch.setattr(bench_plan, "take", lambda config, tokens: Taken(1280, 321.0, 9.0, 1000, Planned(1100)))
     found = document("--model", checkpoint, *POT, "--measure")["summary"]
     assert found["predicted_over_measured_peak"] == 1.1
     assert found["measured_peak_bytes"] == 1000
@@ -150,8 +151,8 @@ def test_the_bench_takes_pots_in_turn(checkpoint: str, monkeypatch: pytest.Monke
     sizes = list[int]()
 
     def taken(config: EngineConfig) -> Taken:
-        sizes.append(config.pot.capacity)
-        return Taken(1000, 100.0, 1000, {600: 1050, 800: 900}[config.pot.capacity])
+        sizes.append(size := config.pot.capacity)
+        return Taken(1000, 100.0, 10.0, 1000, {600: Planned(1050, 110.0, 8.0), 800: Planned(900, 95.0, 12.0)}[size])
 
     monkeypatch.setattr(bench_plan, "take", taken)
     options = ["--model", checkpoint, "--capacities", "600,800", "--json"]
@@ -161,10 +162,16 @@ def test_the_bench_takes_pots_in_turn(checkpoint: str, monkeypatch: pytest.Monke
     assert sizes == [600, 800]
     assert result["summary"] == {
         "predicted_over_measured_peak": 0.9,
+        "predicted_over_measured_reading": 1.1,
+        "predicted_over_measured_decoding": 0.8,
         "predicted_over_measured_peak_600": 1.05,
+        "predicted_over_measured_reading_600": 1.1,
+        "predicted_over_measured_decoding_600": 0.8,
         "predicted_over_measured_peak_800": 0.9,
+        "predicted_over_measured_reading_800": 0.95,
+        "predicted_over_measured_decoding_800": 1.2,
     }
-    assert len(result["rows"]) == 8
+    assert len(result["rows"]) == 18
 
 
 @pytest.mark.slow
@@ -172,4 +179,4 @@ def test_the_plan_of_the_default_model_is_within_a_tenth(monkeypatch: pytest.Mon
     monkeypatch.undo()  # of the cache: the model itself
     default_model()
     taken = take(EngineConfig(model="smollm2-135m", device="cpu", pot=PotConfig(capacity=1024)))
-    assert 0.9 <= taken.predicted_bytes / taken.peak_bytes <= 1.1
+    assert 0.9 <= taken.predicted.peak_bytes / taken.peak_bytes <= 1.1

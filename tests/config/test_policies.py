@@ -60,7 +60,7 @@ def test_a_new_policy_is_one_class_and_one_row(monkeypatch: pytest.MonkeyPatch) 
     distilled = [event for event in session.read(document) if isinstance(event, PotDistilled)]
     ledger = session.context.ledger
     assert ledger.tokens_read == len(text) == ledger.tokens_kept + ledger.tokens_evicted
-    assert (distilled[-1].retention[:60] == session.context.num_heads_total).all()
+    assert (distilled[-1].retention.dense()[:60] == session.context.num_heads_total).all()
     assert contender_name(config) == "Oldest 192/64"
 
 

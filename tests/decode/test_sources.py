@@ -119,7 +119,7 @@ def test_the_prompt_and_the_sinks_have_no_weight(loaded: Any) -> None:
     weights = token_weights(session.context, ones)
     is_document = (pot.origin >= 0) & (pot.positions >= session.context.num_protected)
     assert weights.sum() == int(is_document.sum())
-    np.testing.assert_array_equal(weights, np.where(weights > 0, session.context.retention, 0))
+    np.testing.assert_array_equal(weights, np.where(weights > 0, session.context.retention.dense(), 0))
 
 
 def test_an_answer_longer_than_the_reserve_says_how_much_of_it_was_looked_at(loaded: Any) -> None:
@@ -142,7 +142,7 @@ def test_tokens_that_were_brought_back_are_sources_too(loaded: Any) -> None:
     came_back = np.zeros(session.context.tokens.num_tokens, bool)
     for start, stop in revived.tokens:
         came_back[start:stop] = True
-    gone = came_back & (session.context.retention == 0)  # only in the pot while the answer was written
+    gone = came_back & (session.context.retention.dense() == 0)  # only in the pot while the answer was written
     assert gone.any()
     assert any(gone[source.start_token : source.stop_token].any() for source in finished.sources.passages)
 

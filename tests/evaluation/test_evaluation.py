@@ -14,7 +14,7 @@ from ondevice.cli import app
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation import run_passkey as module
-from ondevice.evaluation.passkey import DOORS, FILLER, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
+from ondevice.evaluation.passkey import FILLER, NAMES, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
 from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, run_together, still_to_do
 from ondevice.events import DocumentRead
 from ondevice.results.results import read_result
@@ -87,16 +87,18 @@ def test_a_length_that_holds_no_filler_is_refused() -> None:
         make_passkey(Case(100, 0.5, 0), 0, count_bytes)
 
 
-def test_keys_of_one_text_are_those_of_doors_and_each_question_names_its_own() -> None:
+def test_numbers_of_one_text_have_names_and_each_question_has_its_own() -> None:
     cases = plan((2000,), (0.1, 0.5, 0.9), 1)
     passkeys = make_passkeys(cases, 0, count_bytes)
     (text,) = {passkey.document for passkey in passkeys}
     assert 1980 <= passkeys[0].num_tokens <= 2000
-    for case, passkey, door in zip(cases, passkeys, DOORS, strict=False):
-        sentence = f"The pass key of the {door} door is {passkey.key}."
+    for case, passkey, name in zip(cases, passkeys, NAMES, strict=False):
+        sentence = f"The {name} is {passkey.key}. Remember it. {passkey.key} is the {name}."
         assert text.index(sentence) / len(text) == pytest.approx(case.depth, abs=0.06)
-        assert passkey.question == f"What is the pass key of the {door} door? The pass key of the {door} door is"
+        assert passkey.question == f"What is the {name}? The {name} is"
         assert passkey.key == make_passkey(case, 0, count_bytes).key
+    words = " ".join(NAMES).split()
+    assert len(set(words)) == len(words)
     with pytest.raises(ConfigError, match="--depths holds 11 places"):
         make_passkeys(plan((2000,), tuple(i / 11 for i in range(11)), 1), 0, count_bytes)
 

@@ -22,6 +22,7 @@ from ondevice.evaluation.recall import (
     WINDOW_TOKENS,
     Recall,
     recall_config,
+    recall_spans,
     run_recall,
     span_starts,
     summary_of,
@@ -81,6 +82,19 @@ def _loss(model: object, before: list[int], span: list[int]) -> float:
         logits = model(torch.tensor([before + span])).logits[0].float()  # type: ignore[operator]
     targets = torch.tensor(span[CUE_TOKENS:])
     return float(torch.nn.functional.cross_entropy(logits[-(SPAN_TOKENS - CUE_TOKENS) - 1 : -1], targets))
+
+
+def test_what_is_known_of_the_others_is_not_measured_again() -> None:
+    engine = Engine(tiny_loaded(), CONFIG)
+    session, known = engine.session(), dict[int, tuple[float, float]]()
+    for _ in session.read(document()):
+        pass
+    first = list(recall_spans(session, 3, known))
+    assert known == {span.start: (span.none, span.full) for span in first}
+    known[first[0].start] = (7.0, 5.0)
+    again = list(recall_spans(session, 3, known))
+    assert (again[0].none, again[0].full) == (7.0, 5.0)
+    assert [span.method for span in again] == [span.method for span in first]
 
 
 def test_the_share_is_of_what_a_full_cache_knows() -> None:

@@ -129,4 +129,4 @@ def _session(family: str, case: str, device: torch.device, dtype: torch.dtype = 
         for buffer, was in zip(session.context.pot.buffers(), before, strict=True):
             assert buffer is workspace or torch.equal(buffer, was)
     assert [buffer.data_ptr() for buffer in session.context.pot.buffers()] == pointers
-    return texts, session.context.retention
+    return texts, session.context.retention.dense()

@@ -4,8 +4,8 @@ import pytest
 import torch
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
-from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
-from ondevice.kernels.quantize import quantize
+from ondevice.kernels.codes import Coded, Frame, decode_keys, encode, encode_keys
+from ondevice.kernels.quantize import dequantize_four, quantize_four, quantize_four_ref
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.termination import Termination
 
@@ -13,7 +13,7 @@ from ondevice.kernels.termination import Termination
 SHAPES = [(1, 2, 2, 1, 16), (1, 9, 3, 300, 64), (2, 8, 2, 129, 80), (1, 14, 2, 200, 64), (1, 4, 4, 70, 32)]
 
 
-def inputs(shape, dtype=torch.float32, *, is_shared=False, rotary_dim=None, seed=0):
+def inputs(shape, dtype=torch.float32, *, bits=8, is_shared=False, rotary_dim=None, seed=0):
     batch, num_heads, num_kv_heads, num_slots, head_dim = shape
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(batch, num_heads, 1, head_dim, generator=generator).to(dtype)
@@ -23,7 +23,7 @@ def inputs(shape, dtype=torch.float32, *, is_shared=False, rotary_dim=None, seed
     )
     keys, values = torch.randn(2, batch, num_kv_heads, num_slots, head_dim, generator=generator)
     keys = frame.mean[:, None] + frame.spread[:, None] * keys
-    (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, frame), quantize(values)
+    (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, frame, bits), encode(values, bits)
     rows = 1 if is_shared else batch * num_kv_heads
     places = [torch.randperm(2 * num_slots, generator=generator)[:num_slots] for _ in range(rows)]
     positions = torch.stack(places).view(*((1, 1) if is_shared else (batch, num_kv_heads)), num_slots).int()
@@ -38,8 +38,9 @@ def inputs(shape, dtype=torch.float32, *, is_shared=False, rotary_dim=None, seed
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("choice", ["auto", "torch"])
-def test_attention_is_that_of_the_reference(shape, dtype, is_shared, choice):
-    args = inputs(shape, dtype, is_shared=is_shared)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_attention_is_that_of_the_reference(shape, dtype, is_shared, bits, choice):
+    args = inputs(shape, dtype, bits=bits, is_shared=is_shared)
     with choosing("KERNELS_IMPL", choice):
         out, blocks_read = coded_attention(*args, scale=0.1)
     expected, blocks = coded_attention_ref(*args, scale=0.1)
@@ -55,8 +56,9 @@ def test_of_a_part_that_turns_alone_the_rest_stays(choice):
     assert torch.allclose(out, coded_attention_ref(*args, scale=0.1)[0], atol=1e-5)
 
 
-def test_views_into_larger_buffers_are_read_as_they_lie():
-    query, coded, positions, cos, sin = inputs((2, 8, 2, 129, 64))
+@pytest.mark.parametrize("bits", [8, 4])
+def test_views_into_larger_buffers_are_read_as_they_lie(bits):
+    query, coded, positions, cos, sin = inputs((2, 8, 2, 129, 64), bits=bits)
     part = Coded(*(tensor[:, :, 5:105] for tensor in coded[:4]), coded.frame)
     whole = Coded(*(tensor.clone() for tensor in part[:4]), coded.frame)
     args = positions[..., 5:105], cos, sin
@@ -76,6 +78,19 @@ def test_reading_ends_where_the_reference_ends(block_size):
     assert torch.equal(blocks_read, blocks)
     assert blocks[0, 0] < blocks[0, 1] == 640 // block_size
     assert torch.allclose(out, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (1, 1, 64), (2, 30, 128), (4, 80)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_four_bits_equal_the_reference_and_are_half_a_step_off(shape, dtype):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    x[0, ..., :] = 0.0
+    codes, scales = quantize_four(x)
+    for ours, theirs in zip((codes, scales), quantize_four_ref(x), strict=True):
+        assert torch.equal(ours, theirs)
+    steps = scales.float().unflatten(-1, (-1, 2))[..., 0]
+    off = (dequantize_four(codes, scales, torch.float32) - x.float()).abs().unflatten(-1, (steps.shape[-1], -1))
+    assert bool((off <= 0.52 * steps[..., None] + 1e-3).all())
 
 
 def test_the_threads_do_not_change_the_output():

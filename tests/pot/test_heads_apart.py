@@ -71,7 +71,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
 
     monkeypatch.setattr(plan, "head_need", needs)
-    monkeypatch.setattr(plan, "known_need", needs)
+    monkeypatch.setattr(plan, "known_needs", needs)
 
 
 @pytest.mark.usefixtures("even_need")
@@ -83,6 +83,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"pot": replace(POT, key_rotation="on-read")},
         {"pot": replace(POT, context_reset="never")},
         {"pot": replace(POT, policy="repeat")},
+        {"pot": replace(POT, policy="foresight")},
         {"pot": replace(POT, policy="h2o")},
         {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": GenerationConfig(max_new_tokens=180)},
         {
@@ -129,7 +130,7 @@ def test_every_family_may_hold_its_heads_apart(family: str) -> None:
 def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]])
     monkeypatch.setattr(plan, "head_need", lambda *_: needs)
-    monkeypatch.setattr(plan, "known_need", lambda *_: needs)
+    monkeypatch.setattr(plan, "known_needs", lambda *_: needs)
 
 
 @pytest.mark.usefixtures("uneven_need")
@@ -139,6 +140,7 @@ def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {},
         {"pot": replace(POT, context_reset="never")},
         {"pot": replace(POT, policy="repeat")},
+        {"pot": replace(POT, policy="foresight")},
         {
             "pot": replace(POT, reserve=150, decode_policy="streaming-llm"),
             "generation": GenerationConfig(max_new_tokens=180),

@@ -316,7 +316,7 @@ def test_retention_counts_heads_per_token():
     pot = new_pot()
     feed(pot, 5, 0)
     pot.origin[0, 0, 0, 2] = PROMPT
-    assert count_heads(pot.origin, 7).tolist() == [6, 6, 5, 6, 6, 0, 0]
+    assert count_heads(pot.origin, 7).dense().tolist() == [6, 6, 5, 6, 6, 0, 0]
     per_layer, tokens = tokens_per_layer(pot.origin)
     assert per_layer == (5, 5)
     assert tokens.tolist() == [0, 1, 2, 3, 4]

@@ -9,11 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.prefill import need
-from ondevice.prefill.need import head_need, known_need, share_out
+from ondevice.prefill.need import head_need, known_needs, needs, share_out
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
 
@@ -49,27 +50,63 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
-    assert known_need(decoder, "one") is None
-    measured = head_need(decoder, loaded.tokenizer, "one")
-    assert measured.shape == (len(decoder.parts.layers), decoder.parts.num_kv_heads)
-    assert float(measured.min()) > 0
-    assert float(measured.mean()) == pytest.approx(1.0)
+    assert known_needs(decoder, "one") is None
+    shares = head_need(decoder, loaded.tokenizer, "one", 0.2)
+    assert shares.shape == (len(decoder.parts.layers), decoder.parts.num_kv_heads)
+    assert float(shares.min()) > 0
+    assert float(shares.mean()) == pytest.approx(1.0)
     monkeypatch.setattr(need, "repeat_peaks", lambda *args: pytest.fail("measured again"))
-    assert head_need(decoder, loaded.tokenizer, "one") is measured
+    measured = needs(decoder, loaded.tokenizer, "one")
+    assert known_needs(decoder, "one") is measured
     # By another process, too.
     again = Engine(loaded, plain_config()).decoder
-    torch.testing.assert_close(head_need(again, loaded.tokenizer, "one"), measured)
-    assert known_need(Engine(loaded, plain_config()).decoder, "another") is None
+    stored = needs(again, loaded.tokenizer, "one")
+    assert torch.equal(stored.counts, measured.counts)
+    assert torch.equal(stored.weights, measured.weights)
+    assert known_needs(Engine(loaded, plain_config()).decoder, "another") is None
 
 
-@pytest.mark.parametrize("text", ["", "[[1", "[[1, 2]]", '{"a": 1}', "[[1, 1], [1, 0], [1, 1]]", "null"])
-def test_what_cannot_be_read_is_measured_again(text: str, folder: Path) -> None:
+def spoilt(name: str, stored: dict[str, torch.Tensor]) -> bytes:
+    """What may lie in the place of a file of measurements."""
+    counts, weights = stored["counts"], stored["weights"]
+    unlike: dict[str, dict[str, torch.Tensor]] = {
+        "of one part": {**stored, "counts": counts[:1].contiguous()},
+        "of other heads": {**stored, "weights": weights[:, :1].contiguous()},
+        "negative": {**stored, "counts": counts - counts.max() - 1},
+        "nothing kept": {**stored, "counts": counts * 0},
+        "other numbers": {**stored, "counts": counts.long()},
+        "not a number": {**stored, "weights": weights * torch.nan},
+        "without weights": {"counts": counts},
+        "with more": {**stored, "more": counts.clone()},
+    }
+    return {"empty": b"", "text": b"[[1, 2]]"}.get(name) or (save(unlike[name]) if name in unlike else b"")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "empty",
+        "text",
+        "of one part",
+        "of other heads",
+        "negative",
+        "nothing kept",
+        "other numbers",
+        "not a number",
+        "without weights",
+        "with more",
+    ],
+)
+def test_what_cannot_be_read_is_measured_again(name: str, folder: Path) -> None:
     loaded = tiny_loaded()
-    (folder / "one.json").write_text(text)
+    measured = needs(Engine(loaded, plain_config()).decoder, loaded.tokenizer, "one")
+    (folder / "one.safetensors").write_bytes(spoilt(name, {"counts": measured.counts, "weights": measured.weights}))
     decoder = Engine(loaded, plain_config()).decoder
-    assert known_need(decoder, "one") is None
-    measured = head_need(decoder, loaded.tokenizer, "one")
-    torch.testing.assert_close(known_need(Engine(loaded, plain_config()).decoder, "one"), measured)
+    assert known_needs(decoder, "one") is None
+    torch.testing.assert_close(needs(decoder, loaded.tokenizer, "one").weights, measured.weights)
+    stored = known_needs(Engine(loaded, plain_config()).decoder, "one")
+    assert stored is not None
+    torch.testing.assert_close(stored.weights, measured.weights)
 
 
 def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
@@ -78,7 +115,8 @@ def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
     (folder / "file").write_text("")
     monkeypatch.setattr(need, "_folder", lambda: folder / "file" / "folder")
     loaded = tiny_loaded()
-    assert float(head_need(Engine(loaded, plain_config()).decoder, loaded.tokenizer, "one").mean()) == pytest.approx(1)
+    decoder = Engine(loaded, plain_config()).decoder
+    assert float(head_need(decoder, loaded.tokenizer, "one", 0.2).mean()) == pytest.approx(1)
 
 
 def test_the_first_document_that_needs_it_says_so() -> None:
@@ -101,9 +139,26 @@ def test_a_head_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch
     weights[1, 1] = 1.0
 
     def peaks(_: object, pot: object, ids: object, *rest: object) -> list[torch.Tensor]:
-        return [torch.rand(1, 2, 90) * layer[None, :, None] for layer in weights]
+        return [torch.rand(1, 2, 1024) * layer[None, :, None] for layer in weights]
 
     monkeypatch.setattr(need, "repeat_peaks", peaks)
-    measured = head_need(decoder, loaded.tokenizer, "one")
+    measured = head_need(decoder, loaded.tokenizer, "one", 0.2)
     assert float(measured[1, 1]) > 1
     assert float(measured[weights < 1].max()) < 1
+
+
+def test_the_less_is_kept_the_larger_is_the_part_of_heads_that_need_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = tiny_loaded()
+    decoder = Engine(loaded, plain_config()).decoder
+    rising = torch.linspace(0.01, 0.6, 1024)
+    heads = torch.stack([rising] * (2 * len(decoder.parts.layers))).view(len(decoder.parts.layers), 1, 2, 1024).clone()
+    heads[1, 0, 1] = 0.9  # one that is looked at all over
+    monkeypatch.setattr(need, "repeat_peaks", lambda *_: list(heads))
+    shares = [head_need(decoder, loaded.tokenizer, "one", part) for part in (0.7, 0.5, 0.3, 0.2, 0.05, 0.001)]
+    tops = [float(one[1, 1]) for one in shares]
+    assert tops == sorted(tops)
+    assert tops[1] == pytest.approx(2, rel=0.02)  # all of its tokens, where half of all are kept
+    assert tops[2] == pytest.approx(1 / 0.3, rel=0.1)
+    for one in shares:
+        assert float(one.mean()) == pytest.approx(1)
+        assert float(one.min()) > 0

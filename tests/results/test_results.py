@@ -163,7 +163,7 @@ def test_pages_do_not_depend_on_the_order_of_the_files() -> None:
 
 def test_the_command_writes_pages_and_check_finds_one_that_was_edited(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
-    write_result(source / "run.json", example())
+    write_result(source / "run.json", replace(example(), commit="1" * 40))
     arguments = ["results", "--from", str(source), "--to", str(target)]
     assert CliRunner().invoke(app, [*arguments, "--check"]).exit_code == 2  # not there yet
     assert CliRunner().invoke(app, arguments).exit_code == 0
@@ -173,6 +173,14 @@ def test_the_command_writes_pages_and_check_finds_one_that_was_edited(tmp_path: 
     edited = CliRunner().invoke(app, [*arguments, "--check"])
     assert edited.exit_code == 2
     assert "eval-passkey.md" in edited.stderr
+
+
+def test_what_was_measured_from_a_changed_checkout_gets_into_no_page(tmp_path: Path) -> None:
+    write_result(tmp_path / "in" / "run.json", replace(example(), commit="1" * 40 + "-dirty"))
+    refused = CliRunner().invoke(app, ["results", "--from", str(tmp_path / "in"), "--to", str(tmp_path / "out")])
+    assert refused.exit_code == 2
+    assert "uncommitted changes: run" in refused.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_tables_of_this_project_are_what_its_results_say() -> None:

@@ -346,3 +346,27 @@ def test_screen_and_interface_do_not_know_each_other() -> None:
     for path in [*(PACKAGE / "api").glob("*.py"), *(PACKAGE / "ui").rglob("*.py")]:
         other = "ondevice.ui" if path.parent.name == "api" else "ondevice.api"
         assert path.name == "launch.py" or not [name for name in imported(path) if name.startswith(other)], path.name
+
+
+def test_a_long_answer_gives_way_to_who_waits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(house.jobs.read(house.claimed(), CONFIG))
+    monkeypatch.setattr("ondevice.serving.jobs._TURN_SECONDS", 0.0)
+    asked = Asked("When?", replace(CONFIG.generation, max_new_tokens=40, stops_loops=False), remembers=False)
+
+    def answered(*, is_awaited: bool) -> AnswerFinished:
+        finished, waiting = None, house.engine.lane.ticket()
+        for event in house.jobs.ask(house.claimed(), asked):
+            if isinstance(event, QuestionRead) and is_awaited:
+                waiting.__enter__()
+            finished = event if isinstance(event, AnswerFinished) else finished
+        if is_awaited:
+            assert waiting.wait(0.0), "the turn has come"
+            waiting.__exit__(None, None, None)
+        assert finished is not None
+        return finished
+
+    alone, awaited = answered(is_awaited=False), answered(is_awaited=True)
+    assert alone.stop_reason in ("end", "length")
+    assert awaited.stop_reason == "turn"
+    assert awaited.num_tokens < alone.num_tokens
+    assert answered(is_awaited=False).text == alone.text, "the pot is as it was"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ondevice.config import SlimConfig, TierConfig
-from ondevice.events import PotDistilled
+from ondevice.events import HeadCounts, PotDistilled
 from ondevice.serving.token_map import LAYERS, MAX_CELLS, Cells, Look, State, make_cells
 from ondevice.serving.token_view import TokenView, merged
 from ondevice.telemetry.provenance import Provenance
@@ -92,7 +92,9 @@ def test_the_past_is_as_the_distillation_left_it() -> None:
     second = np.concatenate((np.minimum(first, chance.integers(0, 7, 50)), chance.integers(0, 7, 10))).astype(np.uint16)
     for cycle, retention in ((1, first), (2, second)):
         novel = np.flatnonzero(retention > 5).astype(np.int32)
-        history.apply(PotDistilled(cycle, len(retention), 9, 9, (9,), 0.0, 0.0, 6, retention, novel))
+        tokens = np.flatnonzero(retention).astype(np.int32)
+        held = HeadCounts(len(retention), tokens, retention[tokens])
+        history.apply(PotDistilled(cycle, len(retention), 9, 9, (9,), 0.0, 0.0, 6, held, novel))
     seen = seen_of(chance, host_capacity=20, in_host=(60, 80))
     then = make_cells(SIZE, seen, history, 0, SIZE, 1, Look(cycle=1))
     assert (then.shares[:50] > 0).tolist() == (first > 0).tolist()
@@ -171,7 +173,7 @@ def test_a_reading_leaves_the_view_as_the_pot_is(tmp_path: Path, stop_at: int | 
     assert view is not None
     cells = view.cells(0, len(TEXT), 1, Look())
     read = session.context.num_positions
-    assert np.round(cells.shares[:read] * 6).astype(int).tolist() == session.context.retention.tolist()
+    assert np.round(cells.shares[:read] * 6).astype(int).tolist() == session.context.retention.dense().tolist()
     assert (cells.states == State.UNREAD).sum() == session.context.ledger.tokens_unread
     assert view.history.last_cycle == session.context.num_cycles > 0, (
         "no distillation is missed, wherever reading is stopped"

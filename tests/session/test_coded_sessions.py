@@ -1,4 +1,4 @@
-"""Pots in 8 bits from end to end: what they hold never moves or is rounded twice, and answers are nearly the same."""
+"""Pots in codes from end to end: what they hold never moves or is rounded twice, and answers are nearly the same."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ def are_equal(pot: MemoryPot, before: list[torch.Tensor]) -> bool:
 @pytest.mark.parametrize("fields", [
     {},
     {"pot": replace(POT, policy="snapkv")},
+    {"pot": replace(POT, stored="int4")},
+    {"pot": replace(POT, stored="int4"), "tier": TIER},
     {"pot": replace(POT, slot_shares="by-head")},
     {"pot": replace(POT, policy="full")},
     {"tier": TIER},
@@ -90,10 +92,11 @@ def test_a_pot_takes_the_bytes_that_its_shape_says_and_three_times_fewer() -> No
     assert coded.context.pot.nbytes < wide.context.pot.nbytes / 2  # of heads of 16 numbers, where counts weigh much
 
 
-def test_passes_see_what_wide_pots_see_but_for_the_rounding() -> None:
+@pytest.mark.parametrize(("coded", "most"), [("int8", 0.02), ("int4", 0.4)])
+def test_passes_see_what_wide_pots_see_but_for_the_rounding(coded: str, most: float) -> None:
     text = TEXT[:90]
     logits = []
-    for stored in ("int8", "model"):
+    for stored in (coded, "model"):
         session = read(config(pot=replace(POT, stored=stored)), text)
         decoder, pot = session.context.decoder, session.context.pot
         ids = decoder.ids(list(b"What burned?"))
@@ -106,7 +109,7 @@ def test_passes_see_what_wide_pots_see_but_for_the_rounding() -> None:
     assert torch.allclose(exact, exact_ones, atol=1e-4)
     assert torch.allclose(many, ones, atol=1e-4), "one token sees the same codes as many"
     error = (many - exact).norm() / exact.norm()
-    assert 0 < error < 0.02
+    assert 0 < error < most
 
 
 def test_distillation_moves_codes_and_rounds_none_again() -> None:
@@ -125,8 +128,9 @@ def test_distillation_moves_codes_and_rounds_none_again() -> None:
     assert session.context.num_cycles > 3
 
 
-def test_codes_go_to_the_tier_and_come_back_as_they_are() -> None:
-    session = read(config(tier=TIER))
+@pytest.mark.parametrize("stored", ["int8", "int4"])
+def test_codes_go_to_the_tier_and_come_back_as_they_are(stored: str) -> None:
+    session = read(config(pot=replace(POT, stored=stored), tier=TIER))
     context = session.context
     assert context.host is not None
     pot, tier = context.pot, context.host.tier
@@ -142,7 +146,12 @@ def test_codes_go_to_the_tier_and_come_back_as_they_are() -> None:
     assert any(isinstance(event, TokensRecalled) and event.num_tokens for event in events)
 
 
-@pytest.mark.parametrize("fields", [{}, {"tier": TIER}, {"pot": replace(POT, slot_shares="by-head")}], ids=str)
+@pytest.mark.parametrize("fields", [
+    {},
+    {"tier": TIER},
+    {"pot": replace(POT, slot_shares="by-head")},
+    {"pot": replace(POT, stored="int4"), "tier": TIER},
+], ids=str)  # fmt: skip
 def test_a_saved_pot_opens_bit_for_bit(fields: dict[str, object], tmp_path: Path) -> None:
     session, path = read(config(**fields)), tmp_path / "lamp.pot"
     save_session(session, path)
@@ -190,7 +199,7 @@ def test_pots_of_another_type_or_with_a_broken_frame_are_refused(tmp_path: Path)
         load_session(Engine(LOADED, config()), path)
 
 
-@pytest.mark.parametrize("stored", ["int8", "model"])
+@pytest.mark.parametrize("stored", ["int8", "int4", "model"])
 def test_documents_of_both_types_stand_on_one_shelf(stored: str) -> None:
     given = config(pot=replace(POT, stored=stored), tier=TIER)
     sessions = [read(config(pot=replace(POT, stored=one), tier=TIER)) for one in ("int8", "model")]
@@ -200,4 +209,4 @@ def test_documents_of_both_types_stand_on_one_shelf(stored: str) -> None:
     for context in (one.context for one in sessions):
         expected = context.host.tier.keys(0, slice(0, 8))
         found = tier.keys(0, slice(0, 8))
-        assert (found - expected).abs().max() < 0.02 * expected.abs().max()
+        assert (found - expected).abs().max() < (0.3 if stored == "int4" else 0.02) * expected.abs().max()

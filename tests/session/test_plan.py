@@ -119,7 +119,7 @@ def test_a_window_that_leaves_no_room_to_read_is_refused() -> None:
 
 
 def test_words_for_open_sizes_on_every_face() -> None:
-    assert PotOptions(capacity="auto", keep="half").config().pot == PotConfig()
+    assert PotOptions(capacity="auto", keep="auto").config().pot == PotConfig()
     assert PotOptions(capacity="2048").config().pot == PotConfig(2048)
     with pytest.raises(ConfigError, match="--capacity is 'huge'"):
         PotOptions(capacity="huge").values()

@@ -74,14 +74,14 @@ def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, poli
     assert ledger.tokens_unread == 0
     assert isinstance(events[-1], DocumentRead)
     assert events[-1].ledger == ledger
-    assert int((session.context.retention > 0).sum()) == ledger.tokens_kept
+    assert int((session.context.retention.dense() > 0).sum()) == ledger.tokens_kept
     distilled = [e for e in events if isinstance(e, PotDistilled)]
     if POLICIES[policy].skips_middle:
         assert ledger.tokens_skipped > 0
         assert not distilled
         half = ledger.tokens_read // 2
-        assert session.context.retention[:half].all()
-        assert session.context.retention[-half:].all()
+        assert session.context.retention.dense()[:half].all()
+        assert session.context.retention.dense()[-half:].all()
     elif POLICIES[policy].keeps_all:
         assert ledger.tokens_kept == len(TEXT)
         assert not distilled
@@ -90,7 +90,7 @@ def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, poli
         assert ledger.tokens_read == len(TEXT)
         assert all(e.num_kept == POT.num_kept or POLICIES[policy].keeps_per_layer for e in distilled)
         num_sinks = max(4 - len(session.context.chat.prefix), 0)
-        assert (session.context.retention[:num_sinks] == session.context.num_heads_total).all(), "sinks stay"
+        assert (session.context.retention.dense()[:num_sinks] == session.context.num_heads_total).all(), "sinks stay"
 
 
 def test_positions_are_numbered_again_late_and_never_leave_the_window(loaded):
@@ -141,6 +141,12 @@ def test_a_document_that_fits_is_never_distilled_nor_scored(loaded):
     assert bool((pot.novelty[..., : pot.num_cached[0]] == UNKNOWN).all())
     assert session.context.ledger.tokens_kept == 60
     assert sum(isinstance(e, TokensRead) for e in events) == 2
+
+
+def test_a_distillation_tells_as_much_however_long_the_stream_has_become(loaded):
+    *_, last = (one for one in read(engine(loaded).session(), stream(TEXT * 4)) if isinstance(one, PotDistilled))
+    slots = POT.num_kept * last.num_heads_total
+    assert last.retention.tokens.size == last.retention.counts.size <= slots < last.retention.num_tokens // 8
 
 
 def test_a_stream_of_unknown_length_gives_the_same_pot(loaded):

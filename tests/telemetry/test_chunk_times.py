@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ondevice.events import PotDistilled, TokensChosen, TokensOffloaded, TokensRead
+from ondevice.events import HeadCounts, PotDistilled, TokensChosen, TokensOffloaded, TokensRead
 from ondevice.telemetry.chunk_times import MAX_CHUNKS, ChunkTimes
 
 
 def feed(times: ChunkTimes, num_chunks: int) -> None:
     """Chunks of two passes of 10 tokens each."""
-    empty = np.zeros(0, np.uint16)
+    empty = np.zeros(0, np.int32)
     for i in range(num_chunks):
         for end in (20 * i + 10, 20 * i + 20):
             times.apply(TokensRead(end, None, 10, 1, 0.5, (10,), 64))
-        times.apply(PotDistilled(i + 1, 20 * i + 20, 60, 20, (20,), 0.25, 0.125, 6, empty, empty.astype(np.int32)))
+        times.apply(PotDistilled(i + 1, 20 * i + 20, 60, 20, (20,), 0.25, 0.125, 6, HeadCounts(), empty))
         times.apply(TokensOffloaded(20, 100, 1.0, 0.0625))
 
 

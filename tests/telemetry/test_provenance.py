@@ -79,7 +79,7 @@ def compare(seen: Provenance, session: Session) -> None:
     pot = session.context.pot
     origin = pot.origin[:, 0].numpy()
     num_tokens = session.context.num_positions
-    expected = session.context.retention
+    expected = session.context.retention.dense()
     tokens, shares = seen.held(0, len(TEXT))
     counts = np.zeros(num_tokens)
     counts[tokens] = shares * seen.num_pairs

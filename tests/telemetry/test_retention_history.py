@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
-from ondevice.events import PotDistilled
+from ondevice.events import HeadCounts, PotDistilled
 from ondevice.telemetry.retention_history import NUM_LEVELS, STEPS_PERCENT, RetentionHistory
 from tests.builders.models import plain_config
 from tests.builders.screens import tiny_engine
@@ -20,9 +20,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def distilled(cycle: int, retention: Any, novel: Any, num_heads: int) -> PotDistilled:
-    retention = np.asarray(retention, np.uint16)
-    novelty = np.asarray(novel, np.int32)
-    return PotDistilled(cycle, len(retention), 1, 1, (1,), 0.0, 0.0, num_heads, retention, novelty)
+    counts = np.asarray(retention, np.uint16)
+    tokens = np.flatnonzero(counts).astype(np.int32)
+    held, novelty = HeadCounts(len(counts), tokens, counts[tokens]), np.asarray(novel, np.int32)
+    return PotDistilled(cycle, len(counts), 1, 1, (1,), 0.0, 0.0, num_heads, held, novelty)
 
 
 @st.composite
@@ -50,16 +51,19 @@ def test_every_moment_of_a_reading_comes_back_exactly(reading: tuple[int, list[P
         history.apply(event)
     assert (history.first_cycle, history.last_cycle) == (events[0].cycle, events[-1].cycle)
     for event in events:
-        size = len(event.retention)
+        size = event.retention.num_tokens
         start = data.draw(st.integers(0, size))
         stop = data.draw(st.integers(start, size + 5))
-        levels = [sum(100 * int(count) > percent * num_heads for percent in STEPS_PERCENT) for count in event.retention]
+        levels = [
+            sum(100 * int(count) > percent * num_heads for percent in STEPS_PERCENT)
+            for count in event.retention.dense()
+        ]
         assert history.num_positions(event.cycle) == size
         assert history.levels(start, stop, event.cycle).tolist() == levels[start:stop]
         novel = np.isin(np.arange(size), event.novelty_tokens)
         assert history.is_novel(start, stop, event.cycle).tolist() == novel[start:stop].tolist()
         for level in range(NUM_LEVELS):
-            held = [int(count) for count, at in zip(event.retention, levels, strict=True) if at == level]
+            held = [int(count) for count, at in zip(event.retention.dense(), levels, strict=True) if at == level]
             mean = sum(held) / len(held) / num_heads if held else 0.0
             # What was evicted before is no longer looked at, and holds nothing anyway.
             assert history.shares(event.cycle)[level] == pytest.approx(mean, abs=1e-6)
@@ -108,6 +112,6 @@ def test_it_follows_a_real_reading() -> None:
     assert len(events) > 3
     for event in events:
         is_kept = history.levels(0, len(text), event.cycle) > 0
-        assert is_kept.tolist() == (event.retention > 0).tolist()
+        assert is_kept.tolist() == (event.retention.dense() > 0).tolist()
         novel = np.flatnonzero(history.is_novel(0, len(text), event.cycle))
         assert novel.tolist() == np.sort(event.novelty_tokens).tolist()

@@ -42,11 +42,11 @@ def history_after(events: list[Any]) -> RetentionHistory:
 def test_it_comes_back_as_of_any_selection_and_goes_on(reading: Any, left: int) -> None:
     """Also where the pot on disk is of an earlier selection than the record beside it."""
     _, events = reading
-    assume(len(events[0].retention))
+    assume(events[0].retention.num_tokens)
     whole = history_after(events)
     record = json.loads(json.dumps(history_record(whole)))
     last = max(events[0].cycle, events[-1].cycle - left)
-    restored = history_of(record, len(events[-1].retention), last)
+    restored = history_of(record, events[-1].retention.num_tokens, last)
     upto = [event for event in events if event.cycle <= last]
     assert [one[:4] for one in told(restored)] == [one[:4] for one in told(history_after(upto))]
     for event in events[len(upto) :]:

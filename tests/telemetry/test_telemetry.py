@@ -10,6 +10,7 @@ from ondevice.events import (
     AnswerToken,
     DocumentOpened,
     DocumentRead,
+    HeadCounts,
     Ledger,
     PagesExtracted,
     PotDistilled,
@@ -29,7 +30,8 @@ def read(num_read: int, num_tokens: int, seconds: float, num_total: int | None =
 
 
 def distilled(seconds: float = 0.5, novelty_seconds: float = 0.5) -> PotDistilled:
-    retention, novelty = np.array([4, 0, 1], np.uint16), np.array([2], np.int32)
+    retention = HeadCounts(3, np.array([0, 2], np.int32), np.array([4, 1], np.uint16))
+    novelty = np.array([2], np.int32)
     return PotDistilled(1, 3, 250, 100, (100, 100), seconds, novelty_seconds, 4, retention, novelty)
 
 
@@ -113,7 +115,7 @@ def test_a_distillation_empties_the_gauge_and_tells_what_is_left() -> None:
     assert telemetry.num_cached == (100, 100)
     assert telemetry.capacity == 256
     assert telemetry.num_cycles == 1
-    assert telemetry.retention.tolist() == [4, 0, 1]
+    assert telemetry.retention.dense().tolist() == [4, 0, 1]
     assert telemetry.novelty_tokens.tolist() == [2]
 
 

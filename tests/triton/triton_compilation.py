@@ -5,7 +5,15 @@ Not collected by itself: Triton reads TRITON_INTERPRET once per process, so `tes
 
 import pytest
 import triton
-from ondevice.kernels.triton import decode_kernels, logsumexp, paged_attention, rope_attention, store_token
+from ondevice.kernels.quantize import num_groups
+from ondevice.kernels.triton import (
+    coded_attention,
+    decode_kernels,
+    logsumexp,
+    paged_attention,
+    rope_attention,
+    store_token,
+)
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -74,6 +82,29 @@ def test_rope_attention(capability, name):
     types = [f"*{dtype}"] * 3 + ["*i32"] + [f"*{dtype}"] * 3 + ["fp32"] + ["i32"] * 6
     kernel = rope_attention._compiled()
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, "ROTARY_DIM": sizes["HEAD_DIM"]}))
+
+
+@pytest.mark.parametrize(("capability", "name"), sizes_for())
+@pytest.mark.parametrize("bits", [8, 4])
+def test_coded_attention(capability, name, bits):
+    dtype, sizes = sizes_of(name)
+    codes, scales = ("*i8", "*fp32") if bits == 8 else ("*u8", "*fp16")
+    types = [
+        f"*{dtype}",
+        codes,
+        codes,
+        scales,
+        scales,
+        "*fp32",
+        "*fp32",
+        "*i32",
+        *[f"*{dtype}"] * 3,
+        "fp32",
+        *["i32"] * 8,
+    ]
+    kernel, head_dim = coded_attention._compiled(), sizes["HEAD_DIM"]
+    own = {"ROTARY_DIM": head_dim, "GROUP_SIZE": head_dim // num_groups(head_dim), "IS_FOUR": bits == 4}
+    assert fits(capability, compile_for(capability, kernel, types, {**sizes, **own}))
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())

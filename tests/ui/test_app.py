@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import pytest
 
 from ondevice.config import SETTINGS
 from ondevice.errors import ConfigError
+from ondevice.serving.uploads import drop_waiting
 from ondevice.session.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
@@ -78,6 +83,29 @@ def test_an_upload_is_never_served_back(url: str) -> None:
     [path] = response.json()
     assert Path(path).read_bytes() == b"mine"
     assert HTTP.get(f"{url}/gradio_api/file={path}").status_code == 403
+    Path(path).unlink()
+
+
+def test_uploads_that_nobody_opens_have_a_quota_and_go(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(os.environ["GRADIO_TEMP_DIR"])
+    waiting = folder / "waiting" / "large.txt"
+    waiting.parent.mkdir()
+    with waiting.open("wb") as file:
+        file.truncate(1_999_999_000)  # takes no room
+    refused = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine" * 500)})
+    assert refused.status_code == 507
+    assert "wait to be opened" in refused.text
+    drop_waiting(folder)
+    assert waiting.is_file(), "it has just come"
+    os.utime(waiting, (0, 0))
+    drop_waiting(folder)
+    assert not waiting.exists()
+    full = shutil.disk_usage(folder)._replace(free=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr("ondevice.serving.uploads.shutil.disk_usage", lambda path: full)
+        refused = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine")})
+        assert (refused.status_code, refused.text) == (507, "The disk is nearly full.")
+    [path] = HTTP.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", b"mine")}).json()
     Path(path).unlink()
 
 
@@ -211,3 +239,34 @@ def test_launch_refuses_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(launching, "_load", lambda *args: pytest.fail("the model was loaded"))
     with pytest.raises(ConfigError):
         launching.launch(plain_config(), host="0.0.0.0")
+
+
+def test_no_thread_computes_on_when_the_app_has_ended(tmp_path: Path) -> None:
+    """Else the interpreter ends in the middle of torch's C++, which aborts the process."""
+    begun, has_ended = threading.Event(), threading.Event()
+
+    def outline(*_: object) -> list[object]:
+        begun.set()
+        time.sleep(1.5)
+        has_ended.set()
+        return []
+
+    threads = [threading.Thread(target=outline, name=name, daemon=True) for name in ("action", "AnyIO worker thread")]
+    with variables_kept(), serving(ENGINE, port=0, library=Library(tmp_path), keeps=False):
+        for thread in threads:
+            thread.start()
+        assert begun.wait(10)
+    assert has_ended.is_set()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("host", ["::1", "127.9.9.9"])
+def test_it_is_served_under_the_address_that_it_listens_on(host: str, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            pytest.skip("this machine has no such address")
+    with variables_kept(), serving(ENGINE, host=host, port=0, library=Library(tmp_path), keeps=False) as address:
+        assert HTTP.get(f"{address}/health").status_code == 200
+        assert HTTP.get(f"{address}/config").status_code == 200

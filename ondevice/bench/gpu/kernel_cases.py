@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ondevice.bench.gpu.coded_inputs import SHAPES, coded_outputs
 from ondevice.bench.gpu.paged_inputs import paged_inputs
 from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.backend import choosing
@@ -50,7 +52,7 @@ class KernelCase:
 
 def kernel_cases() -> list[KernelCase]:
     """All comparisons."""
-    return [*_paged_cases(), *_rope_cases(), *_store_cases(), *_loss_cases(), *_decode_cases()]
+    return [*_paged_cases(), *_rope_cases(), *_coded_cases(), *_store_cases(), *_loss_cases(), *_decode_cases()]
 
 
 def error_of(out: Tensor, expected: Tensor, dtype: torch.dtype) -> float:
@@ -122,6 +124,16 @@ def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device
     with choosing("KERNELS_IMPL", "triton"):
         out = rope_attention(*inputs, scale=head_dim**-0.5)
     return error_of(out, rope_attention_ref(*inputs, scale=head_dim**-0.5), dtype)
+
+
+def _coded_cases() -> Iterator[KernelCase]:
+    for dtype, bits, shape in product((torch.float32, torch.bfloat16), (8, 4), SHAPES):
+        name, error = f"{shape} in {bits} bits {dtype}", partial(_coded_error, shape, bits, dtype)
+        yield KernelCase("coded_attention", name, TOLERANCES[dtype], error)
+
+
+def _coded_error(shape: tuple[int, ...], bits: int, dtype: torch.dtype, device: torch.device) -> float:
+    return error_of(*coded_outputs(shape, bits, dtype, device), dtype)
 
 
 # -- a token on its way into a pot -----------------------------------------------------------------------

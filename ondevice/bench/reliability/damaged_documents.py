@@ -59,7 +59,11 @@ KINDS = ("pdf", "pdf", "pdf", "docx", "epub", "html", "md", "txt")
 
 def spoilt(kind: str, rng: random.Random) -> bytes:
     """A document of that kind with one to four things wrong with it."""
-    data = sound(kind)
+    return spoil(kind, sound(kind), rng)
+
+
+def spoil(kind: str, data: bytes, rng: random.Random) -> bytes:
+    """Do one to four things to a document of that kind, which may be spoilt already."""
     for _ in range(rng.choice((1, 1, 2, 4))):
         data = rng.choice(_WAYS[kind])(data, rng)[:_MOST_BYTES]
     return data

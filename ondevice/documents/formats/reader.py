@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ondevice.documents.types import Page
+from ondevice.files import shown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        return Path(self.path).name
+        return shown_name(Path(self.path))
 
 
 @dataclass(frozen=True, slots=True)

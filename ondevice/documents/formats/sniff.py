@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ondevice.documents.formats.decode import byte_order_mark
 from ondevice.errors import EmptyDocument, UnsupportedDocument
+from ondevice.files import shown_name
 
 _HEAD_BYTES = 65_536
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
@@ -59,7 +60,7 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 
 def sniff(path: str) -> str:
     """The kind of reader for the file: `pdf`, `docx`, `epub`, `html`, `md` or `txt`."""
-    name = Path(path).name
+    name = shown_name(Path(path))
     with open(path, "rb") as file:
         head = file.read(_HEAD_BYTES)
     if not head:
@@ -93,7 +94,7 @@ def refuse_binary(head: bytes, name: str) -> None:
 
 
 def _family(head: bytes, path: str, suffix: str) -> str:
-    name = Path(path).name
+    name = shown_name(Path(path))
     if head.startswith(_ZIP):
         return _archive_family(path, name)
     # Mail programs and web servers put junk before the header; a text about PDFs only mentions it further on.

@@ -59,7 +59,8 @@ class Worker:
         self._pump.start()
         # The password goes through the pipe: arguments and environment can be seen by others.
         with contextlib.suppress(BrokenPipeError), cast(IO[bytes], self._process.stdin) as stdin:
-            write_message(cast(Any, stdin), {"request": asdict(request), "limits": asdict(limits)})
+            message = {"request": asdict(request), "limits": asdict(limits), "parent": os.getpid()}
+            write_message(cast(Any, stdin), message, is_ascii=True)
 
     def __enter__(self) -> Worker:
         return self

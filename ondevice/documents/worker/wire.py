@@ -17,8 +17,9 @@ class WireError(Exception):
     """The bytes received are no message: cut off, too long, or not a JSON object."""
 
 
-def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
-    data = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+def write_message(stream: BinaryIO, message: dict[str, Any], *, is_ascii: bool = False) -> None:
+    """Send a message; in ASCII, which is longer, it may hold what is no Unicode: names of files are any bytes."""
+    data = json.dumps(message, ensure_ascii=is_ascii, separators=(",", ":")).encode("utf-8")
     if len(data) > MAX_FRAME_BYTES:
         raise WireError(f"a message of {len(data)} bytes is too long")
     stream.write(_LENGTH.pack(len(data)) + data)

@@ -9,18 +9,18 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ondevice.errors import ModelError
-from ondevice.files import sync_file, sync_folder
+from ondevice.files import READABLE, replacing, sync_file, sync_folder
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
 from ondevice.model.loading.progress import Progress
 
-_MANIFEST = "manifest.json"
+_MANIFEST, _TIME = "manifest.json", "checked_mtime"
 _ELSEWHERE = "Free some space there, or name another folder with the environment variable ONDEVICE_CACHE."
 
 
@@ -65,11 +65,44 @@ def intact_folder(name: str, *, verify: bool = False) -> Path | None:
     return None
 
 
+def require_readable(name: str, title: str) -> None:
+    """Tell a folder of that name that is here, and may not be read, from none.
+
+    Raises:
+        ModelError: this user is refused one of its files.
+    """
+    for place in filter(None, (models_dir(), cache_dir())):
+        try:
+            for path in (place / name, *sorted((place / name).iterdir())):
+                if path.is_file():
+                    path.open("rb").close()
+        except PermissionError as error:
+            raise ModelError(
+                f"{title} is on this machine, and this user may not read it",
+                where=str(error.filename or place / name),
+                fix="Let its owner change that (chmod -R a+rX), or name another folder with ONDEVICE_CACHE.",
+            ) from error
+        except OSError:  # it is not there, or damaged otherwise
+            continue
+
+
 def is_intact(folder: Path, *, verify: bool = False) -> bool:
-    """Whether every file of the manifest is there with its size and samples, or with every byte if `verify`."""
+    """Whether every file of the manifest is there: by its size, time and samples, or by every byte.
+
+    Every byte of a file is read if `verify`, and where its time is not that of the last such check: somebody has
+    written to it, or copied it. What is found right then is noted in the manifest, where that can be written.
+    """
     try:
-        files: dict[str, dict[str, Any]] = json.loads((folder / _MANIFEST).read_bytes())["files"]
-        return bool(files) and all(_matches(folder / name, entry, verify) for name, entry in files.items())
+        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+        files: dict[str, dict[str, Any]] = manifest["files"]
+        if not files or not all(_matches(folder / name, entry, verify) for name, entry in files.items()):
+            return False
+        times = {name: _time_of(folder / name) for name in files}
+        if any(files[name].get(_TIME) != time for name, time in times.items()):
+            noted = {name: {**entry, _TIME: times[name]} for name, entry in files.items()}
+            with suppress(OSError), replacing(folder / _MANIFEST, mode=READABLE) as temporary:
+                temporary.write_text(json.dumps({**manifest, "files": noted}, indent=1), encoding="utf-8")
+        return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -77,7 +110,13 @@ def is_intact(folder: Path, *, verify: bool = False) -> bool:
 def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
     if path.stat().st_size != entry["bytes"] or sample_sha256(path) != entry["sample_sha256"]:
         return False
-    return not verify or file_sha256(path) == entry["sha256"]
+    is_as_checked = not verify and entry.get(_TIME) == _time_of(path)
+    return is_as_checked or file_sha256(path) == entry["sha256"]
+
+
+def _time_of(path: Path) -> int:
+    """When it was last written, in seconds: archives and images keep no more of it."""
+    return int(path.stat().st_mtime)
 
 
 @contextmanager
@@ -159,7 +198,12 @@ def built_beside(folder: Path, *, source: dict[str, str]) -> Iterator[Path]:
 
 def _write_manifest(folder: Path, source: dict[str, str]) -> None:
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path), "sample_sha256": sample_sha256(path)}
+        path.name: {
+            "bytes": path.stat().st_size,
+            "sha256": file_sha256(path),
+            "sample_sha256": sample_sha256(path),
+            _TIME: _time_of(path),
+        }
         for path in sorted(folder.iterdir())
     }
     (folder / _MANIFEST).write_text(json.dumps({"source": source, "files": files}, indent=1), encoding="utf-8")

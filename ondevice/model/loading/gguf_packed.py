@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.attention import prepare_attention
-from ondevice.kernels.packed import TILE_ROWS, PackedWeight
+from ondevice.kernels.packed import TILE_ROWS, Format, PackedWeight
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
@@ -83,11 +83,22 @@ def most_packed_bytes(file_bytes: int) -> int:
     return int(1.1 * file_bytes)
 
 
+def tensor_forms(gguf: GgufFile) -> dict[str, Format]:
+    """How the weight of each module of the model is packed, by its name; of a file for which `can_pack` holds."""
+    kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
+    kinds.setdefault(_HEAD, kinds[_EMBEDDING])
+    return {_module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != _EMBEDDING}
+
+
 def _growth(kind: int) -> float:
     """How many times as much memory a quantisation type takes packed: two rows of scales may be one of products."""
+    return _tile(kind).nbytes / (TILE_ROWS * BLOCK_TYPES[kind].num_bytes)
+
+
+def _tile(kind: int) -> PackedWeight:
+    """The smallest weight of a quantisation type."""
     block = BLOCK_TYPES[kind]
-    tile = torch.zeros(TILE_ROWS, block.num_bytes, dtype=torch.uint8)
-    return pack_rows(tile, kind, block.num_values).nbytes / tile.nbytes
+    return pack_rows(torch.zeros(TILE_ROWS, block.num_bytes, dtype=torch.uint8), kind, block.num_values)
 
 
 def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
+from ondevice.memory import free_memory_bytes
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, Checkpoint, inspect, pickle_refused
@@ -29,6 +30,7 @@ from ondevice.model.loading.placement import (
     require_memory,
 )
 from ondevice.model.loading.progress import Progress, silent
+from ondevice.model.loading.spread import device_map, free_of_all
 from ondevice.model.tokenizer import Tokenizer
 
 _LARGE = 10**9  # bytes; smaller models stay exact
@@ -197,6 +199,7 @@ def require_local(name: str) -> None:
     row = catalogue.find(name)
     if row is not None:
         if stored.stored(row) is None:
+            stored.require_readable(row)
             raise ModelError(
                 f"{row.title} is not on this machine", where=name, fix=f"Run `ondevice models fetch {row.name}` once."
             )
@@ -261,9 +264,13 @@ def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> Load
         stage = f"Loading {name}, weights in {form.bits} bits"
         model = pretrained.load_rounded_weights(checkpoint, form.bits, lambda fraction: wish.report(stage, fraction))
     else:
-        require_memory(form.num_bytes, device, form.weights)
+        places, free = None, free_of_all(device)
+        if len(free) > 1 and form.num_bytes > free_memory_bytes(device):
+            places = device_map(outline.folder_outline(checkpoint, dtype), form.num_bytes, free)
+        else:
+            require_memory(form.num_bytes, device, form.weights)
         wish.report(f"Loading {name}", None)
-        model = pretrained.load_weights(checkpoint, device, dtype, form.weights)
+        model = pretrained.load_weights(checkpoint, device, dtype, form.weights, places)
     return _finished(model, tokenizer, name, device, dtype, form, checkpoint.fingerprint(), notice)
 
 

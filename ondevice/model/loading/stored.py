@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ondevice.errors import ModelError
-from ondevice.model.loading import embedded, hub, model_file
+from ondevice.model.loading import cache_folder, embedded, hub, model_file
 from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.progress import Progress
@@ -20,6 +20,12 @@ def stored(row: CatalogueModel) -> Path | None:
     return hub.cached(row.repository)
 
 
+def require_readable(row: CatalogueModel) -> None:
+    """Refuse a model that lies here and may not be read by this user: it is not missing; raises ModelError."""
+    if row is SMOLLM2 or row.file:
+        cache_folder.require_readable(embedded.FOLDER if row is SMOLLM2 else row.name, row.title)
+
+
 def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) -> Path:
     """The folder or file of a model, fetched where it is not here.
 
@@ -27,8 +33,9 @@ def ensure(row: CatalogueModel, on_progress: Progress, *, verify: bool = False) 
         verify: read every byte of what is here already, instead of sizes and samples; what the hub keeps it checks.
 
     Raises:
-        ModelError: it cannot be had or written.
+        ModelError: it cannot be had, read or written.
     """
+    require_readable(row)
     if row is SMOLLM2:
         return embedded.ensure_embedded(on_progress, verify=verify)
     if row.file:

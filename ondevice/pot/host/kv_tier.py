@@ -8,20 +8,22 @@ tokens (equation 1 of SlimInfer), by which a look finds where to look closely. I
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ondevice.config import TierDtypeName
 from ondevice.errors import DamagedPot, PotError
-from ondevice.kernels.codes import Frame
-from ondevice.kernels.quantize import dequantize, quantize
+from ondevice.kernels.codes import Frame, decode, encode
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
 
 _ALL = slice(None)
+
+StoredTier = Literal["int8", "stored", "int4"]
 
 
 class HostTier:
@@ -37,7 +39,7 @@ class HostTier:
     Attributes:
         capacity: tokens of each layer, at most.
         num_bytes_moved: written into the tier so far.
-        frame: as given.
+        shape, frame: as given.
 
     Raises:
         PotError: the budget does not hold the fewest tokens that there are.
@@ -49,14 +51,13 @@ class HostTier:
         budget_bytes: int,
         *,
         dtype: torch.dtype,
-        stored: TierDtypeName = "int8",
+        stored: StoredTier = "int8",
         folder: Path | None = None,
         frame: Frame | None = None,
     ) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
-        assert frame is None or stored == "int8"
         self.frame = frame  # that of the pot itself, which takes over another when it is restored
-        self._shape, self._dtype, self._is_quantized = shape, dtype, stored == "int8"
+        self.shape, self._dtype, self._is_quantized = shape, dtype, stored != "stored"
         self._fields = _fields(shape, dtype, stored)
         self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
         self._rings = [Chunks(self._fields, self.capacity, folder) for _ in range(shape.num_layers)]
@@ -64,12 +65,12 @@ class HostTier:
         self.num_bytes_moved = 0
 
     @staticmethod
-    def token_bytes(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> int:
+    def token_bytes(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> int:
         """Bytes of one token with what is kept beside it, over all layers."""
         return -(-shape.num_layers * Chunks.unit_bytes(_fields(shape, dtype, stored)) // UNIT_ROWS)
 
     @classmethod
-    def capacity_of(cls, budget_bytes: int, shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> int:
+    def capacity_of(cls, budget_bytes: int, shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> int:
         """Tokens of each layer that a budget has room for; raises PotError as the class."""
         unit = shape.num_layers * Chunks.unit_bytes(_fields(shape, dtype, stored))
         if budget_bytes < unit:
@@ -148,8 +149,8 @@ class HostTier:
         extra = max(origin.shape[0] - self.capacity, 0)
         codes, scales = torch.stack(parts[:2], dim=1), torch.stack(parts[2:], dim=1)
         there = {
-            "numbers": codes[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous(),
-            "scales": scales[..., extra:].permute(0, 3, 1, 2).contiguous(),
+            "numbers": codes[:, :, :, extra:].movedim(3, 1).contiguous(),
+            "scales": scales[:, :, :, extra:].movedim(3, 1).contiguous(),
         }
         self._offload(layers.start, there, origin[extra:])
 
@@ -210,11 +211,11 @@ class HostTier:
         Args:
             as_it_lies: each row in its place instead: the same neighbours share a mean key then, also in a full ring.
         """
-        num_held = [self.num_held(layer) for layer in range(self._shape.num_layers)]
+        num_held = [self.num_held(layer) for layer in range(self.shape.num_layers)]
         state = {"num_written": torch.tensor(self._num_written if as_it_lies else num_held)}
         for name in self._saved_names:
             field = self._fields[name]
-            saved = torch.full((self._shape.num_layers, max(num_held), *field.shape), 0, dtype=field.dtype)
+            saved = torch.full((self.shape.num_layers, max(num_held), *field.shape), 0, dtype=field.dtype)
             if name == "origin":
                 saved.fill_(FREE)
             for layer, held in enumerate(num_held):
@@ -234,7 +235,7 @@ class HostTier:
             DamagedPot: no tier beside this pot can have that state.
             PotError: it does not fit into this one, or is of another type.
         """
-        num_layers, num_heads, head_dim = self._shape.num_layers, self._shape.num_kv_heads, self._shape.head_dim
+        num_layers = self.shape.num_layers
         origin, wanted = take(state, "origin", torch.int32, (num_layers, None)), self._fields["numbers"].dtype
         used, saved = origin.shape[1], state["numbers"].dtype if "numbers" in state else wanted
         if used > self.capacity or saved != wanted:
@@ -243,13 +244,13 @@ class HostTier:
                 f"this one has room for {self.capacity:,} as {str(wanted).removeprefix('torch.')}",
                 fix="Raise {tier.budget_bytes}, or give the {tier.dtype} that it was saved with.",
             )
-        numbers = take(state, "numbers", saved, (num_layers, 2, num_heads, used, head_dim))
+        numbers = take(state, "numbers", saved, self._saved_size("numbers", used))
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
         num_held = [min(count, used) for count in num_written]
-        check_ring(origin, num_held, extent, self._shape.num_parts)
+        check_ring(origin, num_held, extent, self.shape.num_parts)
         check_names(state, {*self._saved_names, "num_written"})
         if self._is_quantized:
-            scales = take(state, "scales", torch.float32, (num_layers, 2, num_heads, used))
+            scales = take(state, "scales", self._fields["scales"].dtype, self._saved_size("scales", used))
             check_finite("scales", scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
         else:
             check_finite("numbers", numbers)
@@ -264,6 +265,10 @@ class HostTier:
             if as_it_lies:
                 self._num_written[layer] = num_written[layer]
 
+    def _saved_size(self, name: str, num_rows: int) -> tuple[int, ...]:
+        which, num_heads, *rest = self._fields[name].shape
+        return (self.shape.num_layers, which, num_heads, num_rows, *rest)
+
     @property
     def _saved_names(self) -> tuple[str, ...]:
         return ("numbers", "scales", "origin") if self._is_quantized else ("numbers", "origin")
@@ -276,7 +281,7 @@ class HostTier:
             return {}
         keys = new["numbers"][:, lead:stop, 0]
         if self._is_quantized:
-            keys = dequantize(keys, new["scales"][:, lead:stop, 0], torch.float32)
+            keys = decode(keys, new["scales"][:, lead:stop, 0], torch.float32)
         means = keys.float().unflatten(1, (-1, UNIT_ROWS)).sum(dim=2) / UNIT_ROWS
         return dict(self._stored("means", "mean_scales", means))
 
@@ -323,7 +328,9 @@ class HostTier:
         """Vectors (..., head_dim) as two fields store them."""
         if not self._is_quantized:
             return [(numbers, vectors.to(self._dtype))]
-        return list(zip((numbers, scales), quantize(vectors), strict=True))
+        # A mean of a few keys is in 8 bits, whatever those are in.
+        bits = 4 if self._fields[numbers].dtype == torch.uint8 else 8
+        return list(zip((numbers, scales), encode(vectors, bits), strict=True))
 
     def _read(
         self,
@@ -338,12 +345,21 @@ class HostTier:
         numbers, *scales = (
             to_device(self._rings[layer].read(name, at)[:, which], device) for name in names[: 1 + self._is_quantized]
         )
-        return dequantize(numbers, scales[0], dtype) if scales else numbers.to(dtype)
+        return decode(numbers, scales[0], dtype) if scales else numbers.to(dtype)
 
 
-def _fields(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> dict[str, Field]:
+def _fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict[str, Field]:
     """What is kept for a token of one layer, and for a unit of them; the wider types first."""
     token, unit = (2, shape.num_kv_heads), (shape.num_kv_heads,)
+    if stored == "int4":
+        (codes, size), (scales, scale_size) = shape.code_kinds
+        return {
+            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
+            "origin": Field((), torch.int32),
+            "scales": Field((*token, *scale_size), scales),
+            "numbers": Field((*token, *size), codes),
+            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
+        }
     if stored == "int8":
         return {
             "scales": Field(token, torch.float32),
@@ -360,9 +376,9 @@ def _fields(shape: PotShape, dtype: torch.dtype, stored: TierDtypeName) -> dict[
     return numbers | origin if dtype.itemsize > torch.int32.itemsize else origin | numbers
 
 
-def stored_beside(shape: PotShape, wanted: TierDtypeName) -> TierDtypeName:
+def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:
     """What a tier beside such a pot stores: what is in codes stays in them."""
-    return wanted if shape.stored == "model" else "int8"
+    return wanted if shape.stored == "model" else shape.stored
 
 
 def to_host(tensor: Tensor) -> Tensor:

@@ -1,0 +1,184 @@
+"""The Triton kernel of `coded_attention`: codes are made wide, and keys rotated, in registers on their way.
+
+Triton is imported with the first call.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from ondevice.kernels.codes import Coded
+from ondevice.kernels.quantize import num_groups
+from ondevice.kernels.triton.tiles import tile_sizes
+from torch import Tensor
+
+tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
+
+
+def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
+    """Launch the kernel; shapes as for `coded_attention`."""
+    batch, num_heads, _, head_dim = query.shape
+    num_kv_heads, num_slots = coded.keys.shape[1:3]
+    assert coded.keys.stride() == coded.values.stride()
+    assert coded.key_scales.stride() == coded.value_scales.stride()
+    is_four = coded.keys.dtype == torch.uint8
+    groups = num_groups(head_dim) if is_four else 1
+    assert coded.keys.stride()[2:] == (head_dim // (1 + is_four), 1)
+    assert coded.key_scales.stride(2) == (2 * groups if is_four else 1) or num_slots == 1
+    cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
+    mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
+    positions = positions.expand(batch, num_kv_heads, num_slots)
+    assert positions.stride(2) == 1 or num_slots == 1
+    out = torch.empty_like(query)
+    _compiled()[(batch, num_kv_heads)](
+        query,
+        coded.keys,
+        coded.values,
+        coded.key_scales,
+        coded.value_scales,
+        mean,
+        spread,
+        positions,
+        cos,
+        sin,
+        out,
+        scale,
+        num_slots,
+        num_kv_heads,
+        coded.keys.stride(0),
+        coded.keys.stride(1),
+        coded.key_scales.stride(0),
+        coded.key_scales.stride(1),
+        positions.stride(0),
+        positions.stride(1),
+        ROTARY_DIM=cos.shape[-1],
+        GROUP_SIZE=head_dim // groups,
+        IS_FOUR=is_four,
+        **tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype),
+    )
+    return out
+
+
+@cache
+def _compiled() -> Any:
+    global tl
+    import triton
+    import triton.language
+
+    tl = triton.language
+    return triton.jit(_coded_attention_kernel)
+
+
+def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
+    query_ptr,
+    key_ptr,
+    value_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    mean_ptr,
+    spread_ptr,
+    position_ptr,
+    cos_ptr,
+    sin_ptr,
+    out_ptr,
+    scale,
+    num_slots,
+    num_kv_heads,
+    batch_stride,
+    head_stride,
+    scale_batch_stride,
+    scale_head_stride,
+    position_batch_stride,
+    position_head_stride,
+    ROTARY_DIM: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    IS_FOUR: tl.constexpr,
+    GROUPS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_GROUPS: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    TILE: tl.constexpr,
+    IN_FLOAT32: tl.constexpr,
+):
+    """out = softmax(scale * q RoPE(K)^T) V for the query heads of one KV head, in tiles of slots."""
+    row = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    group = tl.arange(0, PADDED_GROUPS)
+    dim = tl.arange(0, PADDED_DIM)
+    tile = tl.arange(0, TILE)
+    # RoPE adds to each dimension its partner half a rotation away; after ROTARY_DIM nothing turns.
+    half: tl.constexpr = ROTARY_DIM // 2
+    turns = dim < ROTARY_DIM
+    is_there = dim < HEAD_DIM
+    partner = tl.where(dim < half, dim + half, dim - half)
+
+    head = (row * num_kv_heads + kv_head) * GROUPS + group
+    query_offs = head[:, None] * HEAD_DIM + dim[None, :]
+    query_mask = (group < GROUPS)[:, None] & is_there[None, :]
+    query = tl.load(query_ptr + query_offs, mask=query_mask, other=0.0)
+    if IN_FLOAT32:
+        query = query.to(tl.float32)
+
+    frame = kv_head * HEAD_DIM
+    mean = tl.load(mean_ptr + frame + dim, mask=is_there, other=0.0)
+    spread = tl.load(spread_ptr + frame + dim, mask=is_there, other=0.0)
+    partner_mean = tl.load(mean_ptr + frame + partner, mask=turns, other=0.0)
+    partner_spread = tl.load(spread_ptr + frame + partner, mask=turns, other=0.0)
+
+    first = row.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
+    first_scale = row.to(tl.int64) * scale_batch_stride + kv_head.to(tl.int64) * scale_head_stride
+    first_position = row * position_batch_stride + kv_head * position_head_stride
+    maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
+    out = tl.zeros([PADDED_GROUPS, PADDED_DIM], dtype=tl.float32)
+    for start in range(0, num_slots, TILE):
+        slot = start + tile
+        mask = slot < num_slots
+        tile_mask = mask[:, None] & is_there[None, :]
+        turn_mask = mask[:, None] & turns[None, :]
+        if IS_FOUR:
+            # Two numbers a byte, half a vector apart; step and smallest number of each group.
+            middle: tl.constexpr = HEAD_DIM // 2
+            offs = first + slot[:, None] * middle
+            rows = first_scale + slot[:, None] * (2 * (HEAD_DIM // GROUP_SIZE))
+            at, at_partner = (dim % middle)[None, :], (partner % middle)[None, :]
+            shift, partner_shift = (dim // middle * 4)[None, :], (partner // middle * 4)[None, :]
+            group_at, group_partner = (dim // GROUP_SIZE * 2)[None, :], (partner // GROUP_SIZE * 2)[None, :]
+            keys = tl.load(key_ptr + offs + at, mask=tile_mask, other=0).to(tl.int32)
+            partners = tl.load(key_ptr + offs + at_partner, mask=turn_mask, other=0).to(tl.int32)
+            values = tl.load(value_ptr + offs + at, mask=tile_mask, other=0).to(tl.int32)
+            key_step = tl.load(key_scale_ptr + rows + group_at, mask=tile_mask, other=0.0).to(tl.float32)
+            key_low = tl.load(key_scale_ptr + rows + group_at + 1, mask=tile_mask, other=0.0).to(tl.float32)
+            partner_step = tl.load(key_scale_ptr + rows + group_partner, mask=turn_mask, other=0.0).to(tl.float32)
+            partner_low = tl.load(key_scale_ptr + rows + group_partner + 1, mask=turn_mask, other=0.0).to(tl.float32)
+            value_step = tl.load(value_scale_ptr + rows + group_at, mask=tile_mask, other=0.0).to(tl.float32)
+            value_low = tl.load(value_scale_ptr + rows + group_at + 1, mask=tile_mask, other=0.0).to(tl.float32)
+            keys = ((keys >> shift) & 15).to(tl.float32) * key_step + key_low
+            partners = ((partners >> partner_shift) & 15).to(tl.float32) * partner_step + partner_low
+            values = ((values >> shift) & 15).to(tl.float32) * value_step + value_low
+        else:
+            offs = first + slot[:, None] * HEAD_DIM
+            key_scale = tl.load(key_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
+            value_scale = tl.load(value_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
+            keys = tl.load(key_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * key_scale
+            partners = tl.load(key_ptr + offs + partner[None, :], mask=turn_mask, other=0).to(tl.float32) * key_scale
+            values = tl.load(value_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * value_scale
+        keys = keys * spread[None, :] + mean[None, :]
+        partners = partners * partner_spread[None, :] + partner_mean[None, :]
+        position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)
+        angle = position[:, None] * ROTARY_DIM + dim[None, :]
+        cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
+        sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
+        rotated = keys * cos + partners * sin
+        # "ieee": float32 operands stay float32, where the default would round them to 10 bits
+        scores = tl.dot(query, tl.trans(rotated.to(query.dtype)), input_precision="ieee") * scale
+        scores = tl.where(mask[None, :], scores, float("-inf"))
+        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
+        weights = tl.exp(scores - new_maximum[:, None])
+        rescale = tl.exp(maximum - new_maximum)
+        total = total * rescale + tl.sum(weights, axis=1)
+        out = out * rescale[:, None] + tl.dot(weights.to(query.dtype), values.to(query.dtype), input_precision="ieee")
+        maximum = new_maximum
+    tl.store(out_ptr + query_offs, (out / total[:, None]).to(out_ptr.dtype.element_ty), mask=query_mask)

@@ -1,0 +1,1 @@
+"""Many documents: what a batch costs beside a plain loop, and what becomes of it when something is killed."""

@@ -1,0 +1,107 @@
+"""Some layers of a model with random weights in the form that its own would have: to be timed, before it is loaded.
+
+What they say does not matter, and products of packed weights take the same time whatever the codes are.
+"""
+
+from __future__ import annotations
+
+import copy
+import mmap
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
+from ondevice.kernels.projection import prepare_packed
+from ondevice.model.loading import catalogue, stored
+from ondevice.model.loading._transformers import empty_model
+from ondevice.model.loading.gguf_file import read_gguf
+from ondevice.model.loading.gguf_packed import tensor_forms
+from ondevice.model.loading.load import LoadedModel
+from ondevice.model.packed_modules import PackedLinear
+
+WORDS = 1024  # rows of the embedding: ids lie below
+_HEAD = "lm_head"
+_SCALE = 2.0**-10  # keeps activations finite
+
+
+def sample_model(outline: LoadedModel, num_layers: int) -> Any:
+    """The first layers of an outlined model and its head, on the CPU, with random weights.
+
+    Args:
+        outline: from `outline_model`, for a CPU.
+        num_layers: at most as many as it has.
+
+    Returns:
+        A causal LM of transformers whose embedding has `WORDS` rows.
+    """
+    config = copy.deepcopy(outline.model.config)
+    config.num_hidden_layers = num_layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:num_layers]
+    config.tie_word_embeddings = False
+    model = empty_model(config, outline.dtype)
+    forms = _Forms(outline)
+    for name, module in list(model.named_modules()):
+        if type(module) is nn.Embedding:
+            _replace(model, name, _embedding(module, outline.dtype))
+        elif type(module) is nn.Linear and (form := forms.of(name, module)) is not None:
+            bias = None if module.bias is None else torch.zeros(module.out_features)
+            _replace(model, name, PackedLinear(_packed(module.out_features, module.in_features, form), bias))
+        else:
+            for part, weight in list(module.named_parameters(recurse=False)):
+                setattr(module, part, nn.Parameter(_random(weight, outline.dtype), requires_grad=False))
+    prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
+    return model.eval()
+
+
+class _Forms:
+    """How the weights of linear modules are stored."""
+
+    def __init__(self, outline: LoadedModel) -> None:
+        self._quantization, self._own = outline.quantization, dict[str, Format]()
+        if self._quantization == "stored":
+            path = _file_of(outline.source)
+            if path is not None:
+                with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    self._own = tensor_forms(read_gguf(data))
+
+    def of(self, name: str, module: nn.Linear) -> Format | None:
+        """None: it is not packed."""
+        if self._quantization == "stored":  # a file that is not here is of the usual kind: four bits, six in the head
+            return self._own.get(name, FORMATS[6, False] if name == _HEAD else FORMATS[4, True])
+        bits = {"8bit": 8, "4bit": 8 if name == _HEAD else 4}.get(self._quantization)
+        form = None if bits is None else FORMATS[bits, bits == 4]
+        return form if form is not None and module.in_features % form.group_size == 0 else None
+
+
+def _file_of(source: str) -> Path | None:
+    """The file of a model that lies here."""
+    row = catalogue.find(source)
+    path = Path(source).expanduser() if row is None else stored.stored(row)
+    return path if path is not None and path.is_file() else None
+
+
+def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:
+    size = (-(-num_rows // TILE_ROWS), -(-num_columns // form.group_size), form.group_bytes)
+    data = torch.randint(0, 256, size, dtype=torch.uint8)
+    scales = torch.full((TILE_ROWS,), _SCALE, dtype=torch.float16).view(torch.uint8)
+    data[..., : form.header_bytes] = scales.repeat(form.header_bytes // scales.numel())
+    return PackedWeight((PackedRows(data, form, num_rows),))
+
+
+def _random(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    if weight.dim() == 1:  # norms and biases
+        return torch.ones(weight.shape, dtype=dtype)
+    return torch.randn(weight.shape, dtype=dtype) * weight.shape[1] ** -0.5
+
+
+def _embedding(module: nn.Embedding, dtype: torch.dtype) -> nn.Embedding:
+    return nn.Embedding(WORDS, module.embedding_dim, dtype=dtype).requires_grad_(False)
+
+
+def _replace(model: Any, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)

@@ -1,0 +1,49 @@
+"""What a token's own key and value foretell of the attention it will be paid: a learned score, one line for each head.
+
+KVzap (arXiv 2601.07891) fits the scores of KVzip from hidden states, with weights for each model. Keys before RoPE and
+values are linear images of those states, a pot holds them anyway, and they are few enough numbers that a short text
+fits them. So nothing is trained elsewhere, and nothing is read twice.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_RIDGE = 300.0  # on features of variance 1; a tenth of it does as well
+
+
+def fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
+    """Weights of each head, by ridge regression.
+
+    Args:
+        keys: (num_layers, num_kv_heads, n, head_dim), before RoPE.
+        values: as `keys`.
+        peaks: (num_layers, num_kv_heads, n): the most attention that each token was paid.
+
+    Returns:
+        (num_layers, num_kv_heads, 2 * head_dim + 3) float32: of key, value, their lengths, and 1.
+    """
+    features, wanted = _features(keys, values).double(), peaks.double()[..., None]
+    mean, spread = features.mean(dim=-2, keepdim=True), features.std(dim=-2, keepdim=True).clamp_min(1e-6)
+    scaled, middle = (features - mean) / spread, wanted.mean(dim=-2, keepdim=True)
+    transposed = scaled.transpose(-1, -2)
+    ridge = _RIDGE * torch.eye(scaled.shape[-1], dtype=scaled.dtype)
+    weights = torch.linalg.solve(transposed @ scaled + ridge, transposed @ (wanted - middle))
+    weights = weights.transpose(-1, -2) / spread
+    constant = middle - (weights * mean).sum(dim=-1, keepdim=True)
+    return torch.cat((weights, constant), dim=-1)[..., 0, :].float()
+
+
+def foretell(weights: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Scores (batch, num_kv_heads, n) float32 of keys and values (batch, num_kv_heads, n, head_dim).
+
+    Args:
+        weights: (num_kv_heads, 2 * head_dim + 3), from `fit`.
+    """
+    return (_features(keys, values) @ weights[:, :-1, None])[..., 0] + weights[:, -1:]
+
+
+def _features(keys: Tensor, values: Tensor) -> Tensor:
+    keys, values = keys.float(), values.float()
+    return torch.cat((keys, values, keys.norm(dim=-1, keepdim=True), values.norm(dim=-1, keepdim=True)), dim=-1)

@@ -1,0 +1,113 @@
+"""`ondevice batch` on a Ray of its own: tables, answers, a second run that reads nothing again, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from ondevice.batch.cluster import Share, running
+from ondevice.cli import app
+from ondevice.errors import ConfigError
+from tests.builders.models import save_checkpoint, tiny_model
+
+parquet = pytest.importorskip("pyarrow.parquet")
+if importlib.util.find_spec("ray") is None:  # not imported: it reads its environment then
+    pytest.skip("Ray is not installed here", allow_module_level=True)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+OPTIONS = ["--capacity", "512", "--max-new-tokens", "6", "--no-chat", "--device", "cpu", "--json"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, a corpus with a broken file and a copy in it, and questions."""
+    folder = tmp_path_factory.mktemp("batch")
+    save_checkpoint(tiny_model("llama"), folder / "tiny")
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for number in range(4):
+        (corpus / f"{number}.txt").write_text(f"Document {number}. The lamp is lit at dusk. " * (20 + 10 * number))
+    (corpus / "copy.txt").write_text((corpus / "1.txt").read_text())
+    (corpus / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (folder / "q.jsonl").write_text('{"question": "Who?"}\n{"id": "when", "question": "When?"}\n')
+    return folder
+
+
+def batch(made: Path, *more: str) -> Any:
+    command = ["batch", str(made / "corpus"), "--out", str(made / "out"), "--model", str(made / "tiny")]
+    done = subprocess.run(
+        [sys.executable, "-c", "from ondevice.cli import app; app()", *command, *OPTIONS, *more],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_corpus_is_read_asked_and_gone_on_with(made: Path) -> None:
+    report = batch(made)
+    assert (report["documents"], report["documents_failed"], report["answers"]) == (5, 1, 0)
+    pots = {path: path.stat().st_mtime_ns for path in (made / "out" / "pots").glob("*.pot")}
+    assert len(pots) == 4
+    (made / "corpus" / "new.txt").write_text("A boat went out at noon. " * 30)
+    report = batch(made, "--questions", str(made / "q.jsonl"))
+    assert (report["documents"], report["answers"], report["answers_failed"]) == (6, 12, 2)
+    assert all(path.stat().st_mtime_ns == when for path, when in pots.items()), "none is read again"
+    rows = parquet.read_table(made / "out" / "documents.parquet").to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows) == 6
+    assert sum(bool(json.loads(row["also"])) for row in rows) == 1
+    lines = [json.loads(line) for line in (made / "out" / "answers.jsonl").read_text().splitlines()]
+    assert {(line["id"], line["question_id"]) for line in lines} == {
+        (row["id"], q) for row in rows for q in ("1", "when")
+    }
+    assert {line["error"]["code"] for line in lines if line["error"]} == {"document"}
+    refused = CliRunner().invoke(
+        app,
+        ["batch", str(made / "corpus"), "--out", str(made / "out"), "--model", str(made / "tiny"), "--capacity", "600"],
+    )
+    assert refused.exit_code == 2
+    assert "made with other settings" in refused.output
+    assert "--capacity" in refused.output
+    assert "--policy" not in refused.output
+
+
+def test_a_ray_of_our_own_listens_on_this_machine_alone_and_reports_nothing() -> None:
+    with running("", Share(engines=1, cpus=1)) as share:
+        import ray
+        from ray._common.usage import usage_lib
+
+        assert (share.engines, share.cpus) == (1, 1)
+        assert not usage_lib.usage_stats_enabled()
+        family = [child for child in psutil.Process().children(recursive=True) if child.is_running()]
+        found = [
+            (child.name(), one.laddr.ip)
+            for child in family
+            for one in child.net_connections("inet")
+            if one.status == psutil.CONN_LISTEN
+        ]
+        assert any(name == "raylet" for name, _ in found)
+        assert {ip for _, ip in found} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+        assert ray.cluster_resources()["CPU"] == 3
+
+
+def test_a_cluster_that_is_not_there_is_said_to_be_so() -> None:
+    with pytest.raises(ConfigError, match="no Ray to work on"), running("127.0.0.1:9", Share()):
+        pass
+
+
+def test_without_the_extra_the_command_that_installs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = CliRunner().invoke(app, ["batch", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "pip install 'ondevice[scale]'" in done.output.replace("\n", " ")
