@@ -153,7 +153,7 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
 
 
 def _load_rule(made: MemoryPlan, speed: Speed | None, taken: Taken | None) -> LoadRule:
-    """What opening a saved pot of these settings takes here, beside reading as fast as the last time, or as foreseen."""
+    """What opening a saved pot of these settings takes here, beside reading, as fast as last time or as foreseen."""
     from ondevice.serving.forecast import ReadingSpeeds
     from ondevice.session.library import data_dir
     from ondevice.session.load_rate import LoadRule, load_rate
