@@ -106,6 +106,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens in the tier.", shown="65536"), _QUICK),
     ),
     Entry(
+        "index",
+        "ondevice.bench.scale_index",
+        "A question to a library of 100,000 documents: how long its index takes to name the closest ones.",
+        (Option("documents", int, "Documents in the index.", shown="100000", min=1), _QUICK),
+    ),
+    Entry(
         "reliability",
         "ondevice.bench.reliability.run",
         """What becomes of hostile files, reading without end, a thousand questions, many clients, killed readings.

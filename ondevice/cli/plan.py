@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ondevice.bench.plan import Taken
     from ondevice.config import DeviceName
     from ondevice.session.footprint import MemoryPlan
+    from ondevice.session.load_rate import LoadRule
     from ondevice.session.machines import Machine
     from ondevice.session.speed import Speed
 
@@ -70,11 +71,12 @@ def plan(
 
             display.stage("Reading in a process of its own", None)
             taken = take(made.plan.config, tokens)
+        rule = _load_rule(made, speed, taken) if machine.is_here else None
         display.clear()
-        for line in _card(made, machine, speed, taken):
+        for line in [*_card(made, machine, speed, taken), *_loading(rule)]:
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, machine, speed, taken))
+            print_json(_document(made, machine, speed, taken, rule))
 
 
 def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: ProgressDisplay) -> Speed | None:
@@ -150,6 +152,34 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
     )
 
 
+def _load_rule(made: MemoryPlan, speed: Speed | None, taken: Taken | None) -> LoadRule:
+    """What opening a saved pot of these settings takes here, beside reading, as fast as last time or as foreseen."""
+    from ondevice.serving.forecast import ReadingSpeeds
+    from ondevice.session.library import data_dir
+    from ondevice.session.load_rate import LoadRule, load_rate
+
+    known = ReadingSpeeds(data_dir() / "speeds.json").of_model(made.plan.loaded.source)
+    reading = taken.reading if taken is not None else known or (speed.reading if speed is not None else None)
+    return LoadRule(made.footprint.pot + made.footprint.speculator + made.footprint.tier, load_rate(), reading)
+
+
+def _loading(rule: LoadRule | None) -> Iterator[RenderableType]:
+    from ondevice import words
+
+    if rule is None:
+        return
+    line = (
+        f"Saved, it takes up to {words.size(rule.saved_bytes)} and is opened in {words.duration(rule.seconds)}, at "
+        f"{words.size(round(rule.bytes_per_second))} a second, measured now"
+    )
+    if rule.pays_from is not None and rule.tokens_per_second is not None:
+        line += (
+            f"; reading does {words.rate(rule.tokens_per_second)} here, so that opening is faster for documents of "
+            f"more than {words.plural(rule.pays_from, 'token')}"
+        )
+    yield Text(f"{line}.", style="dim")
+
+
 def _named(machine: Machine) -> str:
     if not machine.is_here:
         return machine.label
@@ -169,7 +199,9 @@ def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
     ]
 
 
-def _document(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken | None) -> dict[str, Any]:
+def _document(
+    made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken | None, rule: LoadRule | None
+) -> dict[str, Any]:
     footprint = made.footprint
     summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
     if speed is not None:
@@ -184,6 +216,10 @@ def _document(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Ta
             "predicted_over_measured_peak": taken.predicted.peak_bytes / taken.peak_bytes,
             "reading_tokens_per_second": taken.reading,
         }
+    if rule is not None:
+        summary |= {"load_seconds": rule.seconds, "load_bytes_per_second": rule.bytes_per_second}
+        if rule.pays_from is not None:
+            summary["load_pays_from_tokens"] = float(rule.pays_from)
     return {
         "model": made.config.model,
         "machine": asdict(machine),

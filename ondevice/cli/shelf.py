@@ -25,15 +25,19 @@ if TYPE_CHECKING:
 
 
 def shelf(
-    documents: Annotated[
-        list[str], typer.Argument(metavar="DOC...", help="Files, and saved pots (.pot) of one model.")
-    ],
     options: PotOptions,
     answers: AnswerOptions,
+    documents: Annotated[
+        list[str] | None, typer.Argument(metavar="[DOC...]", help="Files, and saved pots (.pot) of one model.")
+    ] = None,
     questions: Annotated[list[str] | None, typer.Option("--ask", metavar="QUESTION", help="One or more.")] = None,
     each: Annotated[
         bool,
         typer.Option("--each", help="Ask every document by itself."),
+    ] = False,
+    from_library: Annotated[
+        bool,
+        typer.Option("--library", help="Ask the documents of the library that its index finds for each question, too."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
@@ -41,6 +45,11 @@ def shelf(
     with errors_shown(as_json):
         if not questions:
             raise ConfigError("There is no question", fix='Type one: ondevice shelf DOC DOC --ask "...?".')
+        documents = documents or []
+        if not documents and not from_library:
+            raise ConfigError("There is no document", fix="Name one or more, or ask the whole --library.")
+        if each and from_library:
+            raise ConfigError("--each asks the documents that are named", fix="Leave out --each, or --library.")
         config = _config(documents, options, answers)
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
@@ -53,7 +62,8 @@ def shelf(
                 for name, session in zip(documents, sessions, strict=True)
             ]
         else:
-            found["turns"] = _together(engine, sessions, questions, answers.remember)
+            shelf_for = _library(engine, sessions) if from_library else lambda _: sessions
+            found["turns"] = _together(engine, shelf_for, questions, answers.remember)
             found["documents"] = [session.context.tokens.document.name for session in sessions]
         for keeper in keepers:
             keeper.remove()
@@ -109,8 +119,29 @@ def _each(session: Session, questions: Sequence[str], remembers: bool, name: str
     return [_turn(one) for one in finished]
 
 
+def _library(engine: Engine, sessions: Sequence[Session]) -> Callable[[str], Sequence[Session]]:
+    """For each question the sessions that there are, and those of the library that its index finds, opened."""
+    from ondevice.session.library import Library
+    from ondevice.session.library_index import CLOSEST, LibraryIndex
+
+    library = Library()
+    index = LibraryIndex(library, engine)
+    if missing := len(index.missing()):
+        say(f"{missing:,} documents of the library are not in its index: open and save each in the app once.")
+    if not len(index) and not sessions:
+        raise ConfigError("The index of the library is empty", fix="Save documents in the app with this model first.")
+
+    def opened(question: str) -> Sequence[Session]:
+        entries = index.closest(question, CLOSEST)
+        titles = ", ".join(entry.title for entry in entries)
+        say(f"Closest of {len(index):,} documents of the library: {titles}." if entries else "The library has none.")
+        return [*sessions, *(library.open(engine, entry.id)[0] for entry in entries)]
+
+    return opened
+
+
 def _together(
-    engine: Engine, sessions: Sequence[Session], questions: Sequence[str], remembers: bool
+    engine: Engine, shelf_for: Callable[[str], Sequence[Session]], questions: Sequence[str], remembers: bool
 ) -> list[dict[str, Any]]:
     """Ask the documents that each question points to, show the answers, and give them as JSON, with their places."""
     from ondevice.session.shelf import pointed_at, shelve
@@ -120,6 +151,7 @@ def _together(
     for question in questions:
         if len(questions) > 1:
             say(question, "bold")
+        sessions = shelf_for(question)
         chosen = pointed_at(sessions, question)
         laid = shelve(engine, [sessions[index] for index in chosen])
         names, ledger = [document.name for document in laid.documents], laid.session.context.ledger

@@ -183,6 +183,27 @@ EVALUATIONS = (
         resumes=True,
     ),
     Entry(
+        "shelf-data",
+        "ondevice.evaluation.run_shelf_data",
+        "LongBench's questions over several passages, each a document; chosen by rare words, or by the index.",
+        (
+            Option("data", Path, "Rows of hotpotqa, 2wikimqa, musique: a .jsonl file, or a folder of them.", ...),
+            Option("limit", int, "Rows of each task, at most.", min=1, shown="all"),
+        ),
+        resumes=True,
+        fits_text=True,
+    ),
+    Entry(
+        "find",
+        "ondevice.evaluation.run_find",
+        "Which of many documents a question is about: the index of the library, beside rare words and beside BM25.",
+        (
+            Option("data", Path, "Rows of LongBench over several passages: a .jsonl file, or a folder of them.", ...),
+            Option("limit", int, "Rows of each file, at most.", min=1, shown="all"),
+            Option("tokens", int, "Tokens of a document, at most.", 512, min=64),
+        ),
+    ),
+    Entry(
         "scan",
         "ondevice.evaluation.run_scan",
         "List and count things scattered over a text: a scan of it, the same question to a pot, and to a full cache.",

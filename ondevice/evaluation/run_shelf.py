@@ -31,7 +31,7 @@ _TASK = "niah_single_2"  # words ask for numbers, in a text
 
 
 @dataclass(frozen=True)
-class _Asker:
+class Asker:
     """Puts questions to one session, and writes down what it says."""
 
     name: str
@@ -115,11 +115,11 @@ def _row(
             sessions.append(session)
             seconds.append(time.perf_counter() - began)
         for which, (exam, session) in enumerate(zip(exams, sessions, strict=True)):
-            yield from _Asker(ALONE, budget, number).trial(session, exam, which, seconds[which])
+            yield from Asker(ALONE, budget, number).trial(session, exam, which, seconds[which])
         for which, exam in enumerate(exams):
             chosen = [sessions[index] for index in pointed_at(sessions, exam.questions[0].query)]
             shelf = shelve(engine, chosen, config).session
-            yield from _Asker(SHELF, budget, number).trial(shelf, exam, which, sum(seconds))
+            yield from Asker(SHELF, budget, number).trial(shelf, exam, which, sum(seconds))
         del sessions, session, chosen, shelf
     if SEARCH in names:
         config = CONTENDERS[SEARCH].config(given, budget)
@@ -130,7 +130,7 @@ def _row(
             began, session = time.perf_counter(), engine.session(config)
             body = retriever.find(exam.questions[0].query, max(room, 1))
             yield from session.read(text_document("passages.txt", (head, body)))
-            yield from _Asker(SEARCH, budget, number).trial(session, exam, which, time.perf_counter() - began)
+            yield from Asker(SEARCH, budget, number).trial(session, exam, which, time.perf_counter() - began)
 
 
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from ondevice.config import EngineConfig
-from ondevice.errors import PasswordRequired, PotError, WrongPassword
+from ondevice.errors import LibraryError, PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
 from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
@@ -43,9 +43,11 @@ from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
+from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
+from ondevice.session.library_index import LibraryIndex
 
 _TURN_SECONDS = 60.0  # that an answer may take while others wait
 _TELL_SECONDS = 1.0  # between two events of one job in line
@@ -111,6 +113,8 @@ class Jobs:
                 raise PotError("There is no document to read", fix="Open one first.")
             session = self._begin(workspace, config)
             workspace.read_with = config
+            if workspace.tokens is not None:
+                workspace.address = content_address(self.engine.loaded, workspace.tokens, config)
             self._foretell(workspace, config)
             try:
                 self.keeping.begin(workspace)
@@ -146,8 +150,11 @@ class Jobs:
 
         def steps() -> Job:
             session = _session_of(workspace)
-            entry = self.library.save(session, record_of(workspace), replaces=workspace.entry_id)
+            replaces, address = workspace.entry_id, workspace.address
+            entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
             workspace.entry_id = entry.id
+            with suppress(LibraryError, PotError):  # it is saved, whether the whole library can be asked for it or not
+                LibraryIndex(self.library, self.engine).add(session, entry)
             self.keeping.note(workspace)
             yield Saved(entry)
 

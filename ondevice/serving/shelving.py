@@ -24,11 +24,12 @@ from ondevice.serving.shelf_state import Passage, Said, ShelfTurn, ShelfWork, St
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
 from ondevice.session.library import Entry
+from ondevice.session.library_index import CLOSEST, LibraryIndex
 from ondevice.session.shelf import Shelf, pointed_at, shelve
 from ondevice.telemetry.telemetry import Telemetry
 
 MOST_TOGETHER = 8  # documents that are opened to see which of them a question points to
-OPEN, SAVED = "open", "saved"
+OPEN, SAVED, LIBRARY = "open", "saved", "library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,9 @@ class Member:
     name: str
     workspace: Workspace | None = None
     entry: Entry | None = None
+
+
+WHOLE_LIBRARY = Member(LIBRARY, "The whole library")  # those of its documents that its index finds for the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def _run(jobs: Jobs, work: ShelfWork, members: Sequence[Member], request: Reques
 
 def _together(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member], request: Request) -> Job:
     turn.stage = Stage.OPENING
-    sessions = list[Session]()
+    members, sessions = _found(jobs, members, turn), list[Session]()
     for member in members:
         sessions.append(_opened(jobs, member))
         if work.stop.is_set():
@@ -145,6 +149,7 @@ def _together(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Me
 
 
 def _each(jobs: Jobs, work: ShelfWork, turn: ShelfTurn, members: Sequence[Member], request: Request) -> Job:
+    members = [member for member in members if member is not WHOLE_LIBRARY]
     turn.answers += [Said(member.key, member.name) for member in members]
     for member, said in zip(members, turn.answers, strict=True):
         if work.stop.is_set():
@@ -184,6 +189,24 @@ def _asked(
             if work.stop.is_set():  # maybe before the session listened
                 session.stop()
     return finished
+
+
+def _found(jobs: Jobs, members: Sequence[Member], turn: ShelfTurn) -> list[Member]:
+    """The members, with the closest documents of the library in place of the whole of it.
+
+    Raises:
+        PotError: there is none.
+    """
+    found = [member for member in members if member is not WHOLE_LIBRARY]
+    if len(found) < len(members):
+        index, keys = LibraryIndex(jobs.library, jobs.engine), {member.key for member in found}
+        opened = {member.workspace.entry_id for member in found if member.workspace is not None}
+        closest = [member_of(entry) for entry in index.closest(turn.question, CLOSEST) if entry.id not in opened]
+        found += [member for member in closest if member.key not in keys]
+        turn.num_asked = len(found) if not closest else max(len(index), len(found))
+    if not found:
+        raise PotError("The index of the library is empty", fix="Save documents with this model first.")
+    return found
 
 
 def _opened(jobs: Jobs, member: Member) -> Session:

@@ -67,6 +67,7 @@ class Workspace:
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.
         scanning: the last scan of the document, or the one that runs; None where there was none.
         asked: the question that waits, with how to answer it.
+        address: of the content that was read, see `content_address`; "" where it is not known.
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
         problem: the last failure, until something succeeds.
@@ -94,6 +95,7 @@ class Workspace:
     telemetry: Telemetry = field(default_factory=Telemetry)
     fill: list[tuple[int, int]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
+    address: str = ""
     entry_id: str = ""
     forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
@@ -244,8 +246,8 @@ class Workspace:
 
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
-        self.session, self.telemetry, self.entry_id, self.forecast = None, Telemetry(), "", None
-        self.read_with = None
+        self.session, self.telemetry, self.forecast = None, Telemetry(), None
+        self.entry_id, self.address, self.read_with = "", "", None
         self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()

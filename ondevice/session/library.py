@@ -29,9 +29,11 @@ from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
+from ondevice.session.signature_index import forget
 
 FORMAT = 1
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
+INDEX = "index"  # folder of the signatures, which are made by `library_index`
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or deleted, by that process
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry
@@ -57,6 +59,7 @@ class Entry:
         fingerprints: of that model, its tokenizer and its data type.
         config: the settings it was read with; None where this version does not understand them.
         pot_bytes: memory of the pot once it is open, with the small model's where there is one.
+        address: of its content, see `content_address`; "" where it is not known.
         size_bytes: of all its files.
         problem: why it cannot be opened whatever the model; "" where it can.
     """
@@ -73,6 +76,7 @@ class Entry:
     fingerprints: tuple[str, str, str] = ("", "", "")
     config: EngineConfig | None = None
     pot_bytes: int = 0
+    address: str = ""
     size_bytes: int = 0
     problem: str = ""
 
@@ -80,7 +84,7 @@ class Entry:
         """Why it cannot be opened with this model; "" where it can."""
         if self.problem:
             return self.problem
-        ours = _fingerprints(loaded)
+        ours = fingerprints_of(loaded)
         if self.fingerprints[0] != ours[0]:
             same = " (or other weights or data type of it)" if self.model == loaded.name else ""
             return f"It was read with the model {self.model}{same}; the one loaded is {loaded.name}"
@@ -120,11 +124,14 @@ class Library:
         """
         return _read_entry(self._path(entry_id))
 
-    def save(self, session: Session, record: dict[str, Any], *, replaces: str | None = None) -> Entry:
+    def save(
+        self, session: Session, record: dict[str, Any], *, replaces: str | None = None, address: str = ""
+    ) -> Entry:
         """Keep a session that has read its document, with a `record` that is JSON.
 
         Args:
-            replaces: an entry that goes once the new one is there; its title stays.
+            replaces: an entry that goes once the new one is there; its title stays, and its address without another.
+            address: of the content.
 
         Raises:
             PotError: the document is not read to its end.
@@ -144,9 +151,10 @@ class Library:
             num_pages=tokens.num_pages,
             num_tokens=tokens.num_tokens,
             model=session.context.loaded.name,
-            fingerprints=_fingerprints(session.context.loaded),
+            fingerprints=fingerprints_of(session.context.loaded),
             config=session.context.config,
             pot_bytes=pot.nbytes + session.context.speculator_bytes,
+            address=address or (old.address if old is not None else ""),
         )
         with self._failing_as("saved", entry.title):
             self._make_folder()
@@ -206,6 +214,7 @@ class Library:
             LibraryError: there is no such entry, or it cannot be deleted.
         """
         path = self._path(entry_id)
+        forget(self.folder / INDEX, path.name)
         with self._failing_as("deleted", path.name):
             going = self.folder / f".{path.name}-{_process(os.getpid())}"
             os.replace(path, going)  # from here on it is not listed, however far deleting gets
@@ -271,7 +280,7 @@ def _process(pid: int) -> str:
         return ""
 
 
-def _fingerprints(loaded: LoadedModel) -> tuple[str, str, str]:
+def fingerprints_of(loaded: LoadedModel) -> tuple[str, str, str]:
     return loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype)
 
 

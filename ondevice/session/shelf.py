@@ -110,21 +110,21 @@ def pointed_at(sessions: Sequence[Session], question: str, most: int = MOST) -> 
     tokens = [session.context.tokens for session in sessions]
     words = [tokenizer.words(one.ids(0, one.num_tokens)) for one in tokens]
     asked = np.unique(tokenizer.words(tokenizer.encode(question)[0]))
-    scores = _scores(words, asked)
+    scores = word_scores(words, asked)
     if not scores.any():
         return list(range(len(sessions)))
     ranked = np.argsort(-scores, kind="stable")[:most]
     found = ranked[scores[ranked] >= _NEARLY * scores.max()].tolist()
     while len(found) < min(most, len(sessions)):
         missing = np.setdiff1d(asked, np.concatenate([words[which] for which in found]))
-        more = _scores(words, missing)
+        more = word_scores(words, missing)
         if more.max() < _ADDS * scores.max():
             break
         found.append(int(more.argmax()))
     return sorted(found)
 
 
-def _scores(words: Sequence[npt.NDArray[np.integer]], asked: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+def word_scores(words: Sequence[npt.NDArray[np.integer]], asked: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
     """What the best block of each document has of the words `asked`, (num_documents,); the blocks of all documents say
     how rare a word is."""
     padded = [np.pad(one, (0, -one.size % _BLOCK), constant_values=-1) for one in words]

@@ -19,6 +19,7 @@ from ondevice.serving.question_box import Asked
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
+from ondevice.session.content_address import entry_with
 from ondevice.ui import render
 from ondevice.ui.form import Form
 from ondevice.ui.render import Patch
@@ -218,8 +219,8 @@ class Actions:
         yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
 
     def read_opened(self, visitor_id: object, form: Form) -> Iterator[Patch]:
-        """Read the documents that are open and wait for it, one after the other; what is wrong with the form waits for
-        the button.
+        """Read the documents that are open and wait for it, one after the other, or open what the library has of them
+        with these settings; what is wrong with the form waits for the button.
         """
         visitor = self._runner.visitor(visitor_id)
         try:
@@ -228,8 +229,14 @@ class Actions:
             yield self._runner.refused(visitor, error)
             return
         for workspace in list(visitor.workspaces):
-            if workspace.phase is Phase.READY:  # by now
-                yield from self._runner.run(visitor, workspace, self._jobs.read(workspace, config))
+            if workspace.phase is not Phase.READY:  # by now
+                continue
+            tokens, loaded = workspace.tokens, self._jobs.engine.loaded
+            entry = entry_with(self._jobs.library, loaded, tokens, config) if tokens is not None else None
+            job = self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
+            yield from self._runner.run(visitor, workspace, job)
+            if entry is not None and workspace.entry_id == entry.id:
+                yield {"news": f"Opened from the library, where {entry.title} was saved. “Read again” reads it anew."}
 
     def check(self, visitor_id: object, form: Form) -> Patch:
         """Say what is wrong with the settings, or that they are other than those of the reading."""

@@ -13,7 +13,7 @@ from ondevice.errors import PotError
 from ondevice.events import AnswerToken
 from ondevice.serving.failure import problem_text
 from ondevice.serving.job_events import ShelfAnswered, ShelfLaid, Waiting
-from ondevice.serving.shelving import OPEN, Member, Request, ask_several, member_of
+from ondevice.serving.shelving import OPEN, WHOLE_LIBRARY, Member, Request, ask_several, member_of
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.ui.form import Form
@@ -118,7 +118,8 @@ class ShelfActions:
         read = [one for one in visitor.documents if one.phase is Phase.READ]
         loaded, opened = self._jobs.engine.loaded, {one.entry_id for one in read}
         saved = [entry for entry in self._jobs.library.entries() if not entry.misfit(loaded)][:_LISTED]
-        return [*map(member_of, read), *(member_of(entry) for entry in saved if entry.id not in opened)]
+        members = [*map(member_of, read), *(member_of(entry) for entry in saved if entry.id not in opened)]
+        return [*members, WHOLE_LIBRARY] if saved else members
 
     def _label(self, member: Member) -> str:
         return member.name if member.entry is None else f"{member.name} (library)"

@@ -45,7 +45,7 @@ def test_one_question_over_two_documents_leads_into_both(visit: Visit, tmp_path:
     visit.until(lambda: "lease-2024" in visit.text(".od-card"), "the other one is shown")
     page.get_by_role("tab", name="Shelf").click()
     choices = page.locator("#od-shelf-choices label")
-    visit.until(lambda: choices.count() == 2, "an open one and a saved one")
+    visit.until(lambda: choices.count() == 3, "an open one, a saved one, and the whole library")
     assert choices.nth(0).locator("input").is_checked()
     assert not choices.nth(1).locator("input").is_checked(), "what is saved is chosen by hand"
     choices.nth(1).click()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ondevice.documents.tokens import DocumentTokens
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.token_map import Look
 from ondevice.serving.workspace import Phase
@@ -158,3 +159,29 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
     assert screen["chat"] == [{"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "done"}}]
     assert desk.visitor.current.telemetry.novelty_tokens.tolist() == [7]
     assert desk.visitor.current.telemetry.stage_seconds["decode"] == 2.5
+
+
+def test_a_document_that_the_library_has_is_opened_and_not_read_again(desk: Desk) -> None:
+    desk.workspace.tokens = _tokens(desk)
+    desk.read()
+    screen_after(LibraryActions(desk.runner).save(desk.id))
+    entry_id = desk.workspace.entry_id
+    other = desk.visitor.new("lamp.txt")
+    other.accept(desk.document, desk.workspace.page_table, _tokens(desk))
+    screen = screen_after(desk.actions.read_opened(desk.id, desk.form))
+    assert "Opened from the library" in screen["news"]
+    assert other.entry_id == entry_id
+    assert other.session is not None
+    third = desk.visitor.new("lamp.txt")
+    third.accept(desk.document, desk.workspace.page_table, _tokens(desk))
+    screen = screen_after(desk.actions.read_opened(desk.id, desk.form | {"pot.num_kept": 64}))
+    assert "news" not in screen, "other settings are another reading"
+    assert third.phase == "read"
+    assert not third.entry_id
+
+
+def _tokens(desk: Desk) -> DocumentTokens:
+    tokens = DocumentTokens(desk.document, desk.engine.loaded.tokenizer.encode)
+    for _ in tokens.read_pages():
+        pass
+    return tokens

@@ -9,8 +9,9 @@ import pytest
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
+from ondevice.serving.job_events import Failed
 from ondevice.serving.shelf_state import Stage
-from ondevice.serving.shelving import MOST_TOGETHER, Request, ask_several, member_of
+from ondevice.serving.shelving import MOST_TOGETHER, WHOLE_LIBRARY, Request, ask_several, member_of
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.shelf_actions import ShelfActions
 from ondevice.ui.shelf_layout import EACH, TOGETHER
@@ -94,7 +95,7 @@ def test_each_by_itself_makes_a_table(desk: Desk) -> None:
 def test_a_saved_document_is_asked_and_closed_again(desk: Desk, mode: str) -> None:
     key = save_and_close(desk)
     keys = [f"open:{desk.visitor.current.id}", key]
-    assert keys == [value for _, value in shelf_of(desk).show(desk.id)["shelf_choices"]["choices"]]
+    assert [*keys, "library"] == [value for _, value in shelf_of(desk).show(desk.id)["shelf_choices"]["choices"]]
     turn = ask(desk, mode, keys=keys)["turns"][0]
     assert not turn["problem"]
     assert len(desk.visitor.documents) == 1, "it is not opened beside the others"
@@ -115,6 +116,21 @@ def test_a_passage_leads_to_an_open_document_and_a_closed_one_says_so(desk: Desk
     screen = screen_after(shelf_of(desk).open_passage(desk.id, f"open:{first.id}", 3, 9))
     assert "has been closed" in screen["problem"]["text"]
     assert "jump" not in screen
+
+
+def test_the_whole_library_is_asked_by_its_index(desk: Desk) -> None:
+    key = save_and_close(desk)
+    turn = ask(desk, TOGETHER, keys=["library"])["turns"][0]
+    assert "Side by side: boat.txt" in turn["note"]
+    assert {one["key"] for answer in turn["answers"] for one in answer["passages"]} == {key}
+    LibraryActions(desk.runner).delete(desk.id, key.partition(":")[2])
+    steps = ask_several(desk.jobs, desk.visitor.shelf, [WHOLE_LIBRARY], _request(desk))
+    assert "index of the library is empty" in next(one.text for one in steps if isinstance(one, Failed))
+
+
+def _request(desk: Desk) -> Request:
+    config = desk.engine.config
+    return Request("When?", False, config, config.generation)
 
 
 def test_stop_ends_it_and_one_that_cannot_be_asked_stops_no_other(desk: Desk) -> None:

@@ -1,0 +1,101 @@
+"""A question to a library of 100,000 documents: how long its index takes to name the closest ones.
+
+The vectors are random numbers of the model's shape, as many as documents of 4,096 tokens have: what a search costs does
+not depend on what it finds. They lie in the files that a library has, and are mapped from them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ondevice.bench.turns import take_turns
+from ondevice.evaluation.measurement import Measurement, Setup, Table
+from ondevice.kernels.best_dot import best_dot, best_dot_reference
+from ondevice.results.results import row
+from ondevice.session.signature_index import SignatureIndex
+from ondevice.session.signatures import BLOCK, dimensions_of, signature_of_question
+
+DOCUMENTS, QUICK_DOCUMENTS = 100_000, 2_000
+_TOKENS = 4096  # of a document
+_AT_ONCE = 2_000  # documents that are added together
+_MOST = 10  # documents that a search names
+_ROUNDS = 7
+_BESIDE = 20_000  # vectors that the product in NumPy is compared on, which needs four times their memory
+_QUESTION = "When does the lease of the second floor end, and who may end it earlier?"
+_SEARCH, _PLAIN = "one search", "the same product in NumPy"
+
+
+def filled_index(folder: Path, dimensions: int, num_documents: int, seed: int) -> tuple[SignatureIndex, float]:
+    """An index of so many documents, and the seconds that adding one takes."""
+    index, rng, seconds = SignatureIndex(folder, dimensions), np.random.default_rng(seed), 0.0
+    for first in range(0, num_documents, _AT_ONCE):
+        size = min(_AT_ONCE, num_documents - first)
+        vectors = rng.integers(-127, 128, (size, _TOKENS // BLOCK, dimensions), np.int8)
+        began = time.perf_counter()
+        index.add([(f"{first + number:032x}", vectors[number]) for number in range(size)])
+        seconds += time.perf_counter() - began
+    return index, seconds / num_documents
+
+
+def measure_index(setup: Setup, num_documents: int) -> Table:
+    """Seconds of a question, of its parts, and bytes."""
+    engine = setup.engine
+    dimensions, case = dimensions_of(engine.decoder), {"documents": num_documents, "tokens": _TOKENS}
+    with tempfile.TemporaryDirectory(prefix="ondevice-index-") as made:
+        setup.report("Filling the index", None)
+        index, adding = filled_index(Path(made), dimensions, num_documents, engine.config.seed)
+        size = sum(path.stat().st_size for path in Path(made).iterdir())
+        setup.report("Searching", None)
+        query = signature_of_question(engine, _QUESTION)  # what is measured once for a model is measured now
+        seconds = take_turns(
+            {
+                "question": lambda: index.search(signature_of_question(engine, _QUESTION), _MOST),
+                _SEARCH: lambda: index.search(query, _MOST),
+            },
+            engine.decoder.device,
+            max_rounds=_ROUNDS,
+            budget_seconds=60.0,
+        )
+        beside = _beside_numpy(setup, dimensions)
+    rows = [
+        row("question", case, "question and search", "s", seconds["question"]),
+        row(_SEARCH, case, "search", "s", seconds[_SEARCH]),
+        row("index", case, "adding a document", "s", [adding]),
+        row("index", case, "size", "bytes", [size]),
+        *beside,
+    ]
+    key = "index_seconds_100k" if num_documents == DOCUMENTS else f"index_seconds_{num_documents}"
+    return Table(rows, {key: float(np.median(seconds["question"])), "index_bytes": float(size)})
+
+
+def _beside_numpy(setup: Setup, dimensions: int) -> list[Any]:
+    """The product of an index beside NumPy's, on vectors that fit into memory for both."""
+    rng = np.random.default_rng(setup.engine.config.seed)
+    vectors = rng.integers(-127, 128, (_BESIDE, dimensions), np.int8)
+    query, starts = vectors[0].copy(), np.arange(0, _BESIDE + 1, _TOKENS // BLOCK)
+    starts = np.unique(np.append(starts, _BESIDE))
+    best_dot(vectors, starts, query)  # compiled before it is timed
+    seconds = take_turns(
+        {
+            _SEARCH: lambda: best_dot(vectors, starts, query),
+            _PLAIN: lambda: best_dot_reference(vectors, starts, query),
+        },
+        setup.engine.decoder.device,
+        max_rounds=_ROUNDS,
+        budget_seconds=20.0,
+    )
+    case = {"vectors": _BESIDE}
+    return [row(name, case, "product", "s", values) for name, values in seconds.items()]
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Table]:
+    yield measure_index(setup, options.documents or (QUICK_DOCUMENTS if options.quick else DOCUMENTS))
+
+
+MEASUREMENT = Measurement[Table](_measure)
