@@ -146,11 +146,15 @@ def model_parts(model: Any) -> ModelParts:
 
 
 def _device_of(model: Any, name: str) -> torch.device:
-    """Where a part lies: what accelerate's device map says of it, else where its weights are."""
+    """Where a part lies: what accelerate's device map says of it, else where its weights are.
+
+    Packed weights are no parameters; they lie where the norms do.
+    """
     placed = getattr(model, "hf_device_map", None) or {}
     if len(set(placed.values())) > 1 and name in placed:
         return torch.device(placed[name])
-    return next(model.get_submodule(name).parameters()).device
+    own = next(model.get_submodule(name).parameters(), None)
+    return next(model.parameters()).device if own is None else own.device
 
 
 def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:

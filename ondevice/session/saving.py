@@ -59,7 +59,7 @@ def save_session(session: Session, path: Path, save_as: SaveAs = "own") -> Loss:
     if session.context.spans:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
     if save_as != "own" and session.context.pot.is_coded:
-        raise PotError("A pot in codes is saved as it is", fix="Leave --save-as out.")
+        raise PotError("A pot in codes is saved as it is", fix="Name no type to save it in.")
     session.reader.score_novelty()
     with memory_watched("saving", session.context.decoder.device):
         return _write(session, path, {}, [], save_as)

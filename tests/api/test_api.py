@@ -463,8 +463,8 @@ def test_the_documentation_names_every_event() -> None:
 
 def test_failures_name_settings_by_their_keys() -> None:
     error = PotError("The question is too long for {pot.num_kept}", fix="Raise {pot.reserve}.")
-    failed = event_json(QuestionFailed(error, "as on the screen"))
+    failed = event_json(QuestionFailed(error, "as on the screen", "How long?"))
     assert failed == {"event": "question_failed", "text": "The question is too long for num_kept. Raise reserve."}
     assert event_json(Failed(error, "as on the screen"))["error"]["fix"] == "Raise reserve."
     ours = ValueError("a mistake of ours")
-    assert event_json(QuestionFailed(ours, "Something went wrong."))["text"] == "Something went wrong."
+    assert event_json(QuestionFailed(ours, "Something went wrong.", "How long?"))["text"] == "Something went wrong."

@@ -106,7 +106,8 @@ def test_what_there_is_not_is_refused(
         openai_at(url).chat.completions.create(**{"model": document, "messages": ASKED, **given})
 
 
-def test_a_password_is_its_key(tmp_path: Path) -> None:
+def test_a_password_is_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path / "data"))  # in which nobody has kept a document
     with (
         variables_kept(),
         serving(ENGINE, port=0, library=Library(tmp_path), auth=("me", "a long password")) as address,

@@ -421,7 +421,7 @@ def test_every_option_reaches_its_setting() -> None:
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-layer",
         context_reset="never", sinks=2,
-        adaptive_keep="64,200", step=100, decode_policy="h2o", key_rotation="on-read",
+        adaptive_keep="64,200", step=100, decode_policy="h2o", pot_type="int8", key_rotation="on-read",
         slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
         host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
         art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_relative=False, art_order="recency", art_block=64,
@@ -429,7 +429,7 @@ def test_every_option_reaches_its_setting() -> None:
         spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", spec_restore=128, draft=3, draft_while_it_pays=False,
     )  # fmt: skip
     pot = PotConfig(
-        512, 128, 32, "tova", "text", "Look.", 0.25, "by-layer", "never", 2, (64, 200), 100, "h2o", "on-read"
+        512, 128, 32, "tova", "text", "Look.", 0.25, "by-layer", "never", 2, (64, 200), 100, "h2o", "int8", "on-read"
     )  # fmt: skip
     answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)
     generation = GenerationConfig(9, 0.5, 0.9, False)

@@ -161,7 +161,10 @@ def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     slow = make_pdf(tmp_path / "slow.pdf", b"0 0 595 842 re W n /Sh sh " + b"10 10 500 800 re S\n" * 400_000)
     with pytest.raises(DocumentTooComplex, match=r"longer than 0\.05 seconds"):
         draw_page(slow, 1, limits=replace(PICTURE_LIMITS, wall_seconds=0.05))
-    with pytest.raises(DocumentTooComplex, match="cannot be drawn: the parser broke down"):
+    # Without room either the library breaks down, or Python says so before it.
+    with pytest.raises(
+        DocumentError, match=r"cannot be drawn: the parser broke down|takes more memory than is allowed"
+    ):
         draw_page(slow, 1, limits=replace(PICTURE_LIMITS, memory_bytes=60_000_000))
 
 

@@ -100,7 +100,9 @@ def test_the_whole_walk(house: House) -> None:
     assert house.workspace.idle.is_set()
 
 
-def test_a_file_that_cannot_be_opened_is_deleted_unless_it_waits_for_its_password(house: House, tmp_path: Path) -> None:
+def test_a_file_is_deleted_unless_it_waits_for_its_password_or_its_pages_may_be_drawn(
+    house: House, tmp_path: Path
+) -> None:
     plain = make_pdf(tmp_path / "plain.pdf", show("The code is nine."))
     locked = encrypt(plain, tmp_path / "locked.pdf", user="sesame")
     for keeps_file in (False, True):
@@ -113,6 +115,8 @@ def test_a_file_that_cannot_be_opened_is_deleted_unless_it_waits_for_its_passwor
     events = list(house.jobs.open(house.claimed(), house.workspace.locked, "sesame", keeps_file=True))
     assert names(events) == ["Working", "PagesExtracted", "Opened"]
     assert house.workspace.locked is None
+    assert len(list((tmp_path / "documents").iterdir())) == 1, "its pages can be drawn"
+    house.jobs.close(house.visitor, house.workspace)
     assert list((tmp_path / "documents").iterdir()) == []
 
 

@@ -396,7 +396,9 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     origin = session.context.pot.origin.clone()
     read_desk.workspace.messages.clear()
     patches = list(read_desk.actions.ask(read_desk.id, "When was it lit?", read_desk.form))
-    assert any(patch.get("question") == "" for patch in patches), "the field is free for the next question"
+    assert any("question" in patch and patch["question"]["value"] == "" for patch in patches), (
+        "the field is free for the next question"
+    )
     question, answer, evidence, account = patches[-1]["chat"]
     assert (question["role"], question["content"]) == ("user", "When was it lit?")
     assert answer["role"] == "assistant"
@@ -484,7 +486,7 @@ def test_a_locked_file_asks_in_place_and_tells_wrong_from_missing(tmp_path: Path
     assert screen["problem"]["text"] == ""
     assert screen["password"] == ""
     assert dict(screen["card"]["rows"])["File"] == "locked.pdf"
-    assert list(desk.uploads_folder.iterdir()) == []
+    assert len(list(desk.uploads_folder.iterdir())) == 1, "its pages can be drawn"
     assert "open sesame" not in repr(desk.workspace)
 
 

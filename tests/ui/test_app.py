@@ -196,7 +196,7 @@ def test_the_page_names_no_other_machine(url: str) -> None:
     assert "url(" not in stylesheet()
     assert "@import" not in stylesheet()
     theme = HTTP.get(f"{url}/theme.css").text
-    assert not re.search(r"@import|url\((?!['\"]?data:)", theme)
+    assert not re.search(r"@import|url\((?!['\"]?(data:|static/))", theme)
 
 
 def test_the_chat_shows_no_markup_of_the_model(config: dict) -> None:
