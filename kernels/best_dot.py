@@ -1,7 +1,7 @@
-"""Which runs of stored vectors have one that is closest to a query, by int8 products: brute force, at memory speed.
+"""Which runs of stored vectors have one that is closest to a query, by int8 products: brute force, each byte read once.
 
-Measured beside graphs and other exact searches: 400,000 vectors of 192 numbers take usearch's exact search 140 ms and
-this one 12 ms on two cores, and a graph of HNSW takes three hours to build for 6 million.
+Chosen by trials that no file records: on two busy cores 1.6 million vectors of 192 numbers took 49 ms, and a graph of
+HNSW for 6 million would have taken hours to build, reckoned from a small one. `ondevice bench index` times a search.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.session.engine import Engine, Session
 
 BLOCK = 64  # tokens of a vector
-DEPTH = 0.17  # of the layers: of those of a model of 30, keys of layer 5 found most (`ondevice eval find`)
+DEPTH = 0.17  # of the layers: layer 5 of SmolLM2-135M's 30 found most in a probe of 12 questions, made once
 _TEXT, _TOKENS, _PASS = "lighthouse.md", 2048, 512
 _SCALE = 320.0  # of a number of a vector of length 1 as int8; the few beyond 0.4 are cut
 _KNOWN: WeakKeyDictionary[Decoder, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]] = WeakKeyDictionary()
