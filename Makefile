@@ -23,6 +23,8 @@ INSTALLED := $(VENV)/installed
 MODEL := $(VENV)/model-fetched
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TOOLS := build/tools
+# Half of what is slow waits for others: for processes of Ray, for time limits, for files.
+SLOW_PROCESSES := $(shell echo $$(( $$(nproc) < 4 ? 4 : $$(nproc) > 8 ? 8 : $$(nproc) )))
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 --generate-hashes --no-header \
 	--no-emit-package torch --no-emit-package triton -c constraints.txt
 
@@ -90,7 +92,7 @@ unit: setup
 # and compiled for the GPUs that we name, thousands of damaged files, the default model itself, and questions to the
 # larger one where `ondevice models fetch` has been run for it.
 slow: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m slow --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(SLOW_PROCESSES) --dist worksteal -m slow --ignore=tests/browser
 
 # Without Chromium these tests skip, and say so.
 browser: setup

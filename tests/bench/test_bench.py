@@ -120,7 +120,7 @@ def test_a_pot_that_moves_is_found_out(engine: Engine, reference: Reference, mon
 
     def moving(self: Reader, mass: list[torch.Tensor]) -> list[Event]:
         pot = self._context.pot
-        pot.values[0] = pot.values[0].clone()
+        pot.slots.layers[0][1] = pot.values[0].clone()
         return distill(self, mass)
 
     monkeypatch.setattr(Reader, "_distill", moving)
