@@ -182,7 +182,7 @@ def _wire_shelf(demo: gr.Blocks, screen: Screen, shelf: ShelfActions) -> None:
     def clear(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
         return once(shelf.clear)(visitor_id)
 
-    gr.on([demo.load, parts["shelf_tab"].select], once(shelf.show), [session_id, chosen], **common, **QUICK_LANE)
+    parts["shelf_tab"].select(once(shelf.show), [session_id, chosen], **common, **QUICK_LANE)
     asked = [session_id, parts["shelf_question"], chosen, parts["shelf_mode"], *screen.form.values()]
     gr.on([parts["shelf_ask"].click, parts["shelf_question"].submit], stream(ask), asked, **common, **ENGINE_LANE)
     parts["shelf_stop"].click(once(shelf.stop), session_id, **common, **QUICK_LANE)
