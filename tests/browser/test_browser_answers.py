@@ -116,6 +116,8 @@ def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
     page.click("#od-read")
     visit.state("reading")
     visit.until(lambda: not page.is_disabled("#od-ask"), "Ask can be used while the document is read")
+    read = page.locator("[role=progressbar]").nth(1)
+    visit.until(lambda: int(read.get_attribute("aria-valuenow") or 0) > 0, "there is something to answer from")
     visit.ask("What so far?")
     visit.state("answering")
     visit.until(lambda: page.is_visible("#od-stop-answer"), "the answer can be stopped")
