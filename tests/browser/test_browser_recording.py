@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,10 +69,12 @@ def test_who_wants_no_motion_sees_the_end(visit: Visit) -> None:
     assert "has ended" in visit.text("#od-recording [role=status]")
 
 
-def test_a_document_takes_its_place(visit: Visit) -> None:
+def test_a_document_takes_its_place(visit: Visit, tmp_path: Path) -> None:
     visit.page.emulate_media(reduced_motion="no-preference")
     visit.page.click("#od-recording [data-play]")
     visit.until(lambda: frame(visit) >= 0, "it plays")
-    visit.open_sample()
+    (tmp_path / "lamp.txt").write_text("The lamp is lit at dusk. " * 20)
+    visit.upload(str(tmp_path / "lamp.txt"))
+    visit.state("ready", "read")
     assert not visit.page.locator("#od-recording").is_visible()
     assert visit.page.locator("#od-chat").is_visible()
