@@ -253,10 +253,10 @@ QUESTIONS = (
         ("qa_1_5b",),
     ),
     Question(
-        "How fast is it on two cores? (0.5B from a 4-bit file; peers read the same file)",
+        "How fast is it on two cores with AVX-512? (0.5B from a 4-bit file; peers read the same file)",
         (
-            *_peers("peers_0_5b", "2k"),
-            *_peers("peers_0_5b", "8k"),
+            *_peers("peers_0_5b_avx512", "2k"),
+            *_peers("peers_0_5b_avx512", "8k"),
             *_peers("peers_0_5b_long", "32k"),
             *_peers("peers_0_5b_long", "128k"),
             Headline(
