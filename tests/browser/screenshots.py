@@ -52,7 +52,7 @@ def take(visit: Visit, pdf: Path, question: str, out: Path) -> None:
     page.wait_for_selector("body[data-state=ready]")
     page.click("#od-read")
     page.wait_for_function(
-        """(share) => { const bar = [...document.querySelectorAll("[role=progressbar]")].at(-1);
+        """(share) => { const bar = document.querySelectorAll("[role=progressbar]")[1];
         return bar.getAttribute("aria-valuenow") > share * bar.getAttribute("aria-valuemax"); }""",
         arg=READING_SHARE,
     )
