@@ -3,9 +3,8 @@
 (() => {
   "use strict";
   const od = window.ondevice;
-  const GO_ON = "Go on where your last answer was cut off.";
 
-  od.sources = (element, props, watch) => {
+  od.sources = (element, props, watch, send) => {
     const section = element.querySelector(".od-sources"), list = element.querySelector(".od-answers");
     const said = element.querySelector(".od-said");
     let shown = "";
@@ -15,13 +14,14 @@
       shown = now;
       section.hidden = !answers.length;
       said.textContent = "";
-      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, said)));
+      list.replaceChildren(...answers.map((answer, i) => entry(answer, i === 0, said, send)));
       od.markUnfounded(answers);
+      od.setAnswers(answers);
       od.setPins(answers[0]?.sources ?? []);
     });
   };
 
-  const entry = (answer, isLatest, said) => {
+  const entry = (answer, isLatest, said, send) => {
     const details = document.createElement("details");
     details.open = isLatest;
     details.append(od.textElement("summary", answer.question, "od-asked"));
@@ -35,33 +35,56 @@
     const passages = document.createElement("ol");
     passages.append(...answer.sources.map((source, i) => passage(source, i + 1)));
     details.append(answer.sources.length ? passages : od.textElement("p", "No sources for this answer.", "od-explain"));
-    const copy = button("Copy with sources", "od-copy");
-    const again = button("Ask again", "od-again");
-    again.title = "Puts the question back into its field, to be changed or sent again";
-    again.addEventListener("click", () => fill(answer.question));
-    const tools = od.textElement("div", "", "od-answer-tools");
-    tools.append(copy, again);
+    const tools = od.textElement("div", "", "od-answer-tools"), { at, question } = answer;
+    const tool = (text, className, title, act) => {
+      const made = button(text, className);
+      made.title = title;
+      made.addEventListener("click", act);
+      tools.append(made);
+      return made;
+    };
     if (isLatest && answer.is_cut) {
-      const more = button("Continue", "od-continue");
-      more.title = "The answer reached its longest length: ask for the rest of it";
-      more.addEventListener("click", () => { fill(GO_ON); requestAnimationFrame(() => document.querySelector("#od-ask")?.click()); });
-      tools.append(more);
+      tool("Continue", "od-continue", "The answer was cut off: let it go on from there", () => send.go_on({ at, question }));
     }
-    copy.addEventListener("click", async () => {
+    tool("Copy with sources", "od-copy", "Question, answer, account and passages", async () => {
       said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
+    });
+    if (isLatest) {
+      tool("Write anew", "od-anew", "Another answer to the same question, in place of this one", () => send.anew({ at, question }));
+    }
+    const edit = tool("Edit question", "od-edit", "Ask in other words, in place of this question", () => {
+      const form = rewording(answer, isLatest, send, () => { form.replaceWith(tools); edit.focus(); });
+      tools.replaceWith(form);
+      form.querySelector("textarea").focus();
     });
     details.append(tools);
     return details;
   };
 
-  /** Puts a question into its field. */
-  const fill = (text) => {
-    const field = document.querySelector("#od-question textarea");
-    if (!field) return;
-    od.openPane("chat");
-    field.value = text;
-    field.dispatchEvent(new Event("input", { bubbles: true }));
-    field.focus();
+  /** In place of the buttons: the question in a field, to be asked from there in other words. */
+  const rewording = (answer, isLatest, send, close) => {
+    const form = od.textElement("form", "", "od-rewording"), field = document.createElement("textarea");
+    const ask = button("Ask", "od-button od-primary"), keep = button("Cancel", "od-button"), tools = od.textElement("div", "", "od-tools");
+    field.rows = 2;
+    field.value = answer.question;
+    field.setAttribute("aria-label", "The question in other words");
+    ask.type = "submit";
+    tools.append(ask, keep);
+    form.append(field, tools);
+    if (!isLatest) tools.append(od.textElement("span", "The answers after it are dropped.", "od-explain"));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const words = field.value.trim();
+      if (words) send.reword({ at: answer.at, question: answer.question, words });
+    });
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) form.requestSubmit();
+      else if (event.key === "Escape") close();
+      else return;
+      event.preventDefault(); // the page has other uses for both
+    });
+    keep.addEventListener("click", close);
+    return form;
   };
 
   const passage = (source, number) => {

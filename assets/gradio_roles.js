@@ -1,4 +1,5 @@
-// Roles of Gradio's own parts for screen readers, where they are wrong or missing; found by axe-core, held by a test.
+// Roles of Gradio's own parts for screen readers, where they are wrong or missing; found by axe-core, held by a test. And
+// its toasts, where they say over the page what stands on it.
 (() => {
   "use strict";
   const mends = [
@@ -15,6 +16,12 @@
       header.removeAttribute("tabindex");
     }],
   ];
+  const words = (element) => element.textContent.replace(/\s+/g, " ").trim();
+  mends.push([".toast-body", (toast) => {
+    const problem = document.querySelector("#od-problem .od-problem"), texts = [...toast.querySelectorAll(".toast-message-text")];
+    if (!problem?.checkVisibility() || !texts.length) return;
+    if (texts.every((text) => words(text) === words(problem))) toast.style.display = "none";
+  }]);
   let isDue = false;
   const mend = () => {
     isDue = false;

@@ -136,6 +136,7 @@
 
     return {
       get isOpen() { return isOpen; },
+      get at() { return at; },
       turn,
       /** Shows the page at an index. */
       show: (index) => { at = index; draw(); },

@@ -1,4 +1,4 @@
-// The document's text with what became of every token. Only what is in view is in the page: pieces of a few hundred
+// The document's text, with what was forgotten of it faded where that is wished. Only what is in view is in the page: pieces of a few hundred
 // tokens come and go as one scrolls, so that a million tokens scroll like a page. Text is written with textContent.
 (() => {
   "use strict";
@@ -136,8 +136,8 @@
     const write = (number, piece, value) => {
       [piece.stamp, piece.asked] = [value.stamp, value.asked];
       let token = value.start;
-      const runs = value.runs.map(([count, text, state, step]) => {
-        const run = od.textElement("span", text, `od-t od-t-${state} od-k-${step}`);
+      const runs = value.runs.map(([count, text, state]) => {
+        const run = od.textElement("span", text, `od-t od-t-${state}`);
         run.dataset.start = token;
         run.dataset.stop = token += count;
         if (flash && token > flash.start && token - count < flash.stop) run.classList.add("od-flash", ...(flash.isOver ? ["od-flashed"] : []));
@@ -178,9 +178,14 @@
       soon();
     };
 
-    /** Shows the tokens [start, stop) in the text, and marks them for a moment. Anybody may call it. */
+    /** Shows the tokens [start, stop) in the text, and marks them. Anybody may call it; there is a way back then. */
     od.showSpan = (start, stop) => {
       if (!tokens.summary || !tokens.pages || !(start >= 0) || start >= tokens.summary.num_tokens) return;
+      steps.jumps({ start, stop });
+      goTo({ start, stop });
+    };
+
+    const goTo = ({ start, stop }) => {
       folder.open = true;
       od.openPane("document");
       if (!pages.length) layOut();
@@ -213,8 +218,23 @@
     };
     const sheet = od.sheet(element, {
       here: () => pages[pieceAt(box.scrollTop + 8)] ?? 0,
-      leave: (index, span) => { if (span) od.showSpan(span.start, span.stop); else if (tokens.pages) goToPage(tokens.pages.numbers[index]); },
+      leave: (index, span) => { if (span) goTo(span); else if (tokens.pages) goToPage(tokens.pages.numbers[index]); },
       told: (index) => { if (document.activeElement !== field) field.value = tokens.pages.numbers[index]; },
+    });
+    const steps = od.sourceSteps(element, {
+      here: () => {
+        const piece = pieceAt(box.scrollTop);
+        const page = sheet.isOpen ? sheet.at : pages[piece];
+        return { piece, by: box.scrollTop - (tops[piece] ?? 0), page, pane: document.body.dataset.pane };
+      },
+      leave: ({ piece, by, page, pane }) => {
+        od.openPane(pane);
+        goal = null;
+        if (sheet.isOpen) return sheet.show(page);
+        box.scrollTop = tops[piece] + by;
+        soon();
+      },
+      show: goTo,
     });
     const turn = (by) => {
       if (!tokens.pages || !pages.length) return;
@@ -225,6 +245,12 @@
     field.addEventListener("change", () => goToPage(Number(field.value) || 1));
     find("[data-page=back]").addEventListener("click", () => turn(-1));
     find("[data-page=on]").addEventListener("click", () => turn(1));
+    const remember = find("[data-text=memory]");
+    remember.addEventListener("click", () => {
+      const isOn = box.classList.toggle("od-remembers");
+      remember.setAttribute("aria-pressed", String(isOn));
+      find(".od-faded").hidden = !isOn;
+    });
     box.addEventListener("scroll", soon, { passive: true });
     folder.addEventListener("toggle", () => { if (folder.open && !pages.length) layOut(); else soon(); });
     inner.addEventListener("click", (event) => {
@@ -254,6 +280,7 @@
       newsTimer ||= setTimeout(() => { newsTimer = 0; if (isSelecting()) news(); else fill(); }, NEWS_MS);
     };
     tokens.listen((what) => {
+      if (what === "document") steps.forget();
       if (what === "document" || what === "pages") layOut();
       else if (what === "look") { cache.clear(); soon(); }
       else if (what === "cells" && tokens.look.cycle === null) {

@@ -31,7 +31,7 @@
         ArrowRight: Math.min(index + 1, last), ArrowDown: Math.min(index + 1, last),
         ArrowLeft: Math.max(index - 1, 0), ArrowUp: Math.max(index - 1, 0), Home: 0, End: last, Escape: -1,
       }[event.key];
-      if (next === undefined || last < 0) return;
+      if (next === undefined || last < 0 || (next < 0 && index < 0)) return; // Esc then closes what it stands in
       event.preventDefault();
       choose(next, false, true);
     });

@@ -1,6 +1,7 @@
 // Keys of the page, as the sheet lists them that "?" opens.
 (() => {
   "use strict";
+  const od = window.ondevice;
 
   const question = () => document.querySelector("#od-question textarea");
   const isTyped = (target) => target.matches("input, textarea, select, [contenteditable=true]");
@@ -26,12 +27,17 @@
     event.preventDefault();
     button.click();
   };
+  // A list that is open in a drawer has the key for itself.
+  const leave = (event) => {
+    if (document.querySelector("dialog[open]") || event.target.matches("input[aria-expanded=true]")) return;
+    if (od.closeDrawer()) event.preventDefault(); else press("#od-stop-answer")(event);
+  };
   const unlessTyped = (action) => (event) => { if (!isTyped(event.target)) action(event); };
   const showKeys = (event) => { event.preventDefault(); document.querySelector(".od-keys")?.showModal(); };
-  window.ondevice.keys = () => {}; // the sheet is a dialog, which needs no script of its own
+  od.keys = () => {}; // the sheet is a dialog, which needs no script of its own
 
   const keys = {
-    "/": focusQuestion, ArrowUp: bringBack, Escape: press("#od-stop-answer"), "?": unlessTyped(showKeys),
+    "/": focusQuestion, ArrowUp: bringBack, Escape: leave, "?": unlessTyped(showKeys),
     m: unlessTyped(press("[data-map=grow]")),
   };
   document.addEventListener("keydown", (event) => {

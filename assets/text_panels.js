@@ -10,6 +10,7 @@
     element.querySelector(".od-hint").hidden = !card.hidden;
     card.querySelector("dl").replaceChildren(...(value?.rows ?? []).flatMap(
       ([name, text]) => [od.textElement("dt", name), od.textElement("dd", text)]));
+    card.querySelectorAll("dd").forEach((told) => { told.title = told.textContent; }); // a long name is cut
     card.querySelector("ul").replaceChildren(...(value?.notes ?? []).map((text) => od.textElement("li", text)));
   });
 
@@ -17,6 +18,8 @@
     const line = element.querySelector(".od-memory");
     line.hidden = !value?.text;
     line.textContent = value?.text ?? "";
+    // It comes with the list of documents, which scrolls: the chosen one is to be seen.
+    requestAnimationFrame(() => document.querySelector("#od-documents label.selected")?.scrollIntoView({ block: "nearest" }));
   });
 
   // What is said of the settings: an error stands under its field, the rest above all of them.
@@ -33,6 +36,7 @@
       wrong.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
     }
     if (value?.kind !== "error" || !field) return;
+    if (document.body.dataset.drawer !== "settings") od.openDrawer("settings"); // it was found when Read was pressed
     field.classList.add("od-wrong");
     field.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
   });

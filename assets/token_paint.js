@@ -10,7 +10,7 @@
 
   /** What can be laid over the field, in the order of the bytes of ondevice/serving/token_map.py. */
   od.LAYERS = [
-    { name: "novel", text: "kept because it was new", most: 1 },
+    { name: "novel", text: "kept for being new", most: 1 },
     { name: "sink", text: "always kept", most: 1 },
     { name: "host", text: "waits in host memory", most: 0.5 },
     { name: "pruned", text: "pruned on the way", most: 0.7 },

@@ -7,6 +7,12 @@ window.ondevice = (() => {
   const redrawAll = () => requestAnimationFrame(() => redraws.forEach((draw) => draw()));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
+  // What Gradio's page says of itself to who looks at links.
+  for (const [name, text] of [["title", "ondevice"], ["description", "Reads documents of any length on this machine."]]) {
+    document.querySelector(`meta[property="og:${name}"]`)?.setAttribute("content", text);
+  }
+  document.querySelector('meta[property="og:url"]')?.remove();
+
   // Links in an answer come from a model that has read somebody else's text: show them, never follow them.
   for (const kind of ["click", "auxclick"]) {
     document.addEventListener(kind, (event) => {

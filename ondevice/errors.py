@@ -9,11 +9,17 @@ import re
 from collections.abc import Callable
 
 _SETTING = re.compile(r"\{([a-z_]+\.[a-z_]+)\}")
+_INNER = re.compile(r" \[\w*(?:[Ee]rror|Exception|File)\]")
 
 
 def named(text: str, name: Callable[[str], str]) -> str:
     """The text with every `{path}` of a setting replaced by the `name` of that path."""
     return _SETTING.sub(lambda match: name(match[1]), text)
+
+
+def without_inner_names(text: str) -> str:
+    """Without the names of exceptions, by which we find a fault: "is damaged [PdfStreamError]" says no more to others."""
+    return _INNER.sub("", text)
 
 
 class OndeviceError(Exception):

@@ -332,8 +332,9 @@ class AnswerFinished:
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers, names and quotations of it
-    that stand nowhere in the document; of a stream, whose text is not kept, none is known. `undo_bytes` is the most
-    that the copies held from which the pot was restored.
+    that stand nowhere in the document; of a stream, whose text is not kept, none is known. `num_before` tokens of the
+    text, on top of its `num_tokens`, had been written before, and this went on after them. `undo_bytes` is the most that
+    the copies held from which the pot was restored.
     """
 
     question: str
@@ -350,6 +351,7 @@ class AnswerFinished:
     history: History = History()
     drafts: DraftCount = field(default_factory=DraftCount)
     unfounded: tuple[str, ...] = ()
+    num_before: int = 0
     undo_bytes: int = 0
 
     def num_recalled(self, source: RecallSource) -> int:
@@ -375,6 +377,7 @@ class AnswerFinished:
         history, drafts = asdict(self.history), asdict(self.drafts)
         return {
             "num_tokens": self.num_tokens,
+            "num_before": self.num_before,
             "stop_reason": self.stop_reason,
             "ttft_seconds": self.ttft_seconds,
             "decode_seconds": self.decode_seconds,

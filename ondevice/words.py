@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ondevice.errors import without_inner_names
 from ondevice.events import AnswerFinished, Ledger, PageNote
 
 KINDS = {
@@ -143,6 +144,36 @@ def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) ->
     return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
 
 
+def account_rows(answer: AnswerFinished, held: Holdings, tokens_per_second: float) -> list[tuple[str, str]]:
+    """The same in rows: what it is, and how much."""
+    ledger, written = answer.ledger, plural(answer.num_tokens, "token")
+    if answer.num_before:
+        written += f", after the {count(answer.num_before)} that were there"
+    times = [f"first word after {duration(answer.ttft_seconds)}"] if answer.ttft_seconds else []
+    if tokens_per_second:
+        times.append(f"then {rate(tokens_per_second)}")
+    if answer.sources.seconds:
+        times.append(f"{duration(answer.sources.seconds)} to find the evidence")
+    rows = [
+        ("Answer", f"{written}. {_REASONS[answer.stop_reason]}".strip()),
+        ("Time", ", ".join(times).capitalize()),
+        ("Read", f"{count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"),
+        ("Kept", f"{plural(ledger.tokens_kept, 'token')}, each by one attention head or more"),
+        ("Evicted", plural(ledger.tokens_evicted, "token")),
+        ("Pruned", plural(ledger.tokens_pruned, "token") if ledger.tokens_pruned else ""),
+        ("Skipped", _skipped(ledger, held.unit) if ledger.tokens_skipped else ""),
+        ("Pot", f"{count(ledger.slots_used)} of {count(ledger.slots_capacity)} slots, {size(held.pot_bytes)}"),
+        ("Small model's pot", size(held.speculator_bytes) if held.speculator_bytes else ""),
+        ("Host tier", _tier(held) if held.tier_bytes or held.tier_most_bytes else ""),
+        ("Brought back", ". ".join(recalled(answer, held.unit))),
+        ("Attention", "" if answer.share_read == 1 else f"{share(answer.share_read, 1.0)} of the pot read for a token"),
+        ("Drafts", ". ".join(drafted(answer))),
+        ("Overwritten", f"{plural(answer.num_overwritten, 'slot')}, given back" if answer.num_overwritten else ""),
+        ("Conversation", ", ".join(_remembered(answer)).capitalize()),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
 def ledger_line(ledger: Ledger, held: Holdings) -> str:
     """The line for the ledger, and the memory that it takes."""
     tokens = [f"read {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"]
@@ -151,8 +182,7 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
     tokens.append(f"evicted {count(ledger.tokens_evicted)}")
     if ledger.tokens_pruned:
         tokens.append(f"pruned {count(ledger.tokens_pruned)}")
-    on_pages = f" {skipped_pages(ledger.skipped_per_page, held.unit)}" if ledger.skipped_per_page else ""
-    tokens.append(f"skipped {count(ledger.tokens_skipped)}{on_pages}")
+    tokens.append(f"skipped {_skipped(ledger, held.unit)}")
     if ledger.tokens_unread:
         tokens.append(f"not yet read {count(ledger.tokens_unread)}")
     parts = [
@@ -162,12 +192,19 @@ def ledger_line(ledger: Ledger, held: Holdings) -> str:
     if held.speculator_bytes:
         parts.append(f"the small model's pot: {size(held.speculator_bytes)}")
     if held.tier_bytes or held.tier_most_bytes:
-        hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
-        parts.append(
-            f"host tier: {plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)} "
-            f"of at most {size(max(held.tier_most_bytes, held.tier_bytes))}{hidden}"
-        )
+        parts.append(f"host tier: {_tier(held)}")
     return " · ".join(parts)
+
+
+def _skipped(ledger: Ledger, unit: str) -> str:
+    on_pages = f" {skipped_pages(ledger.skipped_per_page, unit)}" if ledger.skipped_per_page else ""
+    return f"{count(ledger.tokens_skipped)}{on_pages}"
+
+
+def _tier(held: Holdings) -> str:
+    hidden = "" if held.share_hidden is None else f", {share(held.share_hidden, 1.0)} of the copying hidden"
+    most = size(max(held.tier_most_bytes, held.tier_bytes))
+    return f"{plural(held.tier_tokens, 'token')}, {size(held.tier_bytes)} of at most {most}{hidden}"
 
 
 def unfounded(answer: AnswerFinished) -> list[str]:
@@ -208,9 +245,10 @@ def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:
 
 def looked_at(answer: AnswerFinished) -> str:
     """The part of an answer that its sources are from; empty for all of it."""
-    if not answer.sources.passages or answer.sources.num_tokens == answer.num_tokens:
+    num_tokens = answer.num_before + answer.num_tokens
+    if not answer.sources.passages or answer.sources.num_tokens == num_tokens:
         return ""
-    return f"of its first {count(answer.sources.num_tokens)} of {plural(answer.num_tokens, 'token')}"
+    return f"of its first {count(answer.sources.num_tokens)} of {plural(num_tokens, 'token')}"
 
 
 def ranges(numbers: Sequence[int], limit: int | None = None) -> str:
@@ -230,7 +268,8 @@ def notes(page_notes: Sequence[PageNote], unit: str, limit: int | None = None) -
     """Pages with missing text: one sentence for each reason, with all the pages that it is true of."""
     by_reason: dict[str, list[PageNote]] = {}
     for note in sorted(page_notes, key=lambda note: note.page):
-        by_reason.setdefault(note.message.replace(f"{unit} {note.page}", "each"), []).append(note)
+        told = PageNote(note.page, note.code, without_inner_names(note.message))
+        by_reason.setdefault(told.message.replace(f"{unit} {note.page}", "each"), []).append(told)
     lines = [_note(reason, group, unit) for reason, group in by_reason.items()]
     if limit is not None and len(lines) > limit:
         lines[limit:] = [f"and {plural(len(lines) - limit, 'more reason')}"]

@@ -51,6 +51,7 @@ def app(
         if auth and not (user and colon and password):
             raise ConfigError("--auth needs a user name and a password", fix="Give them as USER:PASSWORD.")
         config = options.config(answers.config())
+        typer.echo("Starting: the address comes once the model is loaded.", err=True)  # even our imports take seconds
         try:
             from ondevice.ui.launch import launch
         except ModuleNotFoundError as error:

@@ -10,7 +10,7 @@ from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
 from ondevice.config.setting import Check, Control, check_each, require, setting, settings_of, with_values
-from ondevice.errors import OndeviceError
+from ondevice.errors import OndeviceError, without_inner_names
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -92,5 +92,5 @@ def label_name(path: str) -> str:
 
 def on_screen(error: OndeviceError) -> str:
     """An error's sentence, with the labels of the screen for settings."""
-    text = error.text(label_name)
+    text = without_inner_names(error.text(label_name))
     return text[:1].upper() + text[1:]

@@ -54,7 +54,9 @@ class PotConfig:
                         "Fewer means longer steps between two selections. 0 is auto.", low=0))
     reserve: int = setting(  # also holds the catalyst while reading
         256, "Slots left free for a question and its answer.", option="--reserve", api="reserve",
-        label="the reserve for questions", check=at_least(1, "slot"))
+        label="Reserve for questions", check=at_least(1, "slot"),
+        form=Control(2, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
+                        "slots of the document, which are restored.", low=1))
     policy: PolicyName = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
         among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
@@ -124,8 +126,8 @@ class PotConfig:
         )
         require(
             self.catalyst not in CATALYSTS_WITH_WORDS or bool(self.catalyst_text.strip()),
-            f"{{pot.catalyst}} {self.catalyst} has no text",
-            "Give it with {pot.catalyst_text}.",
+            f"{{pot.catalyst_text}} is empty, which {{pot.catalyst}} {self.catalyst} needs",
+            "Write there what to watch for, or choose another {pot.catalyst}.",
         )
         require(
             self.slot_shares == "auto" or self.slot_shares in self.method.may_share,

@@ -47,18 +47,21 @@ def answer(
     generation: GenerationConfig,
     drafts: Drafts,
     is_stopped: Callable[[], bool],
+    attempt: int = 0,
 ) -> Iterator[Event]:
     """Put the question into the pot, decode the answer token by token, take everything back.
 
     Args:
-        prompt: the question with whatever the template, and earlier questions, put around it.
+        prompt: the question with whatever the template, and earlier questions, put around it, and what is written of
+            the answer already.
         drafts: of the session.
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
+        attempt: at the same answer; each draws other tokens where tokens are drawn.
 
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    one = _Answer(context, question, prompt, generation, drafts, is_stopped)
+    one = _Answer(context, question, prompt, generation, drafts, is_stopped, attempt)
     try:
         yield from one.recall()
         yield one.read()
@@ -95,6 +98,7 @@ class _Answer:
         generation: GenerationConfig,
         drafts: Drafts,
         is_stopped: Callable[[], bool],
+        attempt: int,
     ) -> None:
         if len(prompt.ids) > context.pot.num_free:
             raise PotError(
@@ -105,7 +109,7 @@ class _Answer:
         self._began = self._decode_began = time.perf_counter()
         self._context, self._question, self._prompt = context, question, prompt
         self._generation, self._drafts = generation, drafts
-        self._is_stopped = is_stopped
+        self._is_stopped, self._attempt = is_stopped, attempt
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder.parts, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
@@ -118,8 +122,11 @@ class _Answer:
         self._drafted: DraftedStep | None = None
         self._step: Step | None = None
         self._out: Pass | None = None
-        self._stream, self._text, self._written = context.loaded.tokenizer.stream_decoder(), "", list[int]()
+        self._stream, self._written = context.loaded.tokenizer.stream_decoder(), list(prompt.begun)
+        self._text = "".join(map(self._stream.push, prompt.begun))
         self._guard = LoopGuard() if generation.stops_loops else None
+        for token in prompt.begun if self._guard is not None else ():
+            self._guard.push(token)
         self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
 
@@ -142,22 +149,25 @@ class _Answer:
                 yield self._note(evicted)
 
     def read(self) -> Event:
-        """Read the question, and choose the steps by which the answer goes on."""
-        began, context, ids = time.perf_counter(), self._context, self._question_ids
-        pot, num_ids = context.pot, len(self._prompt.ids)
+        """Read the question with what is written already, and choose the steps by which the answer goes on."""
+        began, context = time.perf_counter(), self._context
+        pot, num_asked = context.pot, len(self._prompt.ids)
         num_free = pot.num_free if self._host is None else min(pot.num_free, self._host.num_free)
-        may_overflow = num_ids + self._generation.max_new_tokens - 1 > num_free
+        ids = [*self._prompt.ids, *self._prompt.begun]
+        may_overflow = len(ids) + self._generation.max_new_tokens - 1 > num_free
+        ids, later = ids[: max(num_free, num_asked)], ids[max(num_free, num_asked) :]
         num_document = list(pot.num_cached)
-        self._out = self._read_ids(self._prompt.ids, may_overflow)
-        generator = torch.Generator(device=context.decoder.device).manual_seed(context.config.seed)
+        self._out = self._read_ids(ids, may_overflow)
+        seed = context.config.seed + self._attempt
+        generator = torch.Generator(device=context.decoder.device).manual_seed(seed)
         plain = PlainStep(context.decoder, pot, self._generation, generator, self._attention, self._is_stopped)
         step: Step = plain
         if may_overflow:
             eviction = _eviction(context, num_document, self._out.mass, self._undo)
             step = self._overwriting = OverwritingStep(plain, eviction)
         observes = self._overwriting is not None and self._overwriting.eviction.observes
-        if self._features.drafts and not observes:
-            self._drafted = self._drafts.begin(context, plain, step, ids, self._is_stopped)
+        if self._features.drafts and not observes and not later:
+            self._drafted = self._drafts.begin(context, plain, step, context.decoder.ids(ids), self._is_stopped)
         if self._drafted is not None:
             step = self._drafted
         elif self._host is not None:
@@ -166,13 +176,15 @@ class _Answer:
                 step,
                 plain,
                 self._undo,
-                self._prompt.ids,
+                ids,
                 every=context.config.tier.every,
                 is_overwriting=lambda: self._overwriting is not None and self._overwriting.is_overwriting,
                 read_again=self._read_again,
             )
         self._step = step
-        return QuestionRead(self._question, num_ids, time.perf_counter() - began)
+        for token in later:  # these overwrite slots, as they did when they were written
+            self._out = step.next(token)
+        return QuestionRead(self._question, num_asked, time.perf_counter() - began)
 
     def write(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
@@ -182,7 +194,7 @@ class _Answer:
         self._out = None
         while True:
             token = self._step.choose(decoder.head.logits(out.hidden_states[:, -1]))
-            if not self._written:
+            if not self._num_new:
                 self._decode_began = time.perf_counter()
                 self._ttft = self._decode_began - self._began
             if token in tokenizer.eos_ids:
@@ -197,7 +209,7 @@ class _Answer:
             if self._guard is not None and self._guard.push(token):
                 self.stop_reason = "loop"
                 return
-            if len(self._written) == self._generation.max_new_tokens:
+            if self._num_new == self._generation.max_new_tokens:
                 return
             out = self._step.next(token)
             if self._swapping is not None and self._swapping.recalled is not None:
@@ -236,7 +248,7 @@ class _Answer:
         yield AnswerFinished(
             question=self._question,
             text=text,
-            num_tokens=len(self._written),
+            num_tokens=self._num_new,
             stop_reason=self.stop_reason,
             ttft_seconds=self._ttft,
             decode_seconds=self._decode_seconds - swap_seconds,
@@ -248,10 +260,15 @@ class _Answer:
             history=self._prompt.history,
             drafts=DraftCount() if self._drafted is None else self._drafted.count,
             unfounded=unfounded(text, self._question, tokens.texts) if tokens.keeps_text else (),
+            num_before=len(self._prompt.begun),
             undo_bytes=sum({log: log.peak_bytes for log in (self._undo, self._undo_skipped)}.values()),
         )
 
     # -- parts -----------------------------------------------------------------------------------
+
+    @property
+    def _num_new(self) -> int:
+        return len(self._written) - len(self._prompt.begun)
 
     @property
     def _num_overwritten(self) -> int:

@@ -25,10 +25,12 @@ class Prompt:
 
     Attributes:
         ids: everything after the document, up to the head of the answer.
+        begun: tokens of the answer that are written already; it goes on after them.
         history: how much of the conversation is in it.
     """
 
     ids: list[int]
+    begun: tuple[int, ...] = ()
     history: History = field(default_factory=History)
 
 
@@ -39,7 +41,7 @@ def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tok
     """
     last = parts.follow_up(question)
     later: list[int] = []  # turns after the one at hand
-    prompt = Prompt(parts.question(question), History(num_forgotten=len(turns)))
+    prompt = Prompt(parts.question(question), history=History(num_forgotten=len(turns)))
     for number, turn in enumerate(reversed(turns), 1):
         first = parts.question(turn.question)
         answer = parts.tokenizer.encode(turn.answer)[0].tolist()  # hostile text: no control token comes of it
@@ -48,7 +50,7 @@ def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tok
         if is_shortened and (number > 1 or room < _FEWEST):
             break
         ids = [*first, *answer[:room], *later, *last]
-        prompt = Prompt(ids, History(number, len(turns) - number, is_shortened))
+        prompt = Prompt(ids, history=History(number, len(turns) - number, is_shortened))
         if is_shortened:
             break
         later = [*parts.follow_up(turn.question), *answer, *later]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ondevice.events import AnswerFinished
+from ondevice.serving.question_box import Asked
 from ondevice.session.session import Session
 from ondevice.telemetry.telemetry import Telemetry
 from ondevice.words import Holdings
@@ -25,13 +26,16 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
     )
 
 
-def answer_record(answer: AnswerFinished, held: Holdings, session: Session, tokens_per_second: float) -> dict[str, Any]:
+def answer_record(
+    answer: AnswerFinished, held: Holdings, session: Session, tokens_per_second: float, asked: Asked
+) -> dict[str, Any]:
     """The account of an answer without its text and its sources, and what it was written from; JSON."""
     fields = answer.to_dict() | {"ledger": answer.ledger.to_dict()}
     rounded = {name: round(value, 4) if name.endswith("_seconds") else value for name, value in fields.items()}
     return rounded | {
         "tokens_per_second": round(tokens_per_second, 2),
-        "seed": session.context.config.seed,
+        "seed": session.context.config.seed + asked.attempt,
+        "temperature": asked.generation.temperature,
         "pot_bytes": held.pot_bytes,
         "speculator_bytes": held.speculator_bytes,
         "tier_bytes": held.tier_bytes,

@@ -63,7 +63,7 @@ CONTENDERS = (
         _policy("infinipot", spec=SpecConfig(keep=0.5)),
     ),
 )
-DEFAULT_KEYS = ("infinipot", "truncate")
+DEFAULT_KEYS = ("present", "truncate")
 
 
 def contender(key: str) -> Contender | None:

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ondevice import words
 from ondevice.events import AnswerFinished, AnswerToken, Event, RecallSource, TokensRecalled
 from ondevice.serving.account import answer_record, holdings
 from ondevice.serving.exchanges import Exchange
+from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Workspace
 
 
 class Answer:
-    """One question and its answer, being written at the end of `workspace.messages`."""
+    """One question and its answer, being written at the end of `workspace.messages`.
 
-    def __init__(self, workspace: Workspace, question: str) -> None:
-        self._workspace, self._question = workspace, question
-        self._text = ""
-        self._num_tokens = 0
+    Where it takes the place of an earlier one, that comes back with all after it if not a word is written.
+    """
+
+    def __init__(self, workspace: Workspace, asked: Asked) -> None:
+        self._workspace, self._asked = workspace, asked
+        self._text, self._ids = "", list(asked.begun)
+        if asked.begun and workspace.session is not None:
+            stream = workspace.session.context.loaded.tokenizer.stream_decoder()
+            self._text = "".join(map(stream.push, asked.begun))
         self._first_seconds = self._last_seconds = 0.0
         self._recalled: dict[RecallSource, TokensRecalled] = {}
         self._is_finished = False
-        workspace.messages.append({"role": "user", "content": without_images(question)})
-        self._start = len(workspace.messages)
+        self._start, self._replaced = len(workspace.messages), (list[dict[str, Any]](), list[Exchange]())
+        if asked.at is not None:
+            self._start = start_of(workspace, asked.at)
+            self._replaced = workspace.messages[self._start :], workspace.exchanges[asked.at :]
+            del workspace.messages[self._start :], workspace.exchanges[asked.at :]
+        workspace.messages.append({"role": "user", "content": without_images(asked.question)})
+        self._start += 1
+        if self._text:
+            self._show(self._text)
 
     def apply(self, event: Event) -> None:
         """Take an event of answering, which the workspace's telemetry has seen."""
@@ -33,7 +45,7 @@ class Answer:
                 self._light(event)
             case AnswerToken():
                 self._text += event.text
-                self._num_tokens += 1
+                self._ids.append(event.token_id)
                 self._first_seconds = self._first_seconds or event.seconds
                 self._last_seconds = event.seconds
                 self._show(self._text)
@@ -48,14 +60,18 @@ class Answer:
         if self._is_finished:
             return
         session = self._workspace.session
-        if not self._num_tokens or session is None:
-            del self._workspace.messages[self._start - 1 :]
+        num_tokens = len(self._ids) - len(self._asked.begun)
+        if not num_tokens or session is None:
+            messages, exchanges = self._replaced
+            self._workspace.messages[self._start - 1 :] = messages
+            self._workspace.exchanges += exchanges
             return
         seconds = self._last_seconds - self._first_seconds
         cut_off = AnswerFinished(
-            question=self._question,
+            question=self._asked.question,
             text=self._text.strip(),
-            num_tokens=self._num_tokens,
+            num_tokens=num_tokens,
+            num_before=len(self._asked.begun),
             stop_reason="cancelled",
             ttft_seconds=self._first_seconds,
             decode_seconds=seconds,
@@ -63,7 +79,7 @@ class Answer:
             ledger=session.context.ledger,
             recalled=tuple(self._recalled.values()),
         )
-        self._finish(cut_off, (self._num_tokens - 1) / seconds if seconds else 0.0)
+        self._finish(cut_off, (num_tokens - 1) / seconds if seconds else 0.0)
 
     def _light(self, recalled: TokensRecalled | None) -> None:
         """Show on the map what came back into the pot, while it is there."""
@@ -80,14 +96,27 @@ class Answer:
         self._show(answer.text or words.NO_WORDS)
         held = holdings(session, workspace.telemetry)
         line = words.account(answer, held, tokens_per_second)
-        record = answer_record(answer, held, session, tokens_per_second)
+        record = answer_record(answer, held, session, tokens_per_second, self._asked)
         if answer.sources.passages:
             workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})
-        workspace.messages.append(_account_message(line, record))
+        workspace.messages.append(_account_message(line, words.account_rows(answer, held, tokens_per_second)))
         exchange = Exchange(
-            self._question.strip(), answer.text, line, record, answer.sources.passages, words.looked_at(answer)
+            self._asked.question.strip(),
+            answer.text,
+            line,
+            record,
+            answer.sources.passages,
+            words.looked_at(answer),
+            tuple(self._ids),
+            self._asked.attempt,
         )
         workspace.exchanges.append(exchange)
+
+
+def start_of(workspace: Workspace, at: int) -> int:
+    """Where in the messages the exchange begins that is at this place among the exchanges."""
+    starts = [i for i, message in enumerate(workspace.messages) if message["role"] == "user"]
+    return starts[at - len(workspace.exchanges)]  # from the end: of a file, the first ones may not match
 
 
 def evidence_links(answer: AnswerFinished, unit: str) -> str:
@@ -106,7 +135,7 @@ def without_images(text: str) -> str:
     return text.replace("![", "!\\[")
 
 
-def _account_message(title: str, record: dict[str, Any]) -> dict[str, Any]:
-    """A message of its own kind, which no model can imitate in an answer; it unfolds to the same as JSON."""
-    content = f"```json\n{json.dumps(record, indent=1)}\n```"
+def _account_message(title: str, rows: list[tuple[str, str]]) -> dict[str, Any]:
+    """A message of its own kind, which no model can imitate in an answer; it unfolds to the same in rows."""
+    content = "\n".join(f"- **{name}**: {text}" for name, text in rows)
     return {"role": "assistant", "content": content, "metadata": {"title": title, "status": "done"}}

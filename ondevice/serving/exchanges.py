@@ -11,6 +11,7 @@ from ondevice.events import Source
 from ondevice.schema import SchemaError, parse
 
 _SHOWN = 8  # answers whose sources are listed
+_CUT = ("length", "cancelled", "turn")  # reasons for the end of an answer that could go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Exchange:
         account: what stands under the answer.
         record: the same in numbers; JSON.
         sources: where the answer looked; `note` says from how much of it.
+        ids: the tokens of the answer, so that it can go on.
+        attempt: which one at this answer it was.
     """
 
     question: str
@@ -30,6 +33,18 @@ class Exchange:
     record: dict[str, Any] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     note: str = ""
+    ids: tuple[int, ...] = ()
+    attempt: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended before the model ended it, and can go on."""
+        return bool(self.ids) and self.record.get("stop_reason") in _CUT
+
+    @property
+    def remembers(self) -> bool:
+        """Whether questions before it were known to it."""
+        return bool(self.record.get("num_remembered"))
 
     @classmethod
     def of(cls, saved: Any) -> Exchange | None:
@@ -54,10 +69,11 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
     return {
         "answers": [
             {
+                "at": at,
                 "question": exchange.question,
                 "note": exchange.note,
                 "unfounded": _unfounded(exchange),
-                "is_cut": exchange.record.get("stop_reason") == "length",
+                "is_cut": exchange.is_cut,
                 "copy": markdown_of(exchange, unit),
                 "sources": [
                     {
@@ -71,7 +87,7 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
                     for source in exchange.sources
                 ],
             }
-            for exchange in reversed(exchanges[-_SHOWN:])
+            for at, exchange in list(enumerate(exchanges))[: -_SHOWN - 1 : -1]
         ]
     }
 

@@ -6,12 +6,13 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from ondevice.config import SETTINGS, value_of
 from ondevice.serving.exchanges import markdown_of, one_line
 from ondevice.serving.workspace import Workspace
 
 
 def as_markdown(workspace: Workspace) -> str:
-    """The whole conversation with its accounts, sources and settings."""
+    """The whole conversation with its accounts and sources, and the settings that differ from the defaults."""
     about, unit = _about(workspace), workspace.document.unit if workspace.document is not None else "page"
     document = about["document"]
     lines = [
@@ -21,11 +22,11 @@ def as_markdown(workspace: Workspace) -> str:
         f"- Model: {about['model']}",
         f"- Pot: {about['pot']['slots']:,} slots a layer, {about['pot']['bytes']:,} bytes",
         f"- Seed: {about['seed']}",
+        f"- Settings other than the defaults: {_changed(workspace)}",
     ]
     for exchange in workspace.exchanges:
         lines += ["", markdown_of(exchange, unit)]
-    settings = json.dumps(about["settings"], indent=1)
-    return "\n".join([*lines, "", "## Settings", "", "```json", settings, "```", ""])
+    return "\n".join([*lines, ""])
 
 
 def as_json(workspace: Workspace) -> str:
@@ -41,6 +42,14 @@ def as_json(workspace: Workspace) -> str:
         for exchange in workspace.exchanges
     ]
     return json.dumps({"schema": 1, **_about(workspace), "conversation": exchanges}, indent=1, ensure_ascii=False)
+
+
+def _changed(workspace: Workspace) -> str:
+    """Settings that differ from the defaults, as the command line has them."""
+    assert workspace.session is not None, "a conversation is had over a pot"
+    values = {path: value_of(workspace.session.context.config, path) for path in SETTINGS}
+    changed = [f"`{one.option_name} {values[path]}`" for path, one in SETTINGS.items() if values[path] != one.default]
+    return ", ".join(changed) or "none"
 
 
 def _about(workspace: Workspace) -> dict[str, Any]:

@@ -270,15 +270,14 @@ class Jobs:
         yield Working(Phase.READING)
 
     def _answer(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
-        history = turns(workspace.exchanges) if asked.remembers else asked.history
-        answer, began, gives_way = Answer(workspace, asked.question), time.monotonic(), False
+        history = turns(workspace.exchanges[: asked.at]) if asked.remembers else asked.history
+        answer, began, gives_way = Answer(workspace, asked), time.monotonic(), False
+        events = session.ask(asked.question, asked.generation, history, begun=asked.begun, attempt=asked.attempt)
         workspace.asked.under_way = asked.question
         workspace.answer_stop.clear()
         try:
-            with closing(
-                _followed(workspace, session, session.ask(asked.question, asked.generation, history))
-            ) as events:
-                for event in events:
+            with closing(_followed(workspace, session, events)) as followed:
+                for event in followed:
                     if gives_way and isinstance(event, AnswerFinished):
                         event = replace(event, stop_reason="turn")
                     answer.apply(event)

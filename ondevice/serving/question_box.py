@@ -11,14 +11,24 @@ from ondevice.decode.prompt import Turn
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, how it is to be answered, and whether it may refer to those before it; `history` is what it may
-    refer to instead, where that is known elsewhere. `is_early`: it was asked before anything was read."""
+    """A question, how it is to be answered, and whether it may refer to those before it.
+
+    Attributes:
+        history: what it may refer to instead, where that is known elsewhere.
+        is_early: it was asked before anything was read.
+        at: the exchange whose place it takes, and that of all that came after; None: it comes last.
+        begun: tokens of the answer that are there already; it goes on after them.
+        attempt: at this answer; each draws other tokens where the temperature is above 0.
+    """
 
     question: str
     generation: GenerationConfig
     remembers: bool
     history: tuple[Turn, ...] = ()
     is_early: bool = False
+    at: int | None = None
+    begun: tuple[int, ...] = ()
+    attempt: int = 0
 
 
 @dataclass(slots=True)

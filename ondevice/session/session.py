@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
@@ -150,7 +151,13 @@ class Session:
     # -- asking ----------------------------------------------------------------------------------
 
     def ask(
-        self, question: str, generation: GenerationConfig | None = None, history: Sequence[Turn] = ()
+        self,
+        question: str,
+        generation: GenerationConfig | None = None,
+        history: Sequence[Turn] = (),
+        *,
+        begun: Sequence[int] = (),
+        attempt: int = 0,
     ) -> Iterator[Event]:
         """Answer a question from the pot, reading no document token again. Afterwards the pot is bit-identical.
 
@@ -160,6 +167,8 @@ class Session:
         Args:
             history: earlier questions with their answers, the oldest first; the last ones stand before the question
                 as far as there is room.
+            begun: tokens of an answer that was cut off; this one goes on after them, as if it had not been.
+            attempt: at the same answer; each draws other tokens where the temperature is above 0.
 
         Raises:
             PotError: no document has been read, or the question does not fit.
@@ -168,17 +177,19 @@ class Session:
         self.context.tokens  # noqa: B018 - raises before a document is open
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
+        if not all(0 <= token < self.context.decoder.parts.vocab_size for token in begun):
+            raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
         prompt = with_history(self.context.chat, question, history, self._prompt_tokens(generation))
-        yield from self.answer(question, prompt, generation)
+        yield from self.answer(question, replace(prompt, begun=tuple(begun)), generation, attempt)
 
-    def answer(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Iterator[Event]:
+    def answer(self, question: str, prompt: Prompt, generation: GenerationConfig, attempt: int = 0) -> Iterator[Event]:
         """As `ask`, with the tokens that go into the pot for it given."""
         self.require_whole()
         self._stop.clear()
         with memory_watched("answering", self.context.decoder.device):
             yield from self.context.settle()  # where reading was left in its middle
-            yield from answer(self.context, question, prompt, generation, self.drafts, self.is_stopping)
+            yield from answer(self.context, question, prompt, generation, self.drafts, self.is_stopping, attempt)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -112,6 +112,9 @@ def _facts(column: Column) -> list[list[str]]:
         facts.append(["Memory of the pot", words.size(column.held.nbytes)])
         if column.held.speculator_bytes:
             facts.append(["Of that the small model's", words.size(column.held.speculator_bytes)])
+        if finished is not None and (slots := finished.ledger.slots_capacity):
+            all_of_it = column.held.pot_bytes * finished.ledger.tokens_total // slots
+            facts.append(["A cache of all tokens", f"about {words.size(all_of_it)}"])
     if finished is not None:
         facts.append(["Blocks of the pot read", words.share(finished.share_read, 1.0)])
     return facts

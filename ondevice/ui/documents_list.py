@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import gradio as gr
@@ -10,6 +11,7 @@ from ondevice import words
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 
+_LONG = 60  # characters of a name that is shown whole
 _STATES = {
     Phase.OPENING: "being opened",
     Phase.REOPENING: "being opened",
@@ -34,17 +36,29 @@ def documents_list(visitor: Visitor, free_bytes: int) -> dict[str, Any]:
     documents = visitor.documents
     is_shown = len(documents) > 1
     current = visitor.current.id if visitor.current in documents else None
-    choices = [(f"{workspace.name}\n{_state(workspace)}", workspace.id) for workspace in documents]
+    names = _told_apart([workspace.name for workspace in documents])
+    choices = [(f"{name}\n{_state(one)}", one.id) for name, one in zip(names, documents, strict=True)]
     pots = [workspace.pot_bytes for workspace in documents]
     text = ""
     if is_shown:
-        used, free = words.size(sum(pots)), words.size(free_bytes)
-        text = f"{words.plural(sum(map(bool, pots)), 'pot')} in memory: {used}; {free} more are free."
+        used = f"{words.plural(sum(map(bool, pots)), 'pot')} in memory: {words.size(sum(pots))}; " if any(pots) else ""
+        text = f"{used}{words.size(free_bytes)} {'more are ' if used else 'are '}free."
     return {
         "documents": gr.update(choices=choices, value=current, visible=is_shown),
         "memory": {"text": text},
         "shown": visitor.current.id,
     }
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """The names, without the middle of long ones; the second of the same name is numbered, and so on."""
+    short = [name if len(name) <= _LONG else f"{name[: _LONG - 15]}…{name[-14:]}" for name in names]
+    before = Counter[str]()
+    for i, name in enumerate(short):
+        before[name] += 1
+        if before[name] > 1:
+            short[i] = f"{name} ({before[name]})"
+    return short
 
 
 def _state(workspace: Workspace) -> str:

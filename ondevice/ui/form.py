@@ -44,7 +44,7 @@ PRESETS = (
 )
 
 GROUPS = {"Answer": True, "Memory": True, "Lab": False}  # and whether they are unfolded
-_MEMORY = ("pot.capacity", "pot.num_kept", "tier.budget_bytes", "slim.schedule")
+_MEMORY = ("pot.capacity", "pot.num_kept", "pot.reserve", "tier.budget_bytes", "slim.schedule")
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
 
 
@@ -96,31 +96,33 @@ class Form:
 
 
 def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
-    """The controls of the form by path, the presets above them, and what is said of their values."""
+    """The controls of the form by path, the presets among them, and what is said of their values."""
     config, choices = engine.config, _preset_choices(engine)
     start, slot_size = Form.of(config).values, words.size(_slot_bytes(engine))
-    with gr.Accordion("Settings", open=False, elem_id="od-settings"):
-        note = panel("settings_note")
-        preset = gr.Radio(
-            choices,
-            value=matching_preset(config.pot.capacity, config.pot.num_kept),
-            label="Memory: slots in the pot",
-            info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
-            elem_id="od-preset",
-        )
-        made: dict[str, Any] = {}
-        for group, is_open in GROUPS.items():
-            with gr.Accordion(group, open=is_open, elem_classes="od-group"):
-                for path, one in CONTROLS.items():
-                    if path not in CONVERSATION and _group(path) == group:
-                        made[path] = control(
-                            one,
-                            start[path],
-                            slot_size=slot_size,
-                            visible=shows(path, start["pot.catalyst"]),
-                            elem_id=element_id(path),
-                            elem_classes="" if path in ANSWERING else "od-at-reading",
-                        )
+    note = panel("settings_note")
+    preset = gr.Radio(
+        choices,
+        value=matching_preset(config.pot.capacity, config.pot.num_kept),
+        label="How much memory",
+        info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
+        elem_id="od-preset",
+        render=False,
+    )
+    made: dict[str, Any] = {}
+    for group, is_open in GROUPS.items():
+        with gr.Accordion(group, open=is_open, elem_classes="od-group"):
+            if group == "Memory":
+                preset.render()
+            for path, one in CONTROLS.items():
+                if path not in CONVERSATION and _group(path) == group:
+                    made[path] = control(
+                        one,
+                        start[path],
+                        slot_size=slot_size,
+                        visible=shows(path, start["pot.catalyst"]),
+                        elem_id=element_id(path),
+                        elem_classes="" if path in ANSWERING else "od-at-reading",
+                    )
     return {path: made[path] for path in CONTROLS if path in made}, preset, note
 
 

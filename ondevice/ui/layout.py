@@ -11,7 +11,7 @@ from ondevice.session.engine import Engine
 from ondevice.ui.compare_layout import compare_parts
 from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.library_layout import library_parts
-from ondevice.ui.panels import panel
+from ondevice.ui.panels import drawer_head, panel
 from ondevice.ui.recording import caption
 from ondevice.ui.shelf_layout import shelf_parts
 
@@ -54,15 +54,13 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             with gr.Column(elem_id="od-left"):
                 parts |= _document_parts()
                 parts |= _reading_parts()
-                form, preset, parts["settings_note"] = form_parts(engine)
-                with gr.Accordion("Inside: memory and time", open=False, elem_id="od-inside"):
-                    parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
+                panel("drawers")
             with gr.Column(elem_id="od-middle"):
                 panel("recording", caption())
-                chat, form["conversation.remembers"] = _chat_parts()
+                chat, remembers = _chat_parts()
                 parts |= chat
             with gr.Column(elem_id="od-right"):
-                parts["sources"] = panel("sources")
+                parts["sources"] = panel("sources", events=("go_on", "anew", "reword"))
                 panel("text")  # it learns all it needs from the map
             parts["map"] = panel("map")
             panel("panes")
@@ -72,6 +70,13 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
+    with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):
+        drawer_head("Settings")
+        form, preset, parts["settings_note"] = form_parts(engine)
+    with gr.Column(elem_id="od-inside", elem_classes="od-drawer"):
+        drawer_head("Inside: memory and time")
+        parts |= {name: panel(name) for name in ("fill", "latency", "chunks", "blocks")}
+    form["conversation.remembers"] = remembers
     parts["jump"] = panel("jump")
     panel("keys")
     panel("confirm")

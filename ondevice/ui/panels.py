@@ -74,6 +74,11 @@ TEMPLATES = {
         "in a fixed amount of memory. Ask meanwhile, or after.</p>"
         '<div class="od-card" hidden><dl></dl><ul class="od-notes"></ul></div>'
     ),
+    "drawers": (
+        '<div class="od-drawer-buttons"><button type="button" data-drawer-button="settings" aria-haspopup="dialog" '
+        'aria-expanded="false">Settings</button><button type="button" data-drawer-button="inside" '
+        'aria-haspopup="dialog" aria-expanded="false" title="Memory and time, in figures">Inside</button></div>'
+    ),
     "memory": '<p class="od-memory" hidden></p>',
     "settings_note": '<p class="od-note" role="status" hidden></p>',
     "problem": '<p class="od-problem" role="alert" hidden></p>',
@@ -81,7 +86,7 @@ TEMPLATES = {
     "keys": (
         '<dialog class="od-dialog od-keys" aria-labelledby="od-keys-head"><h2 id="od-keys-head">Keys</h2><dl>'
         "<dt>/</dt><dd>go to the question</dd><dt>Enter</dt><dd>ask; with Shift, a new line</dd>"
-        "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt><dd>stop the answer</dd>"
+        "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt><dd>close what slid over the page; else stop the answer</dd>"
         "<dt>Ctrl V</dt><dd>outside of a field: read what was copied, text or files</dd>"
         "<dt>M</dt><dd>let the memory map grow, and back</dd><dt>?</dt><dd>this list</dd></dl>"
         '<p class="od-explain">On the map: arrows go from cell to cell, + and − zoom, 0 shows all, '  # noqa: RUF001
@@ -191,6 +196,16 @@ def panel(name: str, value: Any = None, events: Sequence[str] = ()) -> gr.HTML:
     )
 
 
+def drawer_head(title: str) -> gr.HTML:
+    """The head of a drawer: a constant title, and the button that closes it."""
+    return gr.HTML(
+        html_template=f'<header class="od-drawer-head"><h2>{title}</h2>'
+        '<button type="button" class="od-button" data-drawer-close>Close</button></header>',
+        js_on_load="window.ondevice.drawer_head(element)",
+        apply_default_css=False,
+    )
+
+
 def scripts() -> str:
     """The drawing code as one inline script for the page's head; nothing is loaded from outside."""
     files = (
@@ -205,7 +220,9 @@ def scripts() -> str:
         "unfounded.js",
         "answers.js",
         "panes.js",
+        "drawers.js",
         "recording.js",
+        "addresses.js",
         "confirm.js",
         "shortcuts.js",
         "compare.js",
@@ -219,4 +236,4 @@ def scripts() -> str:
 
 def stylesheet() -> str:
     """The app's own rules on top of the theme's."""
-    return "\n".join(_asset(name) for name in ("ui.css", "panes.css", "shelf.css"))
+    return "\n".join(_asset(name) for name in ("ui.css", "panes.css", "drawers.css", "shelf.css"))

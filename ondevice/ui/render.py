@@ -14,7 +14,7 @@ from ondevice import words
 from ondevice.config import SETTINGS, EngineConfig, on_screen, value_of
 from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
-from ondevice.serving.conversation import without_images
+from ondevice.serving.conversation import start_of, without_images
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Phase, Workspace
@@ -63,8 +63,9 @@ def conversation(workspace: Workspace) -> list[dict[str, Any]]:
     waiting = workspace.asked.waiting
     if waiting is None:
         return list(workspace.messages)
+    before = workspace.messages if waiting.at is None else workspace.messages[: start_of(workspace, waiting.at)]
     return [
-        *workspace.messages,
+        *before,
         {"role": "user", "content": without_images(waiting.question)},
         {"role": "assistant", "content": f"*{_waits_for(workspace, waiting)}*"},
     ]
@@ -319,7 +320,7 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "history": [list(point) for point in workspace.fill],
         "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
         "memory": words.size(pot.nbytes) + f", allocated once{_tier_size(session)}{_small_size(session)}",
-        "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}",
+        "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}" if session.context.num_cycles else "",
     }
 
 

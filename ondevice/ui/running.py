@@ -176,7 +176,7 @@ class Runner:
             workspace.asked.under_way = ""
         is_early = workspace.session is None or not workspace.session.context.num_read
         if workspace.asked.put(replace(asked, is_early=is_early)):
-            yield render.with_question(render.waiting(workspace), "")
+            yield _taken(render.waiting(workspace), asked)
             yield from self._answer_waiting(visitor, workspace)  # what it was to wait for may just have ended
 
     def _answer_waiting(self, visitor: Visitor, workspace: Workspace) -> Generator[Patch, None, None]:
@@ -191,17 +191,17 @@ class Runner:
     def _answer(self, visitor: Visitor, workspace: Workspace, asked: Asked) -> Generator[Patch, None, None]:
         """Answer a question in a workspace that was claimed; without an answer it goes back into its field."""
         workspace.asked.under_way = asked.question
-        num_before = len(workspace.exchanges)
-        for patch in self._go(visitor, workspace, self.jobs.ask(workspace, asked), is_taken=True):
-            is_lost = workspace.idle.is_set() and len(workspace.exchanges) == num_before
+        last = workspace.exchanges[-1:]
+        for patch in self._go(visitor, workspace, self.jobs.ask(workspace, asked), asked):
+            is_lost = asked.at is None and workspace.idle.is_set() and workspace.exchanges[-1:] == last
             is_here = visitor.current is workspace
             yield render.with_question(patch, asked.question) if is_lost and is_here else patch
         workspace.asked.under_way = ""
 
     def _go(
-        self, visitor: Visitor, workspace: Workspace, job: Job, *, is_taken: bool = False
+        self, visitor: Visitor, workspace: Workspace, job: Job, asked: Asked | None = None
     ) -> Generator[Patch, None, None]:
-        """Patches of a job; `is_taken`: the first of them empties the field of the question."""
+        """Patches of a job; the first of them takes what was asked out of its field."""
         throttle, toast = self.throttle(), {}
         with closing(job):
             for event in job:
@@ -209,8 +209,8 @@ class Runner:
                     toast = {"toast": event.text}
                 patch = self._patch(event, visitor, workspace, throttle)
                 if patch and visitor.current is workspace:
-                    yield render.with_question(patch, "") if is_taken else patch
-                    is_taken = False
+                    yield patch if asked is None else _taken(patch, asked)
+                    asked = None
         yield self.page(visitor) | toast
 
     def _patch(self, event: JobEvent, visitor: Visitor, workspace: Workspace, throttle: Throttle) -> Patch:
@@ -244,3 +244,8 @@ class Runner:
             case ChunkScanned():
                 return {"scan": scan_panel(workspace), "status": render.status(workspace)}
         return render.reading(workspace)
+
+
+def _taken(patch: Patch, asked: Asked) -> Patch:
+    """The patch, with the field of the question empty; one that is asked anew did not come from there."""
+    return patch if asked.at is not None else render.with_question(patch, "")

@@ -15,6 +15,7 @@ SCRIPTS = (
     "pins.js",
     "token_map.js",
     "page_view.js",
+    "source_steps.js",
     "reading_view.js",
 )
 
@@ -64,9 +65,13 @@ MAP = (
 )
 TEXT = (
     '<section class="od-panel od-reader"><details open><summary><h2>Document</h2></summary>'
-    '<div class="od-reader-head"><p class="od-explain">What is kept stands on colour, the stronger the more heads hold '
-    "it; what was evicted is pale. Click a word to find it on the map.</p>"
-    '<div class="od-tools od-views" role="group" aria-label="Show the document as" hidden>'
+    '<div class="od-reader-head">'
+    + _BUTTON.format(
+        'data-text="memory" aria-pressed="false" title="Fade what is no longer in memory; click a word to find it on the '
+        'map"',
+        "Memory",
+    )
+    + '<div class="od-tools od-views" role="group" aria-label="Show the document as" hidden>'
     + _BUTTON.format('data-view="text" aria-pressed="true"', "Text")
     + _BUTTON.format('data-view="page" aria-pressed="false"', "Page")
     + "</div>"
@@ -75,7 +80,14 @@ TEXT = (
     + _BUTTON.format('data-page="back" aria-label="Previous page"', "◀")
     + '<label>Page <input type="number" min="1" value="1" inputmode="numeric"></label><span class="od-page-of"></span>'
     + _BUTTON.format('data-page="on" aria-label="Next page"', "▶")
-    + '</div></div><p class="od-text-empty">Choose a document to see its text.</p>'
+    + '</div></div><div class="od-steps" hidden>'
+    + _BUTTON.format('data-step="back" title="Back to where you were"', "Back")
+    + '<div class="od-tools od-steps-group" role="group" aria-label="Sources of the answer" hidden>'
+    + _BUTTON.format('data-step="before" aria-label="Source before"', "◀")
+    + '<span class="od-steps-at" role="status"></span>'
+    + _BUTTON.format('data-step="after" aria-label="Next source"', "▶")
+    + '</div></div><p class="od-faded" hidden>Faded: no longer in memory. All else is still held by at least one '
+    'attention head of the model, or was not read yet.</p><p class="od-text-empty">Choose a document to see its text.</p>'
     '<div class="od-text" tabindex="0" role="region" aria-label="Text of the document"><div class="od-text-inner">'
     '</div></div><p class="od-sheet-said" role="status" hidden></p>'
     '<div class="od-sheet" tabindex="0" role="region" aria-label="Page of the document">'

@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 
 from ondevice.ui.actions import Actions
+from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.detached import detached
 from ondevice.ui.form import CONVERSATION, Form, matching_preset, preset_named, shows
@@ -34,6 +35,7 @@ def wire(
     demo: gr.Blocks,
     screen: Screen,
     actions: Actions,
+    answers: AnswerActions,
     library: LibraryActions,
     compare: CompareActions,
     models: ModelActions,
@@ -109,6 +111,7 @@ def wire(
     reading = [field.change for path, field in screen.form.items() if path not in CONVERSATION]
     checking = quick | {"outputs": parts["settings_note"], "trigger_mode": "always_last"}
     gr.on(reading, once(check), [session_id, *screen.form.values()], **checking)
+    _wire_answers(screen, answers)
     _wire_library(demo, parts, library)
     _wire_compare(screen, compare)
     _wire_scan(parts, scan)
@@ -116,6 +119,25 @@ def wire(
     used = _wire_models(parts, models)
     if reads_at_once:
         used.then(stream(read_opened), [session_id, *screen.form.values()], **common, **ENGINE_LANE)
+
+
+def _wire_answers(screen: Screen, answers: AnswerActions) -> None:
+    sources, stream = screen.parts["sources"], _streaming(screen.parts)
+    asked = [screen.parts["session_id"], screen.parts["shown"], *screen.form.values()]
+    lane: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", **ENGINE_LANE}
+
+    # All that is in an event comes from the browser.
+    def runs(action: Callable[..., Iterator[Patch]], *more: str) -> Callable[..., Any]:
+        def handler(event: gr.EventData, visitor_id: str, shown: str, *values: Any) -> Iterator[dict[Any, Any]]:
+            said = [event._data.get(name) for name in ("at", "question", *more)]
+            yield from stream(action)(visitor_id, *said, _filled(screen, values), shown)
+
+        return handler
+
+    outputs = list(screen.parts.values())
+    sources.go_on(runs(answers.go_on), asked, outputs, **lane)
+    sources.anew(runs(answers.anew), asked, outputs, **lane)
+    sources.reword(runs(answers.reword, "words"), asked, outputs, **lane)
 
 
 def _wire_compare(screen: Screen, compare: CompareActions) -> None:
@@ -300,8 +322,8 @@ def _single(parts: dict[str, Any]) -> Callable[[Callable[..., Patch]], Callable[
 
 def _outputs(parts: dict[str, Any], patch: Patch) -> dict[Any, Any]:
     if "toast" in patch:
-        gr.Warning(html.escape(patch["toast"], quote=False))  # toasts take HTML, and file names are not ours
+        gr.Warning(html.escape(patch["toast"], quote=False), title="")  # toasts take HTML, and file names are not ours
     if "news" in patch:
-        gr.Info(html.escape(patch["news"], quote=False), duration=5)
+        gr.Info(html.escape(patch["news"], quote=False), duration=5, title="")
     outputs = {parts[name]: value for name, value in patch.items() if name not in ("toast", "news")}
     return outputs or {parts["status"]: gr.skip()}  # Gradio takes an empty dictionary for a value

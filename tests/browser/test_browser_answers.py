@@ -137,7 +137,7 @@ def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> N
     page = visit.page
     read_sample(visit)
     ask(visit, "Who is the keeper?")
-    page.click("#od-inside > button")
+    page.click("[data-drawer-button=inside]")
     for panel, first, second in (
         ("#od-fill", "Layer 1 of 3:", "Layer 2 of 3:"),
         ("#od-chunks", "Tokens 1", "tokens/s"),

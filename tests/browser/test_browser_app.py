@@ -46,7 +46,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Let the model say something particular."""
 
-    def ask(self: Session, question: str, generation: Any = None, history: Any = ()) -> Iterator[Any]:
+    def ask(self: Session, question: str, generation: Any = None, history: Any = (), **how: Any) -> Iterator[Any]:
         yield QuestionRead(question, 3, 0.01)
         for i, letter in enumerate(text):
             yield AnswerToken(1, letter, i, 0.01 * i)
@@ -184,7 +184,7 @@ def test_hostile_text_is_only_text(visit: Visit, tmp_path: Path, monkeypatch: py
 def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
 
-    def ask(self: Session, question: str, generation: Any = None, history: Any = ()) -> Iterator[Any]:
+    def ask(self: Session, question: str, generation: Any = None, history: Any = (), **how: Any) -> Iterator[Any]:
         text = "It has 224 prisms, says **Brekke** of Oslo."
         yield QuestionRead(question, 3, 0.01)
         yield AnswerToken(1, text, 0, 0.01)
@@ -276,7 +276,7 @@ def contrast(visit: Visit, selector: str) -> float:
 
 def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) -> None:
     page = visit.page
-    page.click("#od-settings button")
+    page.click("[data-drawer-button=settings]")
     page.get_by_role("radio", name="Workstation").check(force=True)
     slots = page.get_by_label("Slots in the pot")
     visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
@@ -289,7 +289,7 @@ def test_settings_say_what_is_wrong_at_their_field_and_when_they_count(visit: Vi
     visit.open_sample()
     page.click("#od-read")
     visit.state("read")
-    page.click("#od-settings button")
+    page.click("[data-drawer-button=settings]")
     kept, note = page.locator("#od-set-pot-num-kept"), page.locator(".od-note")
     slots = page.get_by_label("Slots in the pot")
     slots.fill("900")

@@ -123,23 +123,66 @@ def test_what_would_be_lost_is_asked_about(visit: Visit) -> None:
     visit.state("empty")
 
 
-def test_an_answer_is_asked_again_and_a_cut_one_is_continued(visit: Visit) -> None:
+def last_answer(visit: Visit) -> str:
+    """What follows the last question of the conversation."""
+    return visit.page.evaluate(
+        """() => { const all = [...document.querySelectorAll("#od-chat [data-testid=user], #od-chat [data-testid=bot]")];
+        return all[all.findLastIndex((one) => one.dataset.testid === "user") + 1].innerText.trim(); }"""
+    )
+
+
+def test_an_answer_goes_on_is_written_anew_and_its_question_is_edited(visit: Visit) -> None:
+    page = visit.page
+    page.click("#od-sample")
+    visit.state("read")
+    for number, question in enumerate(("How many steps?", "And who?"), 1):
+        visit.ask(question)
+        answered(visit, number)
+    asked, field = page.locator("#od-chat [data-testid=user]"), page.locator("#od-question textarea")
+    field.fill("What I am typing")
+    before = last_answer(visit)
+    page.click(".od-continue")  # the tiny model always writes to its limit
+    visit.until(lambda: "after the 12 that were there" in page.locator("#od-chat").text_content(), "it has gone on")
+    longer = last_answer(visit)
+    assert longer.startswith(before), "the same text, and more of it"
+    assert len(longer) > len(before)
+    visit.state("read")
+    page.click(".od-anew")
+    visit.until(lambda: "after the 12" not in page.locator("#od-chat").text_content(), "another one is written")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 2, "to its end")
+    assert not last_answer(visit).startswith(before)
+    assert asked.all_inner_texts() == ["How many steps?", "And who?"], "no question has come of it"
+    assert field.input_value() == "What I am typing"
+    page.locator(".od-answers summary").last.click()
+    page.locator(".od-edit").last.click()
+    words = page.locator(".od-rewording textarea")
+    assert words.input_value() == "How many steps?"
+    assert words.evaluate("(field) => field === document.activeElement"), "to be changed at once"
+    assert "dropped" in visit.text(".od-rewording")
+    words.press("Escape")
+    assert page.locator(".od-edit").last.evaluate("(button) => button === document.activeElement"), "or not at all"
+    page.keyboard.press("Enter")
+    words.fill("How many windows?")
+    words.press("Enter")
+    visit.until(lambda: asked.all_inner_texts() == ["How many windows?"], "it takes the place of all that came after")
+    visit.until(lambda: page.locator(".od-answers details").count() == 1, "and is answered")
+    answered(visit, 1)
+    visit.reload()
+    answered(visit, 1)
+    assert asked.all_inner_texts() == ["How many windows?"]
+
+
+def test_the_account_unfolds_to_rows(visit: Visit) -> None:
     page = visit.page
     page.click("#od-sample")
     visit.state("read")
     visit.ask("How many steps?")
     answered(visit, 1)
-    page.click(".od-again")
-    field = page.locator("#od-question textarea")
-    assert field.input_value() == "How many steps?"
-    assert field.evaluate("(field) => field === document.activeElement"), "to be changed at once"
-    field.press("Control+A")
-    page.keyboard.type("How many windows?")
-    field.press("Enter")
-    answered(visit, 2)
-    page.locator(".od-continue").click()  # the tiny model always writes to its limit
-    answered(visit, 3)
-    assert "Go on where your last answer was cut off." in visit.text("#od-chat")
+    page.locator("#od-chat .thought-group .title button").click()
+    rows = page.locator("#od-chat .thought-group li")
+    visit.until(lambda: rows.count() > 4, "it is unfolded")
+    assert all(":" in row and "{" not in row for row in rows.all_inner_texts())
+    assert page.locator("#od-chat .thought-group code").count() == 0
 
 
 def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +223,7 @@ def test_answer_evidence_document_and_map_are_in_view_together(program: Any, url
         assert page.evaluate(_OVERFLOW) == [0, 0], "the page itself never scrolls"
         for selector in ("#od-chat", ".od-source", ".od-text", ".od-map", "#od-ask"):
             visit.until(lambda selector=selector: page.evaluate(_IN_VIEW, selector), f"{selector} is in view")
-        assert not page.is_visible("#od-preset"), "settings are folded"
+        assert not page.is_visible("#od-preset"), "settings are in a drawer"
         assert not page.is_visible("#od-fill"), "and so are charts"
         page.locator(".od-source").first.click()
         page.wait_for_selector(".od-flash")
@@ -223,7 +266,7 @@ def test_a_phone_shows_one_pane_at_a_time(program: Any, url: str, width: int, he
         page.wait_for_selector(".od-flash")
         assert page.evaluate(_IN_VIEW, ".od-text"), "a source leads to the document"
         assert page.get_attribute("[data-pane-button=document]", "aria-current") == "true"
-        for selector in ("#od-file", "#od-settings", "#od-inside"):
+        for selector in ("#od-file", "[data-drawer-button=settings]", "[data-drawer-button=inside]"):
             page.locator(selector).scroll_into_view_if_needed()
             assert page.is_visible(selector), f"{selector} is still to be had"
         assert page.evaluate(_OVERFLOW) == [0, 0]

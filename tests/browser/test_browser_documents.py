@@ -197,7 +197,7 @@ def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
         page.get_by_role("button", name="Save as JSON").click()
     assert saved.value.suggested_filename == "comparison.json"
     record = json.loads(Path(saved.value.path()).read_text(encoding="utf-8"))
-    assert [column["name"] for column in record["columns"]] == ["InfiniPot", "Truncation"]
+    assert [column["name"] for column in record["columns"]] == ["Present settings", "Truncation"]
 
 
 def test_a_comparison_is_stopped(visit: Visit, slow: None) -> None:

@@ -25,6 +25,7 @@ from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.actions import Actions
+from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.form import Form
 from ondevice.ui.running import Runner
 from tests.builders.models import page_table, plain_config, plain_generation, tiny_loaded
@@ -58,6 +59,7 @@ class Desk:
         )
         self.runner = Runner(self.jobs)
         self.actions = Actions(self.runner, Uploads(self.uploads_folder))
+        self.answers = AnswerActions(self.runner)
         self.visitor = self.registry.create()
         self.workspace: Workspace = self.visitor.current
         self.id = self.visitor.id
@@ -89,8 +91,8 @@ def after_event(session: Any, number: int, then: Callable[[], None]) -> None:
 
 
 def _counted(method: Callable[..., Iterator[Event]], number: int, then: Callable[[], None]) -> Callable[..., Any]:
-    def run(*args: Any) -> Iterator[Event]:
-        for i, event in enumerate(method(*args)):
+    def run(*args: Any, **options: Any) -> Iterator[Event]:
+        for i, event in enumerate(method(*args, **options)):
             if i == number:
                 then()
             yield event

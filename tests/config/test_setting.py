@@ -138,8 +138,8 @@ def test_a_knob_checks_itself() -> None:
 
 NO_ROOM = (
     "Raise --capacity, or lower --keep or --reserve.",
-    "“Kept when full” 2000 and the reserve for questions 256 leave no room to read in “Slots in the pot” 2048. "
-    "Raise “Slots in the pot”, or lower “Kept when full” or the reserve for questions.",
+    "“Kept when full” 2000 and “Reserve for questions” 256 leave no room to read in “Slots in the pot” 2048. "
+    "Raise “Slots in the pot”, or lower “Kept when full” or “Reserve for questions”.",
     "num_kept 2000 and reserve 256 leave no room to read in capacity 2048",
     "pot.num_kept 2000 and pot.reserve 256 leave no room to read in pot.capacity 2048. "
     "Raise pot.capacity, or lower pot.num_kept or pot.reserve.",

@@ -22,6 +22,7 @@ from ondevice.events import TokensRead
 from ondevice.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
+from ondevice.serving.question_box import Asked
 from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace
@@ -366,7 +367,7 @@ def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
     )
     assert screen["fill"]["memory"].endswith(f", allocated once; {words.size(small)} for the small model's pot")
     account = desk.ask()["chat"][-1]
-    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
+    record = desk.workspace.exchanges[-1].record
     assert (record["pot_bytes"], record["speculator_bytes"]) == (session.context.pot.nbytes, small)
     assert f"the small model's pot: {words.size(small)}" in account["metadata"]["title"]
     desk.free_memory = lambda device: 1000
@@ -406,8 +407,8 @@ def test_an_answer_grows_and_ends_with_its_account(read_desk: Desk) -> None:
     first = read_desk.workspace.exchanges[-1].sources[0]
     link = f"[\\[1\\] part {first.page}](#passage-{first.start_token}-{first.stop_token})"
     assert evidence["content"].startswith(link), "passages are numbered, and lead to the document"
-    record = json.loads(account["content"].removeprefix("```json\n").removesuffix("\n```"))
-    assert record["ledger"] == json.loads(json.dumps(session.context.ledger.to_dict()))
+    record = read_desk.workspace.exchanges[-1].record
+    assert json.loads(json.dumps(record["ledger"])) == json.loads(json.dumps(session.context.ledger.to_dict()))
     assert record["pot_bytes"] == session.context.pot.nbytes
     title = account["metadata"]["title"]
     for number in (
@@ -447,7 +448,8 @@ def test_an_answer_without_a_word_is_not_an_empty_bubble(read_desk: Desk) -> Non
     finished = next(
         event for event in read_desk.workspace.session.ask("When?") if type(event).__name__ == "AnswerFinished"
     )  # type: ignore[union-attr]
-    Answer(read_desk.workspace, "When?").apply(replace(finished, text="", num_tokens=0))
+    asked = Asked("When?", read_desk.engine.config.generation, remembers=True)
+    Answer(read_desk.workspace, asked).apply(replace(finished, text="", num_tokens=0))
     assert "without a word" in read_desk.workspace.messages[1]["content"]
     read_desk.workspace.messages.clear()
 

@@ -101,9 +101,10 @@ def test_the_conversation_is_saved_as_markdown(asked_desk: Desk) -> None:
         assert all(f"> {source.text.splitlines()[0]}" in text for source in exchange.sources)
     assert "- Seed: 0" in text
     assert "- Pot: 512 slots a layer" in text
-    assert '"capacity": 512' in text
+    assert "`--capacity 512`" in text
+    assert "{" not in text, "no settings as JSON"
     # Nothing that a model or a document says begins a line of its own.
-    assert all(line.startswith(("#", "-", ">", "*", "Where", " ", "{", "}", "`", "1", "2", "3")) or not line
+    assert all(line.startswith(("#", "-", ">", "*", "Where", " ", "1", "2", "3")) or not line
                for line in text.splitlines())  # fmt: skip
 
 

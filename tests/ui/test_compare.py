@@ -34,7 +34,7 @@ def compare(desk: Desk, keys: list[str], question: str = "When?") -> dict[str, A
 def test_two_ways_side_by_side(desk: Desk) -> None:
     shown = compare(desk, list(DEFAULT_KEYS))
     pot, cut = shown["columns"]
-    assert (pot["label"], cut["label"]) == ("InfiniPot", "Truncation")
+    assert (pot["label"], cut["label"]) == ("Present settings", "Truncation")
     assert (pot["stage"], cut["stage"]) == ("done", "done")
     assert pot["answer"]
     assert f"Read {len(TEXT):,} of {len(TEXT):,} tokens" in pot["ledger"]
@@ -42,7 +42,7 @@ def test_two_ways_side_by_side(desk: Desk) -> None:
     assert (cut["done"], cut["total"]) == (len(TEXT), len(TEXT)), "what is skipped counts as done"
     names = [name for name, _ in pot["facts"]]
     assert names[:4] == ["Time to read", "Reading speed", "First word after", "Answering speed"]
-    assert names[4:] == ["Memory of the pot", "Blocks of the pot read"]
+    assert names[4:] == ["Memory of the pot", "A cache of all tokens", "Blocks of the pot read"]
     assert shown["can_be_saved"]
     file = CompareActions(desk.runner).export(desk.id, "json")["download"]
     assert (file["name"], file["mime"]) == ("comparison.json", "application/json")

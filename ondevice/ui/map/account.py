@@ -18,7 +18,7 @@ STATE_WORDS = {
     State.EVICTED: "evicted",
     State.PRUNED: "pruned on the way",
     State.IN_HOST: "evicted, waits in host memory",
-    State.NOVEL: "kept because it was new",
+    State.NOVEL: "kept for being new",
     State.RECENT: "recent: not selected yet",
     State.SINK: "always kept: the document begins here",
 }

@@ -1,0 +1,51 @@
+// The drawers: the settings, and what goes on inside. They slide over the page, which stays as it is; Esc closes them, and
+// the focus goes back to where it was.
+(() => {
+  "use strict";
+  const od = window.ondevice;
+  const narrow = matchMedia("(max-width: 760px)");
+  let opener = null;
+
+  const shown = () => document.body.dataset.drawer ?? "";
+  const buttonOf = (name) => document.querySelector(`[data-drawer-button=${name}]`);
+
+  const tell = () => {
+    for (const button of document.querySelectorAll("[data-drawer-button]")) {
+      button.setAttribute("aria-expanded", String(button.dataset.drawerButton === shown()));
+    }
+    // On a phone a drawer covers all of the page: what lies beneath is not to be reached by keys.
+    for (const id of ["od-header", "od-tabs"]) document.getElementById(id).inert = narrow.matches && Boolean(shown());
+  };
+  narrow.addEventListener("change", tell);
+
+  od.openDrawer = (name) => {
+    opener = document.activeElement === document.body ? buttonOf(name) : document.activeElement;
+    document.body.dataset.drawer = name;
+    tell();
+    document.querySelector(`#od-${name} [data-drawer-close]`).focus();
+  };
+
+  /** Whether there was one to close. */
+  od.closeDrawer = () => {
+    const name = shown();
+    if (!name) return false;
+    delete document.body.dataset.drawer;
+    tell();
+    (opener?.checkVisibility() ? opener : buttonOf(name))?.focus();
+    return true;
+  };
+
+  od.drawers = (element) => element.addEventListener("click", (event) => {
+    const name = event.target.closest?.("[data-drawer-button]")?.dataset.drawerButton;
+    if (!name) return;
+    if (name === shown()) od.closeDrawer(); else od.openDrawer(name);
+  });
+
+  od.drawer_head = (element) => {
+    const drawer = element.closest(".od-drawer"), head = element.querySelector("h2");
+    head.id = `${drawer.id}-head`;
+    drawer.setAttribute("role", "dialog");
+    drawer.setAttribute("aria-labelledby", head.id);
+    element.querySelector("[data-drawer-close]").addEventListener("click", od.closeDrawer);
+  };
+})();

@@ -1,0 +1,137 @@
+"""What can be done with an answer on the screen: it goes on, is written anew, or its question is asked in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondevice.errors import PotError
+from ondevice.serving.exchanges import Exchange
+from tests.builders.screens import Desk, screen_after, tiny_engine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ENGINE = tiny_engine()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """A desk whose document has been read and asked twice."""
+    desk = Desk(tmp_path, ENGINE)
+    desk.read()
+    desk.ask("When is it lit?")
+    desk.ask("And until when?")
+    return desk
+
+
+def roles(desk: Desk) -> list[str]:
+    return [message["content"] for message in desk.workspace.messages if message["role"] == "user"]
+
+
+def go_on(desk: Desk, form: Any = None, at: object = 1, question: object = "And until when?") -> dict[str, Any]:
+    return screen_after(desk.answers.go_on(desk.id, at, question, form or desk.form, None))
+
+
+def test_an_answer_that_was_cut_goes_on_in_its_place(desk: Desk) -> None:
+    before = desk.workspace.exchanges[1]
+    assert desk.actions.restore(desk.id)["sources"]["answers"][0]["is_cut"]
+    screen = go_on(desk)
+    first, after = desk.workspace.exchanges
+    assert (first.question, after.question) == ("When is it lit?", "And until when?")
+    assert after.ids[: len(before.ids)] == before.ids
+    assert len(after.ids) == 2 * len(before.ids)
+    assert after.record["num_before"] == len(before.ids)
+    assert after.record["num_remembered"] == before.record["num_remembered"] == 1
+    assert after.text.startswith(before.text)
+    assert roles(desk) == ["When is it lit?", "And until when?"]
+    assert screen["chat"][-2 if not after.sources else -3]["content"] == after.text
+    assert "value" not in screen["question"], "what is being typed stays"
+
+
+def test_it_is_as_one_long_answer_would_have_been(desk: Desk) -> None:
+    go_on(desk)
+    longer = desk.form | {"generation.max_new_tokens": 24}
+    screen_after(desk.answers.reword(desk.id, 1, "And until when?", "And until when?", longer, None))
+    whole = desk.workspace.exchanges[1]
+    desk.workspace.exchanges[:], desk.workspace.messages[:] = [], []
+    desk.ask("When is it lit?")
+    desk.ask("And until when?")
+    go_on(desk)
+    assert desk.workspace.exchanges[1].ids == whole.ids
+
+
+def test_an_answer_is_written_anew_in_its_place(desk: Desk) -> None:
+    seen = {desk.workspace.exchanges[1].ids}
+    for attempt in (1, 2):
+        screen_after(desk.answers.anew(desk.id, 1, "And until when?", desk.form, None))
+        other = desk.workspace.exchanges[1]
+        assert len(desk.workspace.exchanges) == len(roles(desk)) == 2
+        assert (other.attempt, other.record["seed"], other.record["temperature"]) == (attempt, attempt, 0.7)
+        seen.add(other.ids)
+    assert len(seen) == 3
+
+
+def test_a_question_in_other_words_takes_the_place_of_all_that_came_after(desk: Desk) -> None:
+    screen_after(desk.answers.reword(desk.id, 0, "When is it lit?", "Who lit it?", desk.form, None))
+    (exchange,) = desk.workspace.exchanges
+    assert exchange.question == "Who lit it?"
+    assert exchange.record["num_remembered"] == 0
+    assert roles(desk) == ["Who lit it?"]
+    assert list(desk.answers.reword(desk.id, 0, "Who lit it?", "  ", desk.form, None)) == []
+
+
+def test_what_came_of_nothing_is_as_it_was(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanges, messages = list(desk.workspace.exchanges), list(desk.workspace.messages)
+
+    def failing(*args: Any, **options: Any) -> Iterator[Any]:
+        raise PotError("The question does not fit")
+        yield
+
+    monkeypatch.setattr(desk.workspace.session, "ask", failing)
+    screen = screen_after(desk.answers.reword(desk.id, 0, "When is it lit?", "Who?", desk.form, None))
+    assert (desk.workspace.exchanges, desk.workspace.messages) == (exchanges, messages)
+    assert "does not fit" in screen["problem"]["text"]
+    assert "value" not in screen["question"]
+
+
+@pytest.mark.parametrize(
+    ("at", "question"),
+    [(2, "And until when?"), (0, "And until when?"), (-1, "And until when?"), ("1", "x"), (None, None)],
+)
+def test_a_page_that_is_out_of_date_changes_nothing(desk: Desk, at: object, question: object) -> None:
+    exchanges = list(desk.workspace.exchanges)
+    assert "Nothing was done" in go_on(desk, at=at, question=question)["toast"]
+    assert desk.workspace.exchanges == exchanges
+
+
+def test_while_an_answer_is_written_nothing_of_the_conversation_is_changed(desk: Desk) -> None:
+    answering = desk.actions.ask(desk.id, "Why?", desk.form)
+    next(iter(answering))
+    assert "being written" in go_on(desk)["toast"]
+    screen_after(answering)
+    assert [exchange.question for exchange in desk.workspace.exchanges] == [
+        "When is it lit?",
+        "And until when?",
+        "Why?",
+    ]
+
+
+def test_the_account_unfolds_to_rows_and_not_to_json(desk: Desk) -> None:
+    account = desk.workspace.messages[-1]
+    assert account["metadata"]["title"] == desk.workspace.exchanges[-1].account
+    rows = dict(line.removeprefix("- **").split("**: ", 1) for line in account["content"].splitlines())
+    assert rows["Read"] == "660 of 660 tokens"
+    assert rows["Answer"] == "12 tokens. The answer reached its longest length."
+    assert rows["Conversation"] == "1 earlier question remembered"
+    assert "of 512 slots" in rows["Pot"]
+    go_on(desk)
+    assert "12 tokens, after the 12 that were there." in desk.workspace.messages[-1]["content"]
+
+
+def test_answers_of_an_older_file_do_not_go_on() -> None:
+    old = Exchange.of({"question": "When?", "text": "At dusk", "account": "", "record": {"stop_reason": "length"}})
+    assert old is not None
+    assert not old.is_cut
