@@ -35,6 +35,13 @@
     return true;
   };
 
+  // What is wrong with the settings is mended there.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("#od-read") && document.querySelector(".od-note[data-kind=error]:not([hidden])")) {
+      od.openDrawer("settings");
+    }
+  });
+
   od.drawers = (element) => element.addEventListener("click", (event) => {
     const name = event.target.closest?.("[data-drawer-button]")?.dataset.drawerButton;
     if (!name) return;

@@ -36,7 +36,6 @@
       wrong.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
     }
     if (value?.kind !== "error" || !field) return;
-    if (document.body.dataset.drawer !== "settings") od.openDrawer("settings"); // it was found when Read was pressed
     field.classList.add("od-wrong");
     field.querySelector("input, textarea")?.setAttribute("aria-invalid", "true");
   });

@@ -18,7 +18,7 @@ def named(text: str, name: Callable[[str], str]) -> str:
 
 
 def without_inner_names(text: str) -> str:
-    """Without the names of exceptions, by which we find a fault: "is damaged [PdfStreamError]" says no more to others."""
+    """Without the names of exceptions, by which we find a fault, as in "is damaged [PdfStreamError]"."""
     return _INNER.sub("", text)
 
 

@@ -333,8 +333,8 @@ class AnswerFinished:
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
     `recalled` are the last tokens recalled for it from each source. `unfounded` are numbers, names and quotations of it
     that stand nowhere in the document; of a stream, whose text is not kept, none is known. `num_before` tokens of the
-    text, on top of its `num_tokens`, had been written before, and this went on after them. `undo_bytes` is the most that
-    the copies held from which the pot was restored.
+    text, on top of its `num_tokens`, had been written before, and this went on after them. `undo_bytes` is the most
+    that the copies held from which the pot was restored.
     """
 
     question: str

@@ -125,8 +125,9 @@ class _Answer:
         self._stream, self._written = context.loaded.tokenizer.stream_decoder(), list(prompt.begun)
         self._text = "".join(map(self._stream.push, prompt.begun))
         self._guard = LoopGuard() if generation.stops_loops else None
-        for token in prompt.begun if self._guard is not None else ():
-            self._guard.push(token)
+        if self._guard is not None:
+            for token in prompt.begun:
+                self._guard.push(token)
         self._ttft = self._decode_seconds = 0.0
         self._sources = Sources()
 

@@ -86,7 +86,8 @@ TEMPLATES = {
     "keys": (
         '<dialog class="od-dialog od-keys" aria-labelledby="od-keys-head"><h2 id="od-keys-head">Keys</h2><dl>'
         "<dt>/</dt><dd>go to the question</dd><dt>Enter</dt><dd>ask; with Shift, a new line</dd>"
-        "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt><dd>close what slid over the page; else stop the answer</dd>"
+        "<dt>↑</dt><dd>in an empty question: bring the last one back</dd><dt>Esc</dt>"
+        "<dd>close what slid over the page; else stop the answer</dd>"
         "<dt>Ctrl V</dt><dd>outside of a field: read what was copied, text or files</dd>"
         "<dt>M</dt><dd>let the memory map grow, and back</dd><dt>?</dt><dd>this list</dd></dl>"
         '<p class="od-explain">On the map: arrows go from cell to cell, + and − zoom, 0 shows all, '  # noqa: RUF001

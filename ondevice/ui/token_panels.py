@@ -67,8 +67,8 @@ TEXT = (
     '<section class="od-panel od-reader"><details open><summary><h2>Document</h2></summary>'
     '<div class="od-reader-head">'
     + _BUTTON.format(
-        'data-text="memory" aria-pressed="false" title="Fade what is no longer in memory; click a word to find it on the '
-        'map"',
+        'data-text="memory" aria-pressed="false" title="Fade what is no longer in memory; click a word to find it on '
+        'the map"',
         "Memory",
     )
     + '<div class="od-tools od-views" role="group" aria-label="Show the document as" hidden>'
@@ -87,7 +87,8 @@ TEXT = (
     + '<span class="od-steps-at" role="status"></span>'
     + _BUTTON.format('data-step="after" aria-label="Next source"', "▶")
     + '</div></div><p class="od-faded" hidden>Faded: no longer in memory. All else is still held by at least one '
-    'attention head of the model, or was not read yet.</p><p class="od-text-empty">Choose a document to see its text.</p>'
+    "attention head of the model, or was not read yet.</p>"
+    '<p class="od-text-empty">Choose a document to see its text.</p>'
     '<div class="od-text" tabindex="0" role="region" aria-label="Text of the document"><div class="od-text-inner">'
     '</div></div><p class="od-sheet-said" role="status" hidden></p>'
     '<div class="od-sheet" tabindex="0" role="region" aria-label="Page of the document">'

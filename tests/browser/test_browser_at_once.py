@@ -126,7 +126,7 @@ def test_what_would_be_lost_is_asked_about(visit: Visit) -> None:
 def last_answer(visit: Visit) -> str:
     """What follows the last question of the conversation."""
     return visit.page.evaluate(
-        """() => { const all = [...document.querySelectorAll("#od-chat [data-testid=user], #od-chat [data-testid=bot]")];
+        """() => { const all = [...document.querySelectorAll("#od-chat :is([data-testid=user], [data-testid=bot])")];
         return all[all.findLastIndex((one) => one.dataset.testid === "user") + 1].innerText.trim(); }"""
     )
 

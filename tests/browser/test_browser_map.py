@@ -307,8 +307,10 @@ def test_marks_can_be_read(program: Any, url: str, scheme: str) -> None:
             const names = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((state) => `od-t od-t-${state}`);
             for (const name of [...names, "od-t od-t-2 od-flash", "od-t od-t-7 od-flash"]) {
                 run.className = name;
-                const style = getComputedStyle(run), own = rgb(style.backgroundColor), ground = own[3] === 0 ? panel : own;
-                const ink = rgb(style.color).slice(0, 3).map((v, i) => v * style.opacity + ground[i] * (1 - style.opacity));
+                const style = getComputedStyle(run), own = rgb(style.backgroundColor);
+                const ground = own[3] === 0 ? panel : own;
+                const faded = (v, i) => v * style.opacity + ground[i] * (1 - style.opacity);
+                const ink = rgb(style.color).slice(0, 3).map(faded);
                 const ratio = contrast(ink, ground);
                 if (ratio < 4.5) bad.push([name, ratio]);
             }

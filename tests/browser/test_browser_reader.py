@@ -76,17 +76,17 @@ def test_sources_one_after_the_other_and_back_to_where_one_was(asked: Visit) -> 
     asked.until(lambda: box.get_attribute("data-settled") == "true", "the text is there")
     before = box.evaluate("(box) => box.scrollTop")
     page.locator(".od-source").first.click()
-    asked.until(lambda: shown(asked).split() == quoted(asked, 0), "the first one is marked")
+    asked.until(lambda: "".join(shown(asked).split()) == "".join(quoted(asked, 0)), "the first one is marked")
     assert asked.text(".od-steps-at") == f"1 of {number} sources"
     assert page.is_disabled("[data-step=before]")
     for at in range(1, number):
         page.click("[data-step=after]")
-        asked.until(lambda at=at: shown(asked).split() == quoted(asked, at), "and the next")
+        asked.until(lambda at=at: "".join(shown(asked).split()) == "".join(quoted(asked, at)), "and the next")
         assert asked.text(".od-steps-at") == f"{at + 1} of {number} sources"
     assert page.is_disabled("[data-step=after]")
     assert page.locator("[data-step=before]").evaluate("(b) => b === document.activeElement"), "the focus is not lost"
     page.keyboard.press("Enter")
-    asked.until(lambda: shown(asked).split() == quoted(asked, number - 2), "and the one before")
+    asked.until(lambda: "".join(shown(asked).split()) == "".join(quoted(asked, number - 2)), "and the one before")
     page.click("[data-step=back]")
     asked.until(lambda: abs(box.evaluate("(box) => box.scrollTop") - before) < 60, "where it was")
     assert not page.is_visible(".od-steps")

@@ -1,4 +1,4 @@
-"""What can be done with an answer on the screen: it goes on, is written anew, or its question is asked in other words."""
+"""What can be done with an answer on the screen: it goes on, is written anew, or asked in other words."""
 
 from __future__ import annotations
 
