@@ -166,7 +166,7 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
     else:
         qkv = _fuse([attn.q_proj, attn.k_proj, attn.v_proj])
         gate_up, activation = _fuse([mlp.gate_proj, mlp.up_proj]), mlp.act_fn
-    name: str = getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "")
+    name = str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", ""))
     mlp_norm = layer.pre_feedforward_layernorm if is_gemma else layer.post_attention_layernorm
     return LayerParts(
         input_norm=_norm(layer.input_layernorm, is_gemma),
