@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from ondevice.errors import ModelError
+from ondevice.extras import install
 from ondevice.memory import free_memory_bytes, ran_out
 from ondevice.model.loading._transformers import import_models, transformers
 from ondevice.model.loading.checkpoint import Checkpoint
@@ -112,9 +113,7 @@ def _quantization_options(quantization: WeightForm, dtype: torch.dtype) -> dict[
     if quantization == "none":
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f"Quantising to {quantization} needs bitsandbytes", fix='Run `python -m pip install "bitsandbytes>=0.50"`.'
-        )
+        raise ModelError(f"Quantising to {quantization} needs bitsandbytes", fix=install("bitsandbytes>=0.50"))
     # At every product of matrices it would say that activations are rounded to float16, which is its method.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     if quantization == "8bit":
