@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import chosen
+from ondevice.kernels.cpu.threads import torch_has_worked
 from ondevice.kernels.int4 import Int4Weight, project_int4, project_int4_ref
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
@@ -48,6 +49,7 @@ def project(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor 
         return _project_packed(x, weight, bias)
     if isinstance(weight, Int4Weight):
         return project_int4(x, weight, bias)
+    torch_has_worked()
     suits_onednn = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
     if _ONEDNN_LINEAR is None or not suits_onednn or _takes_mkl(x.numel() // x.shape[-1], weight.numel()):
         return F.linear(x, weight, bias)  # in float32 torch leaves it to its BLAS library

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     "cli", "ui", "api", "serving", "bench", "evaluation", "batch", "scan", "session", "prefill", "decode", "telemetry",
     "context", "speculator", "model", "pot", "documents", "results", "words", "config", "memory", "kernels", "files",
-    "client", "schema", "events", "errors", "assets",
+    "client", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
 KERNELS_MAY_IMPORT = {"torch", "triton", "numpy", "numba", "llvmlite"}
 

@@ -112,12 +112,6 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens in the tier.", shown="65536"), _QUICK),
     ),
     Entry(
-        "index",
-        "ondevice.bench.scale_index",
-        "A question to a library of 100,000 documents: how long its index takes to name the closest ones.",
-        (Option("documents", int, "Documents in the index.", shown="100000", min=1), _QUICK),
-    ),
-    Entry(
         "reliability",
         "ondevice.bench.reliability.run",
         """What becomes of hostile files, reading without end, a thousand questions, many clients, killed readings.
@@ -129,13 +123,13 @@ BENCHMARKS = (
     Entry(
         "scale",
         "ondevice.bench.scale.run",
-        """Many documents: a batch beside a plain loop, two engines beside one, and kills in its middle (needs the extra
-        `scale`).
+        """Many documents: a batch beside a plain loop, two engines beside one, kills in its middle (all three need the
+        extra `scale`), and a question to the index of 100,000.
 
         What 100,000 documents would take on up to 1,000 engines is worked out from the part `overhead`. About half an
         hour on two cores with the smallest model.
         """,
-        (Option("parts", str, "Some of overhead,speedup,kills.", "", shown="all"), _QUICK),
+        (Option("parts", str, "Some of overhead,speedup,kills,index.", "", shown="all"), _QUICK),
     ),
     Entry(
         "art",

@@ -23,6 +23,7 @@ from ondevice.results.results import Row, row
 
 KINDS = ("worker", "driver", "own node", "other node")
 _RAY = "from ray.scripts.scripts import main; main()"
+_STARTED = b"Ray runtime started."  # what a node says once it is there
 _START_SECONDS = 120.0
 _NODE_BYTES = "200000000"  # of each node's object store
 
@@ -107,9 +108,10 @@ def _kill_other_node(corpus: Corpus, out: Path, log: Path) -> tuple[dict[str, in
         free.bind(("", 0))
         port = free.getsockname()[1]
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
+    first, second = log.with_name("node.log"), log.with_name("other-node.log")
     with (
-        _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], log, token),
-        _node([f"--address={address}", "--num-cpus=1"], log, token) as other,
+        _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], first, token),
+        _node([f"--address={address}", "--num-cpus=1"], second, token) as other,
     ):
         options = ("--address", address, "--engines", "2", "--cpus-per-engine", "1")
         with started(corpus.command(out, *options), log, token) as process:
@@ -126,9 +128,10 @@ def _node(options: list[str], log: Path, environment: dict[str, str]) -> Iterato
     command = [sys.executable, "-c", _RAY, "start", "--block", f"--object-store-memory={_NODE_BYTES}", *options]
     with started(command, log, environment) as process:
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and process.is_running():
-            if "raylet" in (child.name() for child in process.children(recursive=True)):
+        while time.monotonic() < deadline and process.poll() is None:
+            if _STARTED in log.read_bytes():
                 yield process
                 return
             time.sleep(0.2)
-        raise OndeviceError("A node of Ray did not start", where=str(log), fix="See the log.")
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise OndeviceError(f"A node of Ray did not start: {' '.join(lines[-3:])}", where=str(log), fix="See the log.")

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import torch
 
 from ondevice.errors import ModelError
+from ondevice.extras import install
 from ondevice.memory import free_memory_bytes, ran_out
-from ondevice.model.loading._transformers import transformers
+from ondevice.model.loading._transformers import import_models, transformers
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.int4_checkpoint import load_int4
 from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
@@ -38,6 +39,7 @@ def load_weights(
     elif device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
         options["device_map"] = {"": device}
     with _loading(checkpoint.folder, device):
+        import_models()
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint.folder,
             dtype=dtype,
@@ -123,9 +125,7 @@ def _quantization_options(quantization: WeightForm, dtype: torch.dtype) -> dict[
     if quantization == "none":
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f"Quantising to {quantization} needs bitsandbytes", fix='Run `python -m pip install "bitsandbytes>=0.50"`.'
-        )
+        raise ModelError(f"Quantising to {quantization} needs bitsandbytes", fix=install("bitsandbytes>=0.50"))
     # At every product of matrices it would say that activations are rounded to float16, which is its method.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     if quantization == "8bit":
