@@ -114,7 +114,7 @@ def widened(rows: Int4Rows) -> Tensor:
         # Imported here: Triton is not there on every machine.
         from ondevice.kernels.triton.int4 import widen
 
-        return widen(rows)
+        return widen(rows.codes, rows.factors)
     return widened_ref(rows)
 
 
