@@ -134,6 +134,4 @@ def _node(options: list[str], log: Path, environment: dict[str, str]) -> Iterato
                 return
             time.sleep(0.2)
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise OndeviceError(
-            f"A node of Ray did not start: {' '.join(lines[-3:])}", where=str(log), fix="See the log."
-        )
+        raise OndeviceError(f"A node of Ray did not start: {' '.join(lines[-3:])}", where=str(log), fix="See the log.")
