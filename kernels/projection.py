@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import chosen
+from ondevice.kernels.cpu.threads import torch_has_worked
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
 
@@ -44,6 +45,7 @@ def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None
     """
     if isinstance(weight, PackedWeight):
         return _project_packed(x, weight, bias)
+    torch_has_worked()
     suits_onednn = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
     if _ONEDNN_LINEAR is None or not suits_onednn or _takes_mkl(x.numel() // x.shape[-1], weight.numel()):
         return F.linear(x, weight, bias)  # in float32 torch leaves it to its BLAS library

@@ -29,6 +29,7 @@ _LENGTHS, _QUICK_LENGTHS = (2048, 8192), (512,)
 _NEW, _QUICK_NEW = 64, 16
 _QUESTIONS = ("Retell the text from the beginning, with every detail.", "What happens at the end? Tell all of it.")
 _POT = "ondevice, pot of"
+_ROOM = 256  # positions for a question and its answer
 _Runs = dict[tuple[str, int], list[Figures]]  # by contender and tokens of the text
 
 
@@ -85,7 +86,7 @@ def run_peers(
     left_out = set[tuple[str, int]]()
     for done in range(rounds):
         for length in lengths:
-            document = chosen(setup, text, length)
+            document = chosen(setup, text, _fitted(length, engine.loaded.max_positions))
             words = "".join(page.text for page in document.pages)
             ids = tuple(map(int, encode(words)[0]))
             for label, (name, settings) in contenders(config).items():
@@ -109,6 +110,11 @@ def run_peers(
                     left_out.add((label, length))
                     yield Note(f"{label} leaves out {len(ids):,} tokens: {reason}", "yellow")
     yield Table(_rows(runs), _summary(runs))
+
+
+def _fitted(length: int, window: int) -> int:
+    """As much of a text that just fills the window as leaves room for an answer: else nobody but us could take it."""
+    return min(length, window - _ROOM) if length <= window else length
 
 
 def _reason(name: str, window: int, num_positions: int) -> str:
@@ -145,7 +151,7 @@ def _summary(runs: _Runs) -> dict[str, float]:
         prefix = {OURS: "", LLAMA_CPP: None, SHIFTING: None, TRANSFORMERS: None}.get(label, "pot_")
         if prefix is None:
             continue
-        size = f"{length // 1024}k" if length >= 1024 else str(length)
+        size = _size(length)
         for peer, key in ((LLAMA_CPP, "llama_cpp"), (TRANSFORMERS, "transformers")):
             if theirs := runs.get((peer, length)):
                 reading = [b.reading_seconds / a.reading_seconds for a, b in zip(figures, theirs, strict=False)]
@@ -162,10 +168,15 @@ def _summary(runs: _Runs) -> dict[str, float]:
         summary[f"{prefix}peak_memory_bytes_{size}"] = float(max(one.peak_bytes for one in figures))
     both = [length for label, length in runs if label == OURS and (LLAMA_CPP, length) in runs]
     if both:
-        longest = f"{max(both) // 1024}k" if max(both) >= 1024 else str(max(both))
+        longest = _size(max(both))
         key = "second_question_ratio_vs_llama_cpp"
         summary[key] = summary[f"{key}_{longest}"]
     return summary
+
+
+def _size(length: int) -> str:
+    """As lengths stand in the summary."""
+    return f"{round(length / 1024)}k" if length >= 1024 else str(length)
 
 
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:

@@ -229,7 +229,7 @@ QUESTIONS = (
         (
             *_peers("peers_0_5b_avx512", "2k"),
             *_peers("peers_0_5b_avx512", "8k"),
-            *_peers("peers_0_5b_long", "32k"),
+            *_peers("peers_0_5b_avx512", "32k"),
             *_peers("peers_0_5b_long", "128k"),
             Headline(
                 "reading 65,536 tokens into 2,048 slots, 135M in float32",

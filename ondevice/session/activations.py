@@ -17,7 +17,7 @@ from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.session.plan import Plan
 
 _FLOAT = torch.float32.itemsize
-_SCORES = 4  # scores, scaled, with mask, as probabilities: see `kernels.attention`
+_SCORES = 3  # scores, their mask, probabilities: see `kernels.attention`
 _PER_SLOT = 12  # numbers of 4 bytes for each slot of a head at a distillation: views, scores, orders (8 bytes)
 _VOTES = 3 * (16 << 20)  # scores of a look into the host tier, and what is made of them
 # What MKL, oneDNN and the arenas of threads keep once they have worked: 30 to 80 MB were measured with two threads.

@@ -54,6 +54,7 @@ class Rates:
         per_pass: a pass through a layer, whatever its length.
         per_token: each token of a pass: products and norms.
         per_pair: each pair of a token and a slot that it attends to.
+        per_distillation: each distillation, however few the slots.
         per_distilled: each slot of a pot that is distilled, with the attention that is observed for it.
         per_novel: each token whose surprise is told, by the head.
         per_step: an answer token: the weights of a layer come from memory.
@@ -66,6 +67,7 @@ class Rates:
     per_pass: float
     per_token: float
     per_pair: float
+    per_distillation: float
     per_distilled: float
     per_novel: float
     per_step: float
@@ -155,10 +157,15 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
         "word": lambda: _choose(decoder, states[:, :1]),
     }
     seconds = _take_turns(works)
-    distilled = (
-        statistics.median(pass_.distill(seed, short) for _ in range(_DISTILLATIONS)) if config.method.distills else 0.0
-    )
     layers, deep = len(reading.parts.layers), len(answering.parts.layers)
+    per_distillation = per_distilled = 0.0
+    if config.method.distills:
+        one, other = (
+            max(statistics.median(pass_.distill(seed, short, slots) for _ in range(_DISTILLATIONS)), 0.0) / layers
+            for slots in (_SLOTS // 4, _SLOTS)
+        )
+        per_distilled = max(other - one, 0.0) / (_SLOTS - _SLOTS // 4)
+        per_distillation = max(other - per_distilled * _SLOTS, 0.0)
     per_pair = max(seconds["over"] - seconds["long"], 0.0) / layers / (size * _SLOTS)
     # Beside other programs a measurement may be off by more than what it is to tell: nothing comes to less than none.
     few, many = (
@@ -173,7 +180,8 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
         per_pass=max(many - per_token * size, 0.0),
         per_token=per_token,
         per_pair=per_pair,
-        per_distilled=max(distilled, 0.0) / layers / _SLOTS,
+        per_distillation=per_distillation,
+        per_distilled=per_distilled,
         per_novel=seconds["novelty"] / size,
         per_step=per_step,
         per_slot=per_slot,
@@ -211,13 +219,13 @@ class _Pass:
             self._hold(num_slots)
             self._decoder.forward(self._ids[:, :1], self._pot, num_transient=1)
 
-    def distill(self, seed: int, num_tokens: int) -> float:
-        """Seconds of a distillation beyond those of the pass that leads to it."""
+    def distill(self, seed: int, num_tokens: int, num_slots: int) -> float:
+        """Seconds of a distillation of so many slots beyond those of the pass that leads to it."""
         policy, num_tokens = make_policy(self._config, seed), num_tokens + _CATALYST
         assert policy is not None
         observed = num_observed(self._config.method, _CATALYST, num_tokens)
-        plain = _seconds(lambda: self.run(num_tokens, _SLOTS))
-        self._hold(_SLOTS)
+        plain = _seconds(lambda: self.run(num_tokens, num_slots))
+        self._hold(num_slots)
         began = time.perf_counter()
         out = self._decoder.forward(
             self._ids[:, :num_tokens], self._pot, num_transient=num_tokens, num_observed=observed
@@ -226,7 +234,7 @@ class _Pass:
             self._pot,
             policy,
             out.mass,
-            replace(self._config, capacity=self._pot.shape.capacity, num_kept=_SLOTS // 2, adaptive_keep=None),
+            replace(self._config, capacity=self._pot.shape.capacity, num_kept=num_slots // 2, adaptive_keep=None),
             num_protected=self._config.num_sink_tokens,
             rotate_keys=self._decoder.rotate_keys,
         )
