@@ -42,6 +42,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "int4",
+        "ondevice.bench.int4",
+        "Perplexity with weights of 4 bits as torch has them on a GPU, emulated on a CPU, beside bfloat16 and float32.",
+        (Option("tokens", int, "Tokens of the text.", shown="4096"), _TEXT, _QUICK),
+    ),
+    Entry(
         "quantized-pot",
         "ondevice.bench.quantized_pot",
         "Pots in codes, and saved ones, beside those in the model's type: bytes, speed, and what the next tokens lose.",
