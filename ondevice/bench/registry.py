@@ -73,6 +73,13 @@ BENCHMARKS = (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
             Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
+            Option(
+                "kvpress",
+                bool,
+                "With kvpress, too, in an environment of its own: 150 MB are fetched once.",
+                False,
+                flag="--kvpress",
+            ),
             _TEXT,
             _QUICK,
         ),

@@ -117,7 +117,9 @@ class Library:
     def entries(self) -> list[Entry]:
         """All that is saved, the newest first; a damaged entry is there too, and says so."""
         self._remove_unfinished()
-        found = [_read_entry(path) for path in self._entry_folders()]
+        read = [(path, _read_entry(path)) for path in self._entry_folders()]
+        # What another app has deleted meanwhile is gone, and not damaged.
+        found = [entry for path, entry in read if not entry.problem or path.is_dir()]
         return sorted(found, key=lambda entry: (entry.saved, entry.id), reverse=True)
 
     def size_bytes(self) -> int:

@@ -38,7 +38,7 @@ from ondevice.session.plan import Plan
 
 _READING_LAYERS = 2
 _UNCACHED = 160 << 20  # bytes that no cache of a small machine holds
-_SLOTS, _FEW_SLOTS = 2048, 64
+_SLOTS, _FEW_SLOTS, _MOST_SLOTS = 2048, 64, 16_384
 _STEPS = 4  # answer tokens in each round
 _ROUNDS, _SECONDS = 9, 4.0  # at most; one round at least
 _CATALYST = 24  # tokens
@@ -144,8 +144,9 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
     short = max(size // 4, 1)
     reading, answering = decoder.first_layers(_READING_LAYERS), decoder.first_layers(_num_uncached(decoder))
     ids = torch.randint(0, min(WORDS, decoder.parts.vocab_size), (1, size + _CATALYST))
-    pot, long = (_new_pot(one, _SLOTS + size + _CATALYST, num_parts) for one in (reading, answering))
-    pass_, step = _Pass(reading, pot, config, ids), _Pass(answering, long, config, ids)
+    many_slots = _num_uncached_slots(answering)
+    pass_ = _Pass(reading, _new_pot(reading, _SLOTS + size + _CATALYST, num_parts), config, ids, _SLOTS)
+    step = _Pass(answering, _new_pot(answering, many_slots + 1, num_parts), config, ids, many_slots)
     states = torch.randn(1, size, decoder.parts.hidden_size)
     works: Mapping[str, Callable[[], object]] = {
         "short": lambda: pass_.run(short, 0),
@@ -153,7 +154,7 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
         "over": lambda: pass_.run(size, _SLOTS),
         "novelty": lambda: decoder.head.novelty(states, ids[:, :size]),
         "step": lambda: step.answer(_FEW_SLOTS),
-        "step over": lambda: step.answer(_SLOTS),
+        "step over": lambda: step.answer(many_slots),
         "word": lambda: _choose(decoder, states[:, :1]),
     }
     seconds = _take_turns(works)
@@ -174,7 +175,7 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
     )
     steps = (many - few) / (size - short) if size > short else 0.0
     per_token = min(max(steps, many / size / 2), many / size)
-    per_slot = max(seconds["step over"] - seconds["step"], 0.0) / _STEPS / deep / (_SLOTS - _FEW_SLOTS)
+    per_slot = max(seconds["step over"] - seconds["step"], 0.0) / _STEPS / deep / (many_slots - _FEW_SLOTS)
     per_step = max(seconds["step"] / _STEPS / deep - per_slot * _FEW_SLOTS, seconds["step"] / _STEPS / deep / 4)
     return Rates(
         per_pass=max(many - per_token * size, 0.0),
@@ -194,14 +195,14 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
 class _Pass:
     """One decoder with a pot whose first slots hold something."""
 
-    def __init__(self, decoder: Decoder, pot: MemoryPot, config: PotConfig, ids: Tensor) -> None:
+    def __init__(self, decoder: Decoder, pot: MemoryPot, config: PotConfig, ids: Tensor, num_slots: int) -> None:
         self._decoder, self._pot, self._config, self._ids = decoder, pot, config, ids
         self._empty = list(pot.num_cached), list(pot.next_position)
         shape = pot.shape
-        numbers = torch.randn(1, shape.num_kv_heads, _SLOTS, shape.head_dim)
+        numbers = torch.randn(1, shape.num_kv_heads, num_slots, shape.head_dim)
         for layer in range(shape.num_layers):
             pot.append_(layer, numbers, numbers, numbers)
-        pot.commit_(_SLOTS, torch.arange(_SLOTS, dtype=torch.int32))
+        pot.commit_(num_slots, torch.arange(num_slots, dtype=torch.int32))
 
     def _hold(self, num_slots: int) -> None:
         """Whatever is in the slots beyond plays no part."""
@@ -281,6 +282,13 @@ def _layer_bytes(decoder: Decoder) -> int:
 
 def _num_uncached(decoder: Decoder) -> int:
     return min(-(-_UNCACHED // max(_layer_bytes(decoder), 1)), len(decoder.parts.layers))
+
+
+def _num_uncached_slots(decoder: Decoder) -> int:
+    """Slots whose keys and values, of all layers, no cache holds either."""
+    parts = decoder.parts
+    slot_bytes = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * decoder.dtype.itemsize
+    return min(max(_UNCACHED // slot_bytes, _SLOTS), _MOST_SLOTS)
 
 
 # -- what was measured before ------------------------------------------------------------------------

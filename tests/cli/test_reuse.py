@@ -22,7 +22,7 @@ from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-POT = {"capacity": "400", "keep": "96", "reserve": "160", "step": 64}
+POT = {"capacity": "400", "keep": 96, "reserve": 160, "step": 64}
 FOUND, OPENED = "The library holds this document, read with these settings", "none read again"
 
 
@@ -68,8 +68,8 @@ def test_it_is_opened_and_answers_as_if_it_had_been_read(model: Path, text: Path
     told = " ".join(opened.stderr.split())
     assert f"{FOUND} (“lamp.txt”, saved {saved.saved[:10]}): opened, {saved.num_tokens:,} tokens, {OPENED}" in told
     assert FOUND not in read_anew.stderr
-    assert "Read " in read_anew.stderr
-    assert "Read " not in opened.stderr
+    assert "\nRead " in read_anew.stderr
+    assert "\nRead " not in opened.stderr
     first, second = report(opened), report(read_anew)
     assert first["answers"] == second["answers"]
     assert first["ledger"] == second["ledger"]
@@ -87,7 +87,7 @@ def test_one_question_is_answered_by_a_reading_for_any(model: Path, text: Path, 
 
 
 def test_other_settings_or_another_text_are_read(model: Path, text: Path, saved: Entry) -> None:
-    assert FOUND not in run("ask", model, text, "When?", keep="64").stderr
+    assert FOUND not in run("ask", model, text, "When?", keep=64).stderr
     text.write_text(text.read_text() + "!")
     assert FOUND not in run("ask", model, text, "When?").stderr
 
@@ -108,7 +108,7 @@ def test_what_is_read_faster_than_opened_or_cannot_be_opened_is_read(
         patch.setattr("ondevice.serving.forecast.ReadingSpeeds.of_model", lambda self, source: 1000.0)
         result = run("ask", model, text, "When?")
     assert "reading it again is faster than opening that" in " ".join(result.stderr.split())
-    assert "Read " in result.stderr
+    assert "\nRead " in result.stderr
     (Library().folder / saved.id / "pot.safetensors").write_bytes(b"no pot")
     result = run("ask", model, text, "When?")
     assert "cannot be opened, and is read again" in " ".join(result.stderr.split())

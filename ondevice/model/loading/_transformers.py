@@ -84,7 +84,6 @@ def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             return None
         return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
 
-    import_models()
     hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # it may return a parameter
     try:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ondevice.kernels.int4 import MIDDLE, Int4Weight, joined_int4, pack_int4
-from ondevice.kernels.packed import PackedWeight, joined, pack
+from ondevice.kernels.packed import TILE_ROWS, PackedRows, PackedWeight, pack
 
 _ROWS_AT_ONCE = 4096  # what lies around meanwhile takes several times the memory of the rows
 
@@ -52,7 +52,19 @@ def pack_rows(raw: Tensor, kind: int, num_columns: int) -> PackedWeight:
     """
     block_type = BLOCK_TYPES[kind]
     blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
-    return joined([pack(*block_type.read(some)) for some in blocks.split(_ROWS_AT_ONCE)])
+    first, *others = blocks.split(_ROWS_AT_ONCE)
+    (rows,) = pack(*block_type.read(first)).parts
+    if not others:
+        return PackedWeight((rows,))
+    # One place for all from the start: a head that is laid together in the end is there twice.
+    data = torch.empty(-(-raw.shape[0] // TILE_ROWS), *rows.data.shape[1:], dtype=torch.uint8)
+    data[: rows.data.shape[0]] = rows.data
+    at = rows.data.shape[0]
+    for some in others:
+        (part,) = pack(*block_type.read(some)).parts
+        data[at : at + part.data.shape[0]] = part.data
+        at += part.data.shape[0]
+    return PackedWeight((PackedRows(data, rows.form, raw.shape[0]),))
 
 
 def int4_rows(raw: Tensor, kind: int, num_columns: int) -> Int4Weight:

@@ -17,6 +17,7 @@ from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
 from ondevice.memory import free_memory_bytes
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
+from ondevice.model.loading._transformers import import_models
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
@@ -105,6 +106,7 @@ def load_model(
         ModelDownloadError: a model of the catalogue is not here and cannot be fetched.
         ModelError: anything else that keeps the model from being used.
     """
+    import_models()
     wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
     name = default_model() if name_or_path == DEFAULT_MODEL else name_or_path
     return _load_best(wish) if name == DEFAULT_MODEL else _load(name, wish)
@@ -131,6 +133,7 @@ def outline_model(
     Raises:
         UnsafeModel, ModelError: as `load_model`; or it is neither here nor in the catalogue.
     """
+    import_models()
     if dtype == "auto" and device.type == "cuda" and not torch.cuda.is_available():
         dtype = "bfloat16"
     if catalogue.find(name) is None:

@@ -14,7 +14,7 @@ import torch
 from ondevice.errors import ModelError
 from ondevice.extras import install
 from ondevice.memory import free_memory_bytes, ran_out
-from ondevice.model.loading._transformers import import_models, transformers
+from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.int4_checkpoint import load_int4
 from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
@@ -39,7 +39,6 @@ def load_weights(
     elif device.type != "cpu" or quantization != "none":  # else the weights stay in the mapped file
         options["device_map"] = {"": device}
     with _loading(checkpoint.folder, device):
-        import_models()
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint.folder,
             dtype=dtype,
