@@ -122,7 +122,12 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.data.nbytes for part in self.parts)
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All memory that it takes."""
+        return tuple(part.data for part in self.parts)
 
     def rows(self, start: int, stop: int) -> PackedWeight:
         """Rows [start, stop) over the same memory; `start` is the first of a tile, `stop` may lie beyond the last."""

@@ -43,6 +43,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "int4",
+        "ondevice.bench.int4",
+        "Perplexity with weights of 4 bits as torch has them on a GPU, emulated on a CPU, beside bfloat16 and float32.",
+        (Option("tokens", int, "Tokens of the text.", shown="4096"), _TEXT, _QUICK),
+    ),
+    Entry(
         "quantized-pot",
         "ondevice.bench.quantized_pot",
         "Pots in codes, and saved ones, beside those in the model's type: bytes, speed, and what the next tokens lose.",
@@ -68,6 +74,13 @@ BENCHMARKS = (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
             Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
+            Option(
+                "kvpress",
+                bool,
+                "With kvpress, too, in an environment of its own: 150 MB are fetched once.",
+                False,
+                flag="--kvpress",
+            ),
             _TEXT,
             _QUICK,
         ),

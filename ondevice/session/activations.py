@@ -12,6 +12,7 @@ import torch
 
 from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
+from ondevice.pot.host.device_means import MOST
 from ondevice.pot.policies import num_observed
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.session.plan import Plan
@@ -43,7 +44,8 @@ def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activ
     one = _Pass(plan, device, num_tokens)
     libraries = _LIBRARIES if device == "cpu" else 0
     question = one.layers(plan.config.pot.reserve, num_observed=0)
-    looks = _VOTES if plan.tier_bytes(num_tokens) else 0
+    tier_bytes = plan.tier_bytes(num_tokens)
+    looks = _VOTES + (0 if device == "cpu" else int(MOST * tier_bytes)) if tier_bytes else 0
     return Activations(libraries + one.reading(), libraries + max(question, looks))
 
 
@@ -91,7 +93,7 @@ class _Pass:
         attention += _SCORES * _FLOAT * num_observed * parts.num_heads * self._slots
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))
-        network = at_once * (3 * intermediate + 2 * parts.hidden_size) + 3 * num_tokens * parts.hidden_size
+        network = at_once * (3 * intermediate + parts.hidden_size) + 4 * num_tokens * parts.hidden_size
         return max(attention, network * self._itemsize)
 
     def _novelty(self) -> int:

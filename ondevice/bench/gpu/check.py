@@ -51,6 +51,7 @@ PARTS = {
     "ceilings": Part("ondevice.bench.gpu.ceilings", "measure_ceilings", 30),
     "reading": Part("ondevice.bench.gpu.reading", "measure_reading", 80),
     "decoding": Part("ondevice.bench.gpu.decoding", "measure_decoding", 90),
+    "layers": Part("ondevice.bench.gpu.layers", "measure_layers", 40),
     "memory": Part("ondevice.bench.gpu.reading", "measure_memory", 60),
     "attention": Part("ondevice.bench.gpu.attention", "measure_attention", 60),
     "prompt": Part("ondevice.bench.gpu.prompts", "measure_prompt", 50),
