@@ -23,6 +23,7 @@ MIDDLE = 8  # the code whose weight is the zero
 _WORDS = 32  # of a tile and a group
 _FEW = 64  # tokens up to which tinygemm, made for a few, is taken to be the faster way
 _WIDE = 1 << 25  # weights that are made wide at once where there are more
+WIDE_BYTES = 2 * _WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def widened(rows: Int4Rows) -> Tensor:
         # Imported here: Triton is not there on every machine.
         from ondevice.kernels.triton.int4 import widen
 
-        return widen(rows)
+        return widen(rows.codes, rows.factors)
     return widened_ref(rows)
 
 

@@ -41,7 +41,8 @@ def add_norm_(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None
         # Imported here: Triton is not there on every machine.
         from ondevice.kernels.triton.add_norm import add_and_norm
 
-        return add_and_norm(x, residual, norm, before)
+        parts = None if before is None else (before.weight, before.eps)
+        return add_and_norm(x, residual, norm.weight, norm.eps, parts)
     total = (x if before is None else before(x)).add_(residual)
     return total, norm(total)
 

@@ -9,29 +9,31 @@ from functools import cache
 from typing import Any
 
 import torch
-from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.triton.tiles import power_of_two
 from torch import Tensor
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
-def add_and_norm(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None) -> tuple[Tensor, Tensor]:
-    """Launch the kernel; as `add_norm_`, with the sum in the memory of `x`."""
+def add_and_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, before: tuple[Tensor, float] | None
+) -> tuple[Tensor, Tensor]:
+    """Launch the kernel; as `add_norm_`, norms as weight and eps, with the sum in the memory of `x`."""
     size = x.shape[-1]
     residual, normed = residual.contiguous(), torch.empty_like(x)
     assert x.is_contiguous()
     assert x.shape == residual.shape
-    assert norm.weight.is_contiguous()
-    assert before is None or before.weight.is_contiguous()
+    before_weight, before_eps = before or (weight, eps)
+    assert weight.is_contiguous()
+    assert before_weight.is_contiguous()
     compiled()[(x.numel() // size,)](
         x,
         residual,
-        norm.weight,
-        (norm if before is None else before).weight,
+        weight,
+        before_weight,
         normed,
-        norm.eps,
-        norm.eps if before is None else before.eps,
+        eps,
+        before_eps,
         SIZE=size,
         PADDED_SIZE=power_of_two(size),
         HAS_BEFORE=before is not None,

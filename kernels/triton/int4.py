@@ -9,30 +9,30 @@ from functools import cache
 from typing import Any
 
 import torch
-from ondevice.kernels.int4 import GROUP_SIZE, MIDDLE, TILE_ROWS, Int4Rows
 from torch import Tensor
 
 _BLOCK = 256  # inputs of a tile that a program makes
+TILE_ROWS, GROUP_SIZE, MIDDLE = 8, 32, 8  # of `kernels.int4`
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 
 
-def widen(rows: Int4Rows) -> Tensor:
-    """Launch the kernel; as `widened`."""
-    num_rows, num_columns = rows.shape
-    assert rows.codes.is_contiguous()
-    assert rows.factors.stride()[1:] == (2, 1)
-    out = torch.empty(num_rows, num_columns, dtype=torch.bfloat16, device=rows.codes.device)
+def widen(codes: Tensor, factors: Tensor) -> Tensor:
+    """Launch the kernel, with the parts of `Int4Rows`; as `widened`."""
+    num_rows, num_columns = factors.shape[1], factors.shape[0] * GROUP_SIZE
+    assert codes.is_contiguous()
+    assert factors.stride()[1:] == (2, 1)
+    out = torch.empty(num_rows, num_columns, dtype=torch.bfloat16, device=codes.device)
     compiled()[(num_rows // TILE_ROWS, -(-num_columns // _BLOCK))](
-        rows.codes,
-        rows.factors,
+        codes,
+        factors,
         out,
         num_columns,
-        rows.factors.stride(0),
+        factors.stride(0),
         TILE_ROWS=TILE_ROWS,
         GROUP_SIZE=GROUP_SIZE,
         MIDDLE=MIDDLE,
-        DEPTH=rows.codes.shape[3],
+        DEPTH=codes.shape[3],
         BLOCK=_BLOCK,
         num_warps=4,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ondevice.kernels.int4 import WIDE_BYTES
 from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
 from ondevice.pot.host.device_means import MOST
@@ -96,7 +97,8 @@ class _Pass:
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))
         network = at_once * (3 * intermediate + parts.hidden_size) + 4 * num_tokens * parts.hidden_size
-        return max(attention, network * self._itemsize)
+        is_made_wide = self._device != "cpu" and self._plan.loaded.quantization in ("4bit", "stored")
+        return max(attention, network * self._itemsize) + (WIDE_BYTES if is_made_wide else 0)
 
     def _novelty(self) -> int:
         """Losses of a chunk: its states laid together twice, and a slice of the logits with its exponentials."""

@@ -50,7 +50,7 @@ PARTS = {
     "sessions": Part("ondevice.bench.gpu.correctness", "check_sessions", 120, 8),
     "ceilings": Part("ondevice.bench.gpu.ceilings", "measure_ceilings", 30),
     "reading": Part("ondevice.bench.gpu.reading", "measure_reading", 80),
-    "decoding": Part("ondevice.bench.gpu.decoding", "measure_decoding", 90),
+    "decoding": Part("ondevice.bench.gpu.decoding", "measure_decoding", 110),
     "layers": Part("ondevice.bench.gpu.layers", "measure_layers", 40),
     "memory": Part("ondevice.bench.gpu.reading", "measure_memory", 60),
     "attention": Part("ondevice.bench.gpu.attention", "measure_attention", 60),

@@ -36,7 +36,10 @@ def measure_decoding(run: Run) -> None:
             else:
                 run.leave_out(f"decoding of {name} after {num_cached} tokens", "no time is left")
         try:
-            _measure_int4(run, name, engine)
+            if run.has_time:
+                _measure_int4(run, name, engine)
+            else:
+                run.leave_out(f"decoding of {name} with weights in 4 bits", "no time is left")
         except Exception as failure:  # these products have run on no GPU yet: the figures so far are to stay
             run.leave_out(f"decoding of {name} with weights in 4 bits", f"{type(failure).__name__}: {failure}")
         del engine
