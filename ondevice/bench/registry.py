@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ondevice.evaluation.entry import INTS, Entry, Option
@@ -136,7 +137,10 @@ BENCHMARKS = (
         What 100,000 documents would take on up to 1,000 engines is worked out from the part `overhead`. About half an
         hour on two cores with the smallest model.
         """,
-        (Option("parts", str, "Some of overhead,speedup,kills,index.", "", shown="all"), _QUICK),
+        (
+            Option("parts", str, "Some of overhead,speedup,kills,index.", "", shown="all"),
+            replace(_QUICK, help="The same on small sizes, in some minutes: Ray is started a dozen times."),
+        ),
     ),
     Entry(
         "art",

@@ -58,3 +58,5 @@ def test_three_ways_to_choose_are_measured(tmp_path: Path) -> None:
     assert table.summary["bm25_found_in_1"] == table.summary["rare_words_found_in_10"] == 1.0
     assert 0.0 <= table.summary["index_found_in_1"] <= table.summary["index_found_in_10"] == 1.0
     assert {one.contender for one in table.rows} == {"index", "rare words", "bm25"}
+    shares = {f"{one.contender.replace(' ', '_')}_found_in_{one.case['among']}": one.p50 for one in table.rows}
+    assert shares == table.summary

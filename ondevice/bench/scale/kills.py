@@ -23,6 +23,8 @@ from ondevice.results.results import Row, row
 
 KINDS = ("worker", "driver", "own node", "other node")
 _RAY = "from ray.scripts.scripts import main; main()"
+# A process that has had a Ray of its own has in its environment that there is but one node: others would not start.
+_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 _STARTED = b"Ray runtime started."  # what a node says once it is there
 _START_SECONDS = 120.0
 _NODE_BYTES = "200000000"  # of each node's object store
@@ -103,18 +105,18 @@ def _raylet(process: psutil.Process) -> psutil.Process:
 
 def _kill_other_node(corpus: Corpus, out: Path, log: Path) -> tuple[dict[str, int], float]:
     """Two nodes, an engine on each, of which the one without the command is killed; the other has room for both."""
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    cluster = _CLUSTER | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
     first, second = log.with_name("node.log"), log.with_name("other-node.log")
     with (
-        _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], first, token),
-        _node([f"--address={address}", "--num-cpus=1"], second, token) as other,
+        _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], first, cluster),
+        _node([f"--address={address}", "--num-cpus=1"], second, cluster) as other,
     ):
         options = ("--address", address, "--engines", "2", "--cpus-per-engine", "1")
-        with started(corpus.command(out, *options), log, token) as process:
+        with started(corpus.command(out, *options), log, cluster) as process:
             wait_until_reading(process, out, other)
             before, began = done(out), time.perf_counter()
             _raylet(other).kill()
