@@ -21,7 +21,7 @@ from tests.builders.launches import Launches
 from tests.builders.models import tiny_model
 
 CAUSAL_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
-MAX_LAUNCHES_OF_A_LAYER, MAX_LAUNCHES_AROUND = 23, 14  # of a pass
+MAX_LAUNCHES_OF_A_LAYER, MAX_LAUNCHES_AROUND = 16, 17  # of a pass
 MAX_LAUNCHES_OF_A_TOKEN = 10  # of which the graph of all layers is one
 
 
