@@ -35,8 +35,9 @@ class EngineConfig:
     dtype: DtypeName = setting(  # bfloat16 on CUDA, float16 before Ampere, float32 on a CPU
         "auto", "Type of the weights; auto fits the device.", option="--dtype")
     quantization: Quantization = setting(
-        "auto", "Weights in 8 or 4 bits, on a GPU by bitsandbytes; auto takes 8 on a CPU for models above a gigabyte, "
-        "and keeps those of a GGUF file as they are stored; none unpacks all.", option="--quantization")
+        "auto", "Weights in 8 or 4 bits, on a GPU in 4 by torch's own kernels where it has them, else by bitsandbytes; "
+        "auto takes 8 on a CPU for models above a gigabyte, and keeps those of a GGUF file as they are stored; "
+        "none unpacks all.", option="--quantization")
     seed: int = setting(
         0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "

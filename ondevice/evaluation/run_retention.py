@@ -91,7 +91,7 @@ def _speeds(rows: Sequence[Row], first: str) -> dict[str, float]:
     for (name, budget), own in seconds.items():
         if name != _PUBLISHED and (_PUBLISHED, budget) in seconds:
             speeds.setdefault(name, []).append(seconds[_PUBLISHED, budget] / own)
-    summary = {}
+    summary = dict[str, float]()
     for name, ratios in speeds.items():
         summary |= _named(_SPEED, name, first, float(np.mean(ratios)))
     return summary

@@ -98,7 +98,7 @@ class _Walk:
         if is_distilled:
             used = self.slots + num_tokens
             seconds += self._read(self._num_catalyst, used) - len(self._parts.layers) * rates.per_pass
-            seconds += rates.per_distilled * used * len(self._parts.layers)
+            seconds += (rates.per_distillation + rates.per_distilled * used) * len(self._parts.layers)
             seconds += rates.per_novel * num_tokens if config.needs_novelty else 0.0
         return seconds
 
