@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
+from ondevice.config.retention import settled
 from ondevice.config.setting import Check, Control, check_each, require, setting, settings_of, with_values
 from ondevice.errors import OndeviceError
 
@@ -67,13 +68,14 @@ READING = {path: one for path, one in SETTINGS.items() if path not in ANSWERING}
 
 
 def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
-    """`base` with what a person has chosen, by path: sizes that are named replace bounds that follow the text.
+    """`base` with what a person has chosen, by path: sizes that are named replace bounds that follow the text, and what
+    a named choice stands for replaces single ones.
 
     Raises:
         ConfigError: the values cannot work.
     """
     sized = {"pot.capacity", "pot.num_kept"} & chosen.keys()
-    return with_values(base, {**({"pot.adaptive_keep": None} if sized else {}), **chosen})
+    return with_values(base, {**({"pot.adaptive_keep": None} if sized else {}), **settled(chosen)})
 
 
 def option_name(path: str) -> str:
