@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from ondevice.kernels.backend import uses_numba
 from ondevice.kernels.cpu.threads import are_helping
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
 _VOTE_SCORES = 1 << 22  # held at once by votes: 16 MB; with fewer the products are too small to be quick
@@ -52,7 +51,7 @@ def attention(
             return _one_query_cpu(query, keys, values, scale)
     if mask is None and softcap is None and _has_flash(query):
         # The kernel knows which slots a query sees: no mask is laid out, and what it would hide is not computed.
-        bias = causal_lower_right(query.shape[2], keys.shape[2]) if query.shape[2] > 1 else None
+        bias = _causal_bias(query.shape[2], keys.shape[2]) if query.shape[2] > 1 else None
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scale, enable_gqa=True)
     if mask is None and query.shape[2] > 1 and query.shape[2] * keys.shape[2] > _MAX_SCORES:
         return _causal_in_slices(query, keys, values, scale, softcap)
@@ -62,6 +61,14 @@ def attention(
     else:
         out = _probabilities(folded, keys, mask, scale, softcap).to(values.dtype) @ values
     return out.reshape(query.shape)
+
+
+def _causal_bias(num_queries: int, num_slots: int) -> Tensor:
+    """The last slots are those of the queries."""
+    # Here, since it brings torch's compiler along: 140 MB, of which a CPU has no use.
+    from torch.nn.attention.bias import causal_lower_right
+
+    return causal_lower_right(num_queries, num_slots)
 
 
 def prepare_attention(num_heads: int, num_kv_heads: int, head_dim: int, *, in_bfloat16: bool = False) -> None:
@@ -365,9 +372,9 @@ def _fold_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor | Non
 def _probabilities(query: Tensor, keys: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:
     """Softmax of the scores in float32 or wider; shapes as in `attention`, with equal numbers of heads."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = (query @ keys.transpose(-1, -2)).to(wide) * scale
+    scores = (query @ keys.transpose(-1, -2)).to(wide).mul_(scale)
     if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
+        scores = scores.div_(softcap).tanh_().mul_(softcap)
     if mask is not None:
-        scores = scores + mask.to(wide)
+        scores += mask.to(wide)
     return scores.softmax(dim=-1)

@@ -1,7 +1,8 @@
 """Which runs of stored vectors have one that is closest to a query, by int8 products: brute force, each byte read once.
 
 Chosen by trials that no file records: on two busy cores 1.6 million vectors of 192 numbers took 49 ms, and a graph of
-HNSW for 6 million would have taken hours to build, reckoned from a small one. `ondevice bench index` times a search.
+HNSW for 6 million would have taken hours to build, reckoned from a small one. `ondevice bench scale --parts index`
+times a search.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -122,7 +123,12 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.data.nbytes for part in self.parts)
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All memory that it takes."""
+        return tuple(part.data for part in self.parts)
 
     def rows(self, start: int, stop: int) -> PackedWeight:
         """Rows [start, stop) over the same memory; `start` is the first of a tile, `stop` may lie beyond the last."""
@@ -143,11 +149,13 @@ def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
     """
     assert all(weight.shape[0] % TILE_ROWS == 0 for weight in weights[:-1])
     parts: list[PackedRows] = []
-    for part in (part for weight in weights for part in weight.parts):
-        if parts and parts[-1].form == part.form:
-            above = parts.pop()
-            part = PackedRows(torch.cat((above.data, part.data)), part.form, above.num_rows + part.num_rows)
-        parts.append(part)
+    for form, group in groupby((part for weight in weights for part in weight.parts), key=lambda part: part.form):
+        alike = list(group)
+        if len(alike) == 1:
+            parts += alike
+        else:
+            data = torch.cat([part.data for part in alike])
+            parts.append(PackedRows(data, form, sum(part.num_rows for part in alike)))
     return PackedWeight(tuple(parts))
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import chosen
+from ondevice.kernels.cpu.threads import torch_has_worked
+from ondevice.kernels.int4 import Int4Weight, project_int4, project_int4_ref
 from ondevice.kernels.packed import PackedWeight, unpack
 from torch import Tensor
 
@@ -28,12 +30,13 @@ PACKED_CHOICES = ("auto", "rounded", "float32")
 GEMM_CHOICES = ("auto", "onednn", "mkl")
 
 
-def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
+def project(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias.
 
     Args:
         x: (..., in_features).
-        weight: (out_features, in_features); packed for float32 on a CPU only.
+        weight: (out_features, in_features); packed for float32 on a CPU only, in four bits of `kernels.int4` for
+            bfloat16 elsewhere.
         bias: (out_features,).
 
     Returns:
@@ -44,6 +47,9 @@ def project(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None
     """
     if isinstance(weight, PackedWeight):
         return _project_packed(x, weight, bias)
+    if isinstance(weight, Int4Weight):
+        return project_int4(x, weight, bias)
+    torch_has_worked()
     suits_onednn = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
     if _ONEDNN_LINEAR is None or not suits_onednn or _takes_mkl(x.numel() // x.shape[-1], weight.numel()):
         return F.linear(x, weight, bias)  # in float32 torch leaves it to its BLAS library
@@ -59,7 +65,7 @@ def prepare_packed(weights: Iterable[PackedWeight]) -> None:
     prepare(weights)
 
 
-def rounds_activations(weight: Tensor | PackedWeight) -> bool:
+def rounds_activations(weight: Tensor | PackedWeight | Int4Weight) -> bool:
     """Whether `project` rounds activations for this weight: then attention need not be more exact either."""
     return isinstance(weight, PackedWeight) and chosen("KERNELS_PACKED", PACKED_CHOICES) != "float32"
 
@@ -71,8 +77,10 @@ def rounding_pays() -> bool:
     return byte_vectors.LEVEL < byte_vectors.VNNI
 
 
-def project_ref(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None = None) -> Tensor:
+def project_ref(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Tensor | None = None) -> Tensor:
     """Reference for `project`, in float32."""
+    if isinstance(weight, Int4Weight):
+        return project_int4_ref(x, weight, bias)
     weight = unpack(weight) if isinstance(weight, PackedWeight) else weight
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
 

@@ -9,7 +9,7 @@ from ondevice.kernels.projection import project
 from torch import Tensor
 
 _CPU_SLICE = 4096  # words
-_GPU_LOGITS = 1 << 25  # numbers
+_CPU_LOGITS, _GPU_LOGITS = 1 << 22, 1 << 25  # numbers
 _ALIGNED = 1024  # words; rows that begin anywhere in memory cost a GPU the quicker half of its products
 
 
@@ -52,7 +52,7 @@ def token_loss(
 def slice_words(num_tokens: int, device: str) -> int:
     """Words of the vocabulary whose logits are held at once for so many tokens on a kind of device."""
     if device == "cpu":
-        return _CPU_SLICE
+        return min(max(_CPU_LOGITS // num_tokens // _ALIGNED * _ALIGNED, _ALIGNED), _CPU_SLICE)
     return max(_GPU_LOGITS // num_tokens // _ALIGNED * _ALIGNED, _CPU_SLICE)
 
 

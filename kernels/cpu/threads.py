@@ -16,6 +16,12 @@ from ondevice.kernels.backend import chosen
 THREADS_CHOICES = ("auto", "openmp")
 
 
+class _Last:
+    """Who ran the last product of a few tokens: the helpers, or torch's threads, which go on spinning for a while."""
+
+    was_helped = False
+
+
 def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool = False) -> None:
     """Run the kernel in that many threads, or in fewer: those that there are do all the work.
 
@@ -29,6 +35,7 @@ def run_in_threads(kernel: Any, call: bytes, num_threads: int, *, is_short: bool
     if num_threads == 1:
         kernel(call)
     elif is_short and _takes_helpers():
+        _Last.was_helped = True
         _helpers()().run(kernel, call, num_threads)
     elif (fork := _openmp_fork()) is not None:
         fork(kernel, call, num_threads, 0)
@@ -47,8 +54,13 @@ def prepare_helpers() -> None:
 
 
 def are_helping() -> bool:
-    """Whether short kernels run in helpers of our own by now: a model's weights are packed."""
-    return _helpers.cache_info().currsize > 0 and _takes_helpers()
+    """Whether short kernels are best run in helpers of our own: the products around them are."""
+    return _Last.was_helped and _takes_helpers()
+
+
+def torch_has_worked() -> None:
+    """Note that torch's threads ran the last product: helpers beside them would wait for a core."""
+    _Last.was_helped = False
 
 
 def _takes_helpers() -> bool:

@@ -11,10 +11,14 @@ from typing import Any
 import torch
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.quantize import num_groups
+from ondevice.kernels.triton.shared import shared
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
+load_query: Any = None  # as are functions that kernels share
+turned: Any = None
+add_tile: Any = None
 
 
 def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin: Tensor, scale: float) -> Tensor:
@@ -63,11 +67,11 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
 
 @cache
 def _compiled() -> Any:
-    global tl
+    global tl, load_query, turned, add_tile
     import triton
     import triton.language
 
-    tl = triton.language
+    tl, (load_query, turned, add_tile) = triton.language, shared()
     return triton.jit(_coded_attention_kernel)
 
 
@@ -105,7 +109,6 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     """out = softmax(scale * q RoPE(K)^T) V for the query heads of one KV head, in tiles of slots."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
-    group = tl.arange(0, PADDED_GROUPS)
     dim = tl.arange(0, PADDED_DIM)
     tile = tl.arange(0, TILE)
     # RoPE adds to each dimension its partner half a rotation away; after ROTARY_DIM nothing turns.
@@ -114,12 +117,9 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     is_there = dim < HEAD_DIM
     partner = tl.where(dim < half, dim + half, dim - half)
 
-    head = (row * num_kv_heads + kv_head) * GROUPS + group
-    query_offs = head[:, None] * HEAD_DIM + dim[None, :]
-    query_mask = (group < GROUPS)[:, None] & is_there[None, :]
-    query = tl.load(query_ptr + query_offs, mask=query_mask, other=0.0)
-    if IN_FLOAT32:
-        query = query.to(tl.float32)
+    query, query_offs, query_mask = load_query(
+        query_ptr, row, kv_head, num_kv_heads, GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
+    )
 
     frame = kv_head * HEAD_DIM
     mean = tl.load(mean_ptr + frame + dim, mask=is_there, other=0.0)
@@ -168,17 +168,7 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
         keys = keys * spread[None, :] + mean[None, :]
         partners = partners * partner_spread[None, :] + partner_mean[None, :]
         position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)
-        angle = position[:, None] * ROTARY_DIM + dim[None, :]
-        cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
-        sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
-        rotated = keys * cos + partners * sin
-        # "ieee": float32 operands stay float32, where the default would round them to 10 bits
-        scores = tl.dot(query, tl.trans(rotated.to(query.dtype)), input_precision="ieee") * scale
-        scores = tl.where(mask[None, :], scores, float("-inf"))
-        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-        weights = tl.exp(scores - new_maximum[:, None])
-        rescale = tl.exp(maximum - new_maximum)
-        total = total * rescale + tl.sum(weights, axis=1)
-        out = out * rescale[:, None] + tl.dot(weights.to(query.dtype), values.to(query.dtype), input_precision="ieee")
-        maximum = new_maximum
+        rotated = turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM, PADDED_DIM)
+        keys, values = rotated.to(query.dtype), values.to(query.dtype)
+        maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
     tl.store(out_ptr + query_offs, (out / total[:, None]).to(out_ptr.dtype.element_ty), mask=query_mask)

@@ -8,8 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+from ondevice.kernels.triton.shared import shared
+
 tl: Any = None  # triton.language, from the first call on; the kernels look it up here
 _read_tile: Any = None  # the compiled `_read_one_tile`, likewise
+add_tile: Any = None
 
 
 class Kernels(NamedTuple):
@@ -22,11 +25,11 @@ class Kernels(NamedTuple):
 @cache
 def compiled() -> Kernels:
     """The kernels; the same objects every time."""
-    global tl, _read_tile
+    global tl, _read_tile, add_tile
     import triton
     import triton.language
 
-    tl = triton.language
+    tl, add_tile = triton.language, shared().add_tile
     _read_tile = triton.jit(_read_one_tile)
     # These change from call to call; a kernel for each of their values would be compiled for nothing.
     read = triton.jit(_read_kernel, do_not_specialize=["num_slots", "num_steps", "patience", "window"])
@@ -57,9 +60,7 @@ def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the ty
     HAS_POSITIONS: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
 ):
-    """Add TILE slots of a block to the online softmax (arXiv 1805.02867): m' = max(m, max s); l and o scale by
-    exp(m - m') before exp(s - m') and exp(s - m') v are added. What no row may see adds nothing.
-    """
+    """Add TILE slots of a block to the online softmax."""
     dim = tl.arange(0, PADDED_DIM)
     within = start + tl.arange(0, TILE)
     slot = block * BLOCK_SIZE + within
@@ -79,16 +80,7 @@ def _read_one_tile(  # type: ignore[no-untyped-def]  # the arguments have the ty
             visible = visible & (distance < window)
     else:
         visible = mask[None, :] & (slot[None, :] <= row_position[:, None])
-    # "ieee": float32 operands stay float32, where the default would round them to 10 bits
-    scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
-    scores = tl.where(visible, scores, float("-inf"))
-    new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-    base = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)  # while a row has seen nothing
-    weights = tl.exp(scores - base[:, None])
-    rescale = tl.exp(maximum - base)
-    total = total * rescale + tl.sum(weights, axis=1)
-    out = out * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-    return new_maximum, total, out
+    return add_tile(query, keys, values, visible, scale, maximum, total, out)
 
 
 def _read_kernel(  # type: ignore[no-untyped-def]

@@ -9,10 +9,13 @@ from functools import cache
 from typing import Any
 
 import torch
+from ondevice.kernels.triton.shared import shared
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
+load_query: Any = None  # as are functions that kernels share
+add_tile: Any = None
 
 
 def walk_blocks(
@@ -43,11 +46,11 @@ def walk_blocks(
 
 @cache
 def _compiled() -> Any:
-    global tl
+    global tl, load_query, add_tile
     import triton
     import triton.language
 
-    tl = triton.language
+    tl, (load_query, _, add_tile) = triton.language, shared()
     return triton.jit(_paged_attention_kernel)
 
 
@@ -69,24 +72,16 @@ def _paged_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     TILE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
 ):
-    """out = softmax(scale * q K^T) V for the query heads of one KV head, in tiles of slots.
-
-    Online softmax (arXiv 1805.02867): with the running maximum m, the sum l of exp(s - m) and the sum o of
-    exp(s - m) v, a new tile changes m to m' = max(m, max s), and scales l and o by exp(m - m') before adding.
-    """
+    """out = softmax(scale * q K^T) V for the query heads of one KV head, in tiles of slots."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
     length = tl.load(length_ptr + row)
-    group = tl.arange(0, PADDED_GROUPS)
     dim = tl.arange(0, PADDED_DIM)
     tile = tl.arange(0, TILE)
 
-    head = (row * num_kv_heads + kv_head) * GROUPS + group
-    query_offs = head[:, None] * HEAD_DIM + dim[None, :]
-    query_mask = (group < GROUPS)[:, None] & (dim < HEAD_DIM)[None, :]
-    query = tl.load(query_ptr + query_offs, mask=query_mask, other=0.0)
-    if IN_FLOAT32:
-        query = query.to(tl.float32)
+    query, query_offs, query_mask = load_query(
+        query_ptr, row, kv_head, num_kv_heads, GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
+    )
 
     maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
     total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
@@ -104,15 +99,7 @@ def _paged_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
         if IN_FLOAT32:
             keys = keys.to(tl.float32)
             values = values.to(tl.float32)
-        # "ieee": float32 operands stay float32, where the default would round them to 10 bits
-        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
-        scores = tl.where(mask[None, :], scores, float("-inf"))
-        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-        weights = tl.exp(scores - new_maximum[:, None])
-        rescale = tl.exp(maximum - new_maximum)
-        total = total * rescale + tl.sum(weights, axis=1)
-        out = out * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-        maximum = new_maximum
+        maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
     # A sequence without slots has sum 0, and gets zeros.
     out = out / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(out_ptr + query_offs, out.to(out_ptr.dtype.element_ty), mask=query_mask)

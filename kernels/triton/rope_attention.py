@@ -9,10 +9,14 @@ from functools import cache
 from typing import Any
 
 import torch
+from ondevice.kernels.triton.shared import shared
 from ondevice.kernels.triton.tiles import tile_sizes
 from torch import Tensor
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
+load_query: Any = None  # as are functions that kernels share
+turned: Any = None
+add_tile: Any = None
 
 
 def rotate_and_attend(
@@ -50,11 +54,11 @@ def rotate_and_attend(
 
 @cache
 def _compiled() -> Any:
-    global tl
+    global tl, load_query, turned, add_tile
     import triton
     import triton.language
 
-    tl = triton.language
+    tl, (load_query, turned, add_tile) = triton.language, shared()
     return triton.jit(_rope_attention_kernel)
 
 
@@ -84,7 +88,6 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
     """out = softmax(scale * q RoPE(K)^T) V for the query heads of one KV head, in tiles of slots."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
-    group = tl.arange(0, PADDED_GROUPS)
     dim = tl.arange(0, PADDED_DIM)
     tile = tl.arange(0, TILE)
     # RoPE adds to each dimension its partner half a rotation away; after ROTARY_DIM nothing turns.
@@ -92,12 +95,9 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
     turns = dim < ROTARY_DIM
     partner = tl.where(dim < half, dim + half, dim - half)
 
-    head = (row * num_kv_heads + kv_head) * GROUPS + group
-    query_offs = head[:, None] * HEAD_DIM + dim[None, :]
-    query_mask = (group < GROUPS)[:, None] & (dim < HEAD_DIM)[None, :]
-    query = tl.load(query_ptr + query_offs, mask=query_mask, other=0.0)
-    if IN_FLOAT32:
-        query = query.to(tl.float32)
+    query, query_offs, query_mask = load_query(
+        query_ptr, row, kv_head, num_kv_heads, GROUPS, HEAD_DIM, PADDED_GROUPS, PADDED_DIM, IN_FLOAT32
+    )
 
     first = row.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
     first_position = row * position_batch_stride + kv_head * position_head_stride
@@ -113,20 +113,10 @@ def _rope_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments hav
         keys = tl.load(key_ptr + offs + dim[None, :], mask=tile_mask, other=0.0).to(tl.float32)
         partners = tl.load(key_ptr + offs + partner[None, :], mask=turn_mask, other=0.0).to(tl.float32)
         position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)
-        angle = position[:, None] * ROTARY_DIM + dim[None, :]
-        cos = tl.load(cos_ptr + angle, mask=turn_mask, other=1.0).to(tl.float32)
-        sin = tl.load(sin_ptr + angle, mask=turn_mask, other=0.0).to(tl.float32)
-        rotated = keys * cos + partners * sin
+        rotated = turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM, PADDED_DIM)
         values = tl.load(value_ptr + offs + dim[None, :], mask=tile_mask, other=0.0)
         if IN_FLOAT32:
             values = values.to(tl.float32)
-        # "ieee": float32 operands stay float32, where the default would round them to 10 bits
-        scores = tl.dot(query, tl.trans(rotated.to(query.dtype)), input_precision="ieee") * scale
-        scores = tl.where(mask[None, :], scores, float("-inf"))
-        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-        weights = tl.exp(scores - new_maximum[:, None])
-        rescale = tl.exp(maximum - new_maximum)
-        total = total * rescale + tl.sum(weights, axis=1)
-        out = out * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-        maximum = new_maximum
+        keys = rotated.to(query.dtype)
+        maximum, total, out = add_tile(query, keys, values, mask[None, :], scale, maximum, total, out)
     tl.store(out_ptr + query_offs, (out / total[:, None]).to(out_ptr.dtype.element_ty), mask=query_mask)

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from ondevice.errors import ConfigError
+from ondevice.extras import install_extra
 
-EXTRA = "ondevice[scale]"
 OWN = ("", "local")  # addresses of a Ray of our own
 _LOOPBACK = "127.0.0.1"
 _TOKEN = secrets.token_hex(
@@ -51,7 +51,7 @@ def require_packages() -> None:
     """Refuse to go on without the packages of the extra; raises ConfigError."""
     for name in ("fsspec", "pyarrow", "ray"):  # not imported: Ray reads its environment then
         if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"The package `{name}` is not installed", fix=f"Run `python -m pip install '{EXTRA}'`.")
+            raise ConfigError(f"The package `{name}` is not installed", fix=install_extra("scale"))
 
 
 @contextmanager

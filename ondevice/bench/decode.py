@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ondevice.bench.bandwidth import ReadBandwidth
 from ondevice.bench.llama_cpp import NAME, LlamaCpp
@@ -23,7 +23,7 @@ from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
-from ondevice.model.packed_modules import is_packed, packed_bytes
+from ondevice.model.packed_modules import packed_bytes
 from ondevice.results.results import Row, row
 from ondevice.session.engine import Engine
 
@@ -118,7 +118,7 @@ def bytes_per_token(engine: Engine, num_cached: int) -> int:
     model, parts = engine.loaded.model, engine.decoder.parts
     weights = {parameter.data_ptr(): parameter.nbytes for parameter in model.parameters()}
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if not is_packed(model) and embedding.weight.data_ptr() != head.weight.data_ptr():
+    if isinstance(embedding, nn.Embedding) and embedding.weight.data_ptr() != head.weight.data_ptr():
         del weights[embedding.weight.data_ptr()]
     cache = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * num_cached * engine.loaded.dtype.itemsize
     return sum(weights.values()) + packed_bytes(model) + cache

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ondevice.errors import ConfigError, ModelError
+from ondevice.extras import install
 
 NAME = "llama.cpp"
 
@@ -31,7 +32,7 @@ class LlamaCpp:
             import xllamacpp
         except ImportError as error:
             raise ConfigError(
-                "llama.cpp needs the package xllamacpp, which is not installed", fix="pip install xllamacpp."
+                "llama.cpp needs the package xllamacpp, which is not installed", fix=install("xllamacpp")
             ) from error
         if not path.is_file():
             raise ConfigError("There is no such file", where=str(path), fix="Name a .gguf file.")

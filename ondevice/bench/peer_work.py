@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ondevice.bench import llama_cpp
+from ondevice.bench import kv_press, llama_cpp
 from ondevice.bench.reference import Reference
 from ondevice.config import EngineConfig
 from ondevice.errors import ModelError
@@ -149,7 +149,7 @@ class _Transformers:
 
 
 OURS, LLAMA_CPP, TRANSFORMERS = "ondevice", llama_cpp.NAME, "transformers, float32"
-SHIFTING = f"{LLAMA_CPP}, context shift"
+SHIFTING, KVPRESS = f"{LLAMA_CPP}, context shift", kv_press.NAME
 _CONTENDERS: Mapping[str, Callable[[Task], _Contender]] = {
     OURS: _Ours,
     LLAMA_CPP: _LlamaCpp,
@@ -164,6 +164,8 @@ def work(name: str, task: Task) -> Figures:
     Raises:
         OndeviceError: it cannot.
     """
+    if name == KVPRESS:
+        return _kv_press(task)
     torch.set_num_threads(task.num_threads)
     contender = _CONTENDERS[name](task)
     began = time.perf_counter()
@@ -171,3 +173,18 @@ def work(name: str, task: Task) -> Figures:
     seconds = time.perf_counter() - began
     answers = tuple(contender.answer(number) for number in range(len(task.questions)))
     return Figures(seconds, answers, peak_rss_bytes())
+
+
+def _kv_press(task: Task) -> Figures:
+    done = kv_press.work(
+        {
+            "gguf": str(task.gguf),
+            "ids": task.ids,
+            "question_ids": task.question_ids,
+            "new_tokens": task.new_tokens,
+            "num_threads": task.num_threads,
+            "num_kept": task.config.pot.usual_capacity,
+            "warm_up": _WARM_UP,
+        }
+    )
+    return Figures(done["reading_seconds"], tuple(Answer(*one) for one in done["answers"]), done["peak_bytes"])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.peer_work import LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Figures, Task, work
+from ondevice.bench.peer_work import KVPRESS, LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Figures, Task, work
 from ondevice.bench.processes import within
 from ondevice.bench.source import chosen
 from ondevice.config import EngineConfig, TierConfig
@@ -29,6 +29,7 @@ _LENGTHS, _QUICK_LENGTHS = (2048, 8192), (512,)
 _NEW, _QUICK_NEW = 64, 16
 _QUESTIONS = ("Retell the text from the beginning, with every detail.", "What happens at the end? Tell all of it.")
 _POT = "ondevice, pot of"
+_ROOM = 256  # positions for a question and its answer
 _Runs = dict[tuple[str, int], list[Figures]]  # by contender and tokens of the text
 
 
@@ -50,14 +51,15 @@ def _apart(minutes: int | None) -> Callable[[str, Task], Figures]:
     return lambda name, task: within(None if minutes is None else 60.0 * minutes, work, name, task)
 
 
-def contenders(config: EngineConfig) -> dict[str, tuple[str, EngineConfig]]:
+def contenders(config: EngineConfig, *, has_kvpress: bool = False) -> dict[str, tuple[str, EngineConfig]]:
     """Who takes part: label, then which of `peer_work` with which settings."""
     ours = {OURS: (OURS, config)}
     if config.pot.is_auto:
         size = config.pot.usual_capacity
         pot = replace(config, pot=config.pot.sized(size), tier=TierConfig(budget_bytes=0))
         ours[f"{_POT} {size:,}"] = (OURS, pot)
-    return ours | {name: (name, config) for name in (LLAMA_CPP, SHIFTING, TRANSFORMERS)}
+    others = (LLAMA_CPP, SHIFTING, TRANSFORMERS, *((KVPRESS,) if has_kvpress else ()))
+    return ours | {name: (name, config) for name in others}
 
 
 def run_peers(
@@ -68,12 +70,14 @@ def run_peers(
     rounds: int,
     run: Callable[[str, Task], Figures] | None = None,
     limit_minutes: int | None = None,
+    has_kvpress: bool = False,
 ) -> Iterator[Note | Table]:
     """Notes on who cannot take part, and the table of the others.
 
     Args:
         run: lets a contender of `peer_work` do a task; default: in a process of its own.
         limit_minutes: that a contender may take for a text; who takes longer is left out.
+        has_kvpress: let kvpress take part, with a cache cut down to the usual pot's.
     """
     run = run or _apart(limit_minutes)
     engine = setup.engine
@@ -85,12 +89,13 @@ def run_peers(
     left_out = set[tuple[str, int]]()
     for done in range(rounds):
         for length in lengths:
-            document = chosen(setup, text, length)
+            document = chosen(setup, text, _fitted(length, engine.loaded.max_positions))
             words = "".join(page.text for page in document.pages)
             ids = tuple(map(int, encode(words)[0]))
-            for label, (name, settings) in contenders(config).items():
-                # What fits into a cache of that size is not shifted, and is the same once more.
-                if (label, length) in left_out or (name == SHIFTING and length <= config.pot.usual_capacity):
+            for label, (name, settings) in contenders(config, has_kvpress=has_kvpress).items():
+                # What fits into a cache of that size is neither shifted nor cut, and is the same once more.
+                fits = name in (SHIFTING, KVPRESS) and length <= config.pot.usual_capacity
+                if (label, length) in left_out or fits:
                     continue
                 setup.report(f"{label}, {len(ids):,} tokens", done / rounds)
                 task = Task(settings, gguf, words, _QUESTIONS, ids, question_ids, new_tokens, torch.get_num_threads())
@@ -109,6 +114,11 @@ def run_peers(
                     left_out.add((label, length))
                     yield Note(f"{label} leaves out {len(ids):,} tokens: {reason}", "yellow")
     yield Table(_rows(runs), _summary(runs))
+
+
+def _fitted(length: int, window: int) -> int:
+    """As much of a text that just fills the window as leaves room for an answer: else nobody but us could take it."""
+    return min(length, window - min(_ROOM, window // 8)) if length <= window else length
 
 
 def _reason(name: str, window: int, num_positions: int) -> str:
@@ -142,11 +152,11 @@ def _summary(runs: _Runs) -> dict[str, float]:
     """How many times as fast as each peer we are, and how many times its peak memory we take."""
     summary: dict[str, float] = {}
     for (label, length), figures in runs.items():
-        prefix = {OURS: "", LLAMA_CPP: None, SHIFTING: None, TRANSFORMERS: None}.get(label, "pot_")
-        if prefix is None:
+        prefix = "" if label == OURS else "pot_"
+        if not label.startswith(OURS):
             continue
-        size = f"{length // 1024}k" if length >= 1024 else str(length)
-        for peer, key in ((LLAMA_CPP, "llama_cpp"), (TRANSFORMERS, "transformers")):
+        size = _size(length)
+        for peer, key in ((LLAMA_CPP, "llama_cpp"), (TRANSFORMERS, "transformers"), (KVPRESS, "kvpress")):
             if theirs := runs.get((peer, length)):
                 reading = [b.reading_seconds / a.reading_seconds for a, b in zip(figures, theirs, strict=False)]
                 decoding = [_decode_speed(a) / _decode_speed(b) for a, b in zip(figures, theirs, strict=False)]
@@ -162,10 +172,15 @@ def _summary(runs: _Runs) -> dict[str, float]:
         summary[f"{prefix}peak_memory_bytes_{size}"] = float(max(one.peak_bytes for one in figures))
     both = [length for label, length in runs if label == OURS and (LLAMA_CPP, length) in runs]
     if both:
-        longest = f"{max(both) // 1024}k" if max(both) >= 1024 else str(max(both))
+        longest = _size(max(both))
         key = "second_question_ratio_vs_llama_cpp"
         summary[key] = summary[f"{key}_{longest}"]
     return summary
+
+
+def _size(length: int) -> str:
+    """As lengths stand in the summary."""
+    return f"{round(length / 1024)}k" if length >= 1024 else str(length)
 
 
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
@@ -178,7 +193,15 @@ def _measure(setup: Setup, options: Any) -> Iterator[Note | Table]:
     lengths = options.lengths or (_QUICK_LENGTHS if options.quick else _LENGTHS)
     new_tokens = _QUICK_NEW if options.quick else _NEW
     rounds = 1 if options.quick else options.rounds
-    yield from run_peers(setup, lengths, options.text, new_tokens, rounds, limit_minutes=options.limit_minutes)
+    yield from run_peers(
+        setup,
+        lengths,
+        options.text,
+        new_tokens,
+        rounds,
+        limit_minutes=options.limit_minutes,
+        has_kvpress=options.kvpress,
+    )
 
 
 MEASUREMENT = Measurement[Table](_measure, config=_config)

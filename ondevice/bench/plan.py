@@ -6,9 +6,11 @@ The machine is measured before and after, since such machines change their speed
 from __future__ import annotations
 
 import math
+import statistics
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from ondevice.bench.processes import in_its_own_process
 from ondevice.bench.source import generated
 from ondevice.config import EngineConfig
 from ondevice.evaluation.measurement import Measurement, Setup, Table
+from ondevice.events import AnswerToken, Event
 from ondevice.model.loading.placement import choose_device
 from ondevice.results.process_memory import peak_rss_bytes
 from ondevice.results.results import Row, row
@@ -29,7 +32,12 @@ from ondevice.telemetry.telemetry import Telemetry
 
 CAPACITIES, QUICK_CAPACITIES = (1024, 4096, 8192), (1024,)
 _POTS = 2.5  # times the slots: distilled at least twice
-_QUESTION, _NEW_TOKENS = "Who found the letter, and where?", 32
+_QUESTIONS = (
+    "Retell the text from the beginning, with every detail.",
+    "Who found the letter, and where?",
+    "List all names that occur, with what is said of each.",
+)
+_NEW_TOKENS = 32  # of each answer, at most
 _KEYS = {"peak memory": "peak", "reading speed": "reading", "answering speed": "decoding"}  # in the summary
 
 
@@ -40,7 +48,7 @@ class Taken:
     Attributes:
         num_tokens: that were read.
         reading: tokens a second, with the tokenizer's share.
-        answering: tokens a second, after the first.
+        answering: tokens a second, once an answer is on its way.
         peak_bytes: the most that its process had resident, or the most that torch took of a GPU.
         predicted: the same by the plan.
     """
@@ -97,17 +105,24 @@ def planned(config: EngineConfig, num_tokens: int) -> Planned:
 
 
 def held(config: EngineConfig, num_tokens: int) -> Taken:
-    """A session of this process: a generated text is read, one question answered."""
-    generation = replace(config.generation, max_new_tokens=_NEW_TOKENS, temperature=0.0)
+    """A session of this process: a generated text is read, and some questions are answered."""
+    generation = replace(config.generation, max_new_tokens=_NEW_TOKENS, temperature=0.0, stops_loops=False)
     engine = Engine.load(replace(config, generation=generation))
     document = generated(num_tokens, engine.loaded.tokenizer, config.seed)
     session, telemetry = engine.session(), Telemetry()
-    for event in chain(session.read(document), session.ask(_QUESTION)):
+    for event in session.read(document):
         telemetry.apply(event)
+    gaps = [gap for question in _QUESTIONS for gap in _gaps(session.ask(question))]
     is_gpu = engine.loaded.device.type == "cuda"
     peak = torch.cuda.max_memory_reserved() if is_gpu else peak_rss_bytes()
-    reading, answering = num_tokens / telemetry.ingest_seconds, telemetry.decode_tokens_per_second
+    reading, answering = num_tokens / telemetry.ingest_seconds, 1.0 / statistics.median(gaps) if gaps else 0.0
     return Taken(num_tokens, reading, answering, peak, Planned(0))
+
+
+def _gaps(answer: Iterator[Event]) -> list[float]:
+    """Seconds between the tokens of an answer but the first two: before the second what decoding needs is laid out."""
+    times = [time.perf_counter() for event in answer if isinstance(event, AnswerToken)]
+    return [later - one for one, later in pairwise(times[1:])]
 
 
 def _rows(config: EngineConfig, taken: Taken) -> list[Row]:

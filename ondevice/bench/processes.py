@@ -37,5 +37,7 @@ def within(seconds: float | None, work: Callable[_P, _R], *args: _P.args, **kwar
             return future.result(seconds)
         except TimeoutError:
             if not future.done():
-                psutil.Process(worker).kill()
+                process = psutil.Process(worker)
+                for one in [*process.children(recursive=True), process]:
+                    one.kill()
             raise

@@ -19,7 +19,7 @@ from ondevice.bench.source import chosen
 from ondevice.bench.turns import speedup_row, take_turns, time_rows
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.kernels.packed import unpack
+from ondevice.kernels.packed import PackedWeight, unpack
 from ondevice.kernels.projection import project
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import Linear
@@ -54,6 +54,7 @@ def unpacked(loaded: LoadedModel) -> Any:
     for name, packed in linears.items():
         linear = nn.Linear(1, 1, bias=packed.bias is not None)
         linear.in_features, linear.out_features = packed.in_features, packed.out_features
+        assert isinstance(packed.weight, PackedWeight)
         linear.weight = nn.Parameter(unpack(packed.weight))
         linear.bias = packed.bias  # type: ignore[assignment]  # None where there is none
         _set(model, name, linear)
@@ -105,20 +106,20 @@ def _decoding(decoder: Decoder, pot: MemoryPot, first: Tensor) -> None:
 
 
 @torch.inference_mode()
-def _losses(decoder: Decoder, ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def losses(decoder: Decoder, ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Of a text read in passes of `size`: nats of each token after the first, and the likeliest token in its place."""
-    pot, losses, greedy = decoder.new_pot(ids.shape[1]), [], []
+    pot, nats, greedy = decoder.new_pot(ids.shape[1]), [], []
     for start in range(0, ids.shape[1] - 1, size):
         states = decoder.forward(ids[:, start : min(start + size, ids.shape[1] - 1)], pot).hidden_states
         targets = ids[:, start + 1 : start + 1 + states.shape[1]]
-        losses.append(decoder.head.token_loss(states, targets))
+        nats.append(decoder.head.token_loss(states, targets))
         greedy += [decoder.head.logits(some).argmax(dim=-1) for some in states.split(64, dim=1)]
-    return torch.cat(losses, dim=1), torch.cat(greedy, dim=1)
+    return torch.cat(nats, dim=1), torch.cat(greedy, dim=1)
 
 
 def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     loaded, packed = setup.engine.loaded, setup.engine.decoder
-    if not is_packed(loaded.model):
+    if not is_packed(loaded.model) or loaded.device.type != "cpu":
         raise ConfigError(
             "This measures weights that stay quantised on a CPU",
             where=loaded.name,
@@ -158,13 +159,13 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
         rows.append(row(name, {"tokens": num_pass}, "reading speed", "tokens/s", reading[name]))
         rows.append(row(name, {"cached tokens": num_pass}, "decoding speed", "tokens/s", decoding[name]))
     setup.report("Perplexity", None)
-    losses, greedy = zip(*(_losses(one, ids, num_pass) for one in contenders.values()), strict=True)
-    for name, loss in zip(contenders, losses, strict=True):
+    nats, greedy = zip(*(losses(one, ids, num_pass) for one in contenders.values()), strict=True)
+    for name, loss in zip(contenders, nats, strict=True):
         rows.append(row(name, {"tokens": loss.shape[1]}, "perplexity", "", [math.exp(float(loss.mean()))]))
     summary = {
         f"reading_speedup_{ours}": _ratio(reading, ours),
         f"decode_speedup_{ours}": _ratio(decoding, ours),
-        f"perplexity_ratio_{ours}": math.exp(float(losses[0].mean() - losses[1].mean())),
+        f"perplexity_ratio_{ours}": math.exp(float(nats[0].mean() - nats[1].mean())),
         "greedy_agreement": float((greedy[0] == greedy[1]).float().mean()),
         "packed_bytes": float(packed_bytes(loaded.model)),
         "peak_memory_bytes": float(peak),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ondevice.evaluation.entry import INTS, Entry, Option
@@ -42,6 +43,12 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens of the text for perplexity.", shown="4096"), _TEXT, _QUICK),
     ),
     Entry(
+        "int4",
+        "ondevice.bench.int4",
+        "Perplexity with weights of 4 bits as torch has them on a GPU, emulated on a CPU, beside bfloat16 and float32.",
+        (Option("tokens", int, "Tokens of the text.", shown="4096"), _TEXT, _QUICK),
+    ),
+    Entry(
         "quantized-pot",
         "ondevice.bench.quantized_pot",
         "Pots in codes, and saved ones, beside those in the model's type: bytes, speed, and what the next tokens lose.",
@@ -67,6 +74,13 @@ BENCHMARKS = (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
             Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
+            Option(
+                "kvpress",
+                bool,
+                "With kvpress, too, in an environment of its own: 150 MB are fetched once.",
+                False,
+                flag="--kvpress",
+            ),
             _TEXT,
             _QUICK,
         ),
@@ -106,12 +120,6 @@ BENCHMARKS = (
         (Option("tokens", int, "Tokens in the tier.", shown="65536"), _QUICK),
     ),
     Entry(
-        "index",
-        "ondevice.bench.scale_index",
-        "A question to a library of 100,000 documents: how long its index takes to name the closest ones.",
-        (Option("documents", int, "Documents in the index.", shown="100000", min=1), _QUICK),
-    ),
-    Entry(
         "reliability",
         "ondevice.bench.reliability.run",
         """What becomes of hostile files, reading without end, a thousand questions, many clients, killed readings.
@@ -123,13 +131,16 @@ BENCHMARKS = (
     Entry(
         "scale",
         "ondevice.bench.scale.run",
-        """Many documents: a batch beside a plain loop, two engines beside one, and kills in its middle (needs the extra
-        `scale`).
+        """Many documents: a batch beside a plain loop, two engines beside one, kills in its middle (all three need the
+        extra `scale`), and a question to the index of 100,000.
 
         What 100,000 documents would take on up to 1,000 engines is worked out from the part `overhead`. About half an
         hour on two cores with the smallest model.
         """,
-        (Option("parts", str, "Some of overhead,speedup,kills.", "", shown="all"), _QUICK),
+        (
+            Option("parts", str, "Some of overhead,speedup,kills,index.", "", shown="all"),
+            replace(_QUICK, help="The same on small sizes, in some minutes: Ray is started a dozen times."),
+        ),
     ),
     Entry(
         "art",

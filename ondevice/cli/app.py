@@ -9,6 +9,7 @@ import typer
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.terminal import errors_shown
 from ondevice.errors import ConfigError
+from ondevice.extras import AGAIN
 
 PORT = 7860
 
@@ -55,9 +56,7 @@ def app(
         try:
             from ondevice.ui.launch import launch
         except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"The app needs {error.name}, which is not installed", fix="Run `python -m pip install ondevice`."
-            ) from None
+            raise ConfigError(f"The app needs {error.name}, which is not installed", fix=AGAIN) from None
         launch(
             config,
             host=host,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.reuse import ReadAgain
 from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
 from ondevice.config import SaveAs, option_name
@@ -57,6 +58,7 @@ def ask(
             "deleted at the end). With --no-resume nothing is kept, and what was kept of this document is deleted.",
         ),
     ] = True,
+    read_again: ReadAgain = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
     """Read a document of any length and answer questions about it."""
@@ -81,7 +83,9 @@ def ask(
             config = options.config(answers.config(), question=only)
             found = _open(document, config, password_stdin, display, seconds)
             keeper = _keeper(*found, is_on=resume)
-            session = _read(*found, keeper, save, display, seconds)
+            # A reading for any question answers one, too.
+            same = () if read_again else (config, options.config(answers.config()))
+            session = _read(*found, keeper, save, same, display, seconds)
         unsaved = None if save is None else _save(session, save, save_as, keeper)
         for notice in session.notices:
             say(notice)
@@ -124,19 +128,26 @@ def _read(
     document: Document,
     keeper: Keeper,
     save: Path | None,
+    same: Sequence[EngineConfig],
     display: ProgressDisplay,
     seconds: dict[str, float],
 ) -> Session:
-    """A session that has read the document, from where an earlier one was broken off."""
+    """A session that has read the document, from where an earlier one was broken off; or the library's own, of the
+    `same` settings."""
     from ondevice.cli.conversation import open_session, read_document
+    from ondevice.cli.reuse import from_library
     from ondevice.session.saving import most_saved_bytes
 
     session = keeper.open() or engine.session()
     with _timed(seconds, "ingest_seconds"):
         open_session(session, document, display)
+        display.clear()
+        opened = from_library(engine, session, *same)
+        session = session if opened is None else opened
         if save is not None:
             _require_place(save, most_saved_bytes(session))
-        read_document(session, document, display, keeper)
+        if opened is None:
+            read_document(session, document, display, keeper)
     return session
 
 

@@ -23,6 +23,7 @@ def gpu_findings(found: Graphics, *, is_usable: bool) -> Iterator[Finding]:
     if is_usable:
         yield _match(found)
         yield from _compiler()
+        yield _four_bits()
     elif found.has_gpu:
         yield _unusable(found)
 
@@ -83,3 +84,16 @@ def _compiler() -> Iterator[Finding]:
         return
     text = f"{' and '.join(missing)} missing: no kernel can be compiled, and torch's compute instead, slower"
     yield Finding("Triton's compiler", "missing", text, "Install gcc and python3-dev (on Debian and Ubuntu)")
+
+
+def _four_bits() -> Finding:
+    """Whether weights of four bits are multiplied by torch's own kernels."""
+    import torch
+
+    from ondevice.kernels.int4 import lacks_int4
+
+    lack = lacks_int4(torch.device("cuda"))
+    if not lack:
+        return Finding("weights in 4 bits", "good", "torch multiplies them as they are; a GGUF file's stay as stored")
+    text = f"torch does not multiply them here ({lack}): bitsandbytes does, slower, and GGUF files are unpacked"
+    return Finding("weights in 4 bits", "advice", text)

@@ -36,6 +36,8 @@ def list_entries(
             table.add_row(*map(Text, texts))
         if entries:
             out().print(table)
+            total = words.size(library.size_bytes())
+            say(f"{words.plural(len(entries), 'document')}, {total} on disk: what several have in common counts once.")
         else:
             say(f"Nothing is saved in {library.folder}.")
         if as_json:

@@ -10,6 +10,7 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown
 from ondevice.errors import ConfigError, OndeviceError
+from ondevice.extras import install_extra
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -29,9 +30,7 @@ def mcp(options: PotOptions, answers: AnswerOptions) -> None:
         try:
             from mcp.server.mcpserver import MCPServer
         except ModuleNotFoundError:
-            raise ConfigError(
-                "The package `mcp` is not installed", fix="Run `python -m pip install 'ondevice[mcp]'`."
-            ) from None
+            raise ConfigError("The package `mcp` is not installed", fix=install_extra("mcp")) from None
         from ondevice.api.tools import Tools
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.registry import Registry

@@ -20,6 +20,7 @@ from ondevice.config import (
     Setting,
     option_name,
     settings_of,
+    settled,
     with_values,
 )
 from ondevice.errors import ConfigError, named
@@ -77,11 +78,21 @@ class PotOptions(Options, of=READING):
     """Model, machine and pot: the same on every command."""
 
     def config(self, generation: GenerationConfig | None = None, *, question: str = "") -> EngineConfig:
-        """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind."""
+        """The settings; with a `question` and no catalyst chosen, the text is read with that question in mind.
+
+        Raises:
+            ConfigError: they cannot work, or one was given that a named choice stands for.
+        """
         values = self.values()
+        for path, value in settled(values).items():
+            if values.get(path, value) != value:
+                raise ConfigError(
+                    f"{{{path}}} is {values[path]}, and with {{pot.retention}} {values['pot.retention']} it is {value}",
+                    fix=f"Leave out one of the two, {{{path}}} or {{pot.retention}}.",
+                )
         if question and "catalyst" not in self.given:
             values |= {"pot.catalyst": "question", "pot.catalyst_text": question}
-        return with_values(EngineConfig(generation=generation or GenerationConfig()), values)
+        return with_values(EngineConfig(generation=generation or GenerationConfig()), settled(values))
 
 
 class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}):

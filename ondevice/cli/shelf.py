@@ -12,6 +12,7 @@ import typer
 from ondevice.cli.ask import SAVED
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.reuse import ReadAgain, from_library
 from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
 from ondevice.errors import ConfigError
@@ -39,6 +40,7 @@ def shelf(
         bool,
         typer.Option("--library", help="Ask the documents of the library that its index finds for each question, too."),
     ] = False,
+    read_again: ReadAgain = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in the last line.")] = False,
 ) -> None:
     """Read several documents, lay those that a question points to side by side in one pot, and ask them together."""
@@ -54,7 +56,7 @@ def shelf(
         with ProgressDisplay(err()) as display:
             engine = load_engine(config, display)
         keepers: list[Keeper] = []
-        sessions = [_open(engine, name, keepers) for name in documents]
+        sessions = [_open(engine, name, keepers, read_again=read_again) for name in documents]
         found: dict[str, Any] = {}
         if each:
             found["documents"] = [
@@ -84,7 +86,7 @@ def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOption
     return config
 
 
-def _open(engine: Engine, name: str, keepers: list[Keeper]) -> Session:
+def _open(engine: Engine, name: str, keepers: list[Keeper], *, read_again: bool) -> Session:
     """A session that has read a document, now or earlier; what keeps the reading joins the keepers."""
     from ondevice.cli.conversation import open_session, read_document
     from ondevice.cli.keeping import Keeper
@@ -106,6 +108,9 @@ def _open(engine: Engine, name: str, keepers: list[Keeper]) -> Session:
         keepers.append(Keeper(engine, document))
         session = keepers[-1].open() or engine.session()
         open_session(session, document, display)
+        display.clear()
+        if not read_again and (opened := from_library(engine, session, engine.config)) is not None:
+            return opened
         read_document(session, document, display, keepers[-1])
     return session
 

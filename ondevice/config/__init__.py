@@ -46,6 +46,7 @@ from ondevice.config.pot import (
     SlotSharing,
     StoredPot,
 )
+from ondevice.config.retention import RETENTIONS, settled
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "POLICIES",
     "READING",
+    "RETENTIONS",
     "SETTINGS",
     "ArtConfig",
     "CatalystKind",
@@ -91,6 +93,7 @@ __all__ = [
     "on_screen",
     "option_name",
     "settings_of",
+    "settled",
     "value_of",
     "with_choices",
     "with_values",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
+from ondevice.config.retention import settled
 from ondevice.config.setting import Check, Control, check_each, require, setting, settings_of, with_values
 from ondevice.errors import OndeviceError, without_inner_names
 
@@ -34,8 +35,9 @@ class EngineConfig:
     dtype: DtypeName = setting(  # bfloat16 on CUDA, float16 before Ampere, float32 on a CPU
         "auto", "Type of the weights; auto fits the device.", option="--dtype")
     quantization: Quantization = setting(
-        "auto", "Weights in 8 or 4 bits, on a GPU by bitsandbytes; auto takes 8 on a CPU for models above a gigabyte, "
-        "and keeps those of a GGUF file as they are stored; none unpacks all.", option="--quantization")
+        "auto", "Weights in 8 or 4 bits, on a GPU in 4 by torch's own kernels where it has them, else by bitsandbytes; "
+        "auto takes 8 on a CPU for models above a gigabyte, and keeps those of a GGUF file as they are stored; "
+        "none unpacks all.", option="--quantization")
     seed: int = setting(
         0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
@@ -66,13 +68,14 @@ READING = {path: one for path, one in SETTINGS.items() if path not in ANSWERING}
 
 
 def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
-    """`base` with what a person has chosen, by path: sizes that are named replace bounds that follow the text.
+    """`base` with what a person has chosen, by path: sizes that are named replace bounds that follow the text, and what
+    a named choice stands for replaces single ones.
 
     Raises:
         ConfigError: the values cannot work.
     """
     sized = {"pot.capacity", "pot.num_kept"} & chosen.keys()
-    return with_values(base, {**({"pot.adaptive_keep": None} if sized else {}), **chosen})
+    return with_values(base, {**({"pot.adaptive_keep": None} if sized else {}), **settled(chosen)})
 
 
 def option_name(path: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "forecast", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "forecast", "queries", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 SlotShares = Literal["even", "by-layer", "by-head"]
 
@@ -28,7 +28,7 @@ class Policy:
         scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
             a pass, those of the last token, all since the beginning, those of the text when it is repeated, those
-            that keys and values foretell, or none.
+            that keys and values foretell, those like the queries of the last pass, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
         keeps_per_layer: layers keep different numbers of slots.
@@ -201,6 +201,17 @@ POLICIES = {
             scorer="Foresight",
             observes="forecast",
             scores_once=True,
+            keeps_per_head=True,
+            shares="by-head",
+        ),
+        Policy(
+            "expected",
+            label="expected attention",
+            choice="What will likely be looked at (Expected Attention)",
+            differs="Keeps what questions like the text itself would look at.",
+            kept="kept for the attention that is expected",
+            scorer="ExpectedAttention",
+            observes="queries",
             keeps_per_head=True,
             shares="by-head",
         ),

@@ -13,6 +13,7 @@ from ondevice.config.policies import (
     Policy,
     PolicyName,
 )
+from ondevice.config.retention import AS_SET, RETENTIONS, RetentionName
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
@@ -57,6 +58,13 @@ class PotConfig:
         label="Reserve for questions", check=at_least(1, "slot"),
         form=Control(2, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
+    retention: RetentionName = setting(  # what it says is in the others once it was chosen: see `with_choices`
+        AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
+        "thorough, which takes about twice as long to read.", option="--retention", api="retention", answers=True,
+        among=RETENTIONS, label="How carefully to keep",
+        form=Control(21, "Fast reads quickest, thorough knows most afterwards. Default: {default}. All but the default "
+                         "choose what to keep, and how exactly, for you. Takes effect at the next reading.",
+                     choices=tuple((row.choice, row.name) for row in RETENTIONS.values())))
     policy: PolicyName = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
         among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
@@ -77,6 +85,15 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
+    renews_novelty: bool = setting(  # equation 4, second case
+        False, "Whether what the pot holds is scored for being surprising again at every distillation, by what is left "
+        "before it: about a second reading.", option="--renew-novelty/--keep-novelty", api="renew_novelty")
+    reservoir: float = setting(
+        0.0, "Share of the kept slots that are drawn by lot, weighted by score, so that what falls below the cut once "
+        "is not gone for good.", option="--reservoir", api="reservoir", check=SHARE)
+    refits_values: bool = setting(
+        False, "Whether the values that are kept move at a distillation, towards answering late queries as all tokens "
+        "did before.", option="--refit-values/--keep-values", api="refit_values")
     slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
         "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
         "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
@@ -185,6 +202,11 @@ class PotConfig:
     def decode_method(self) -> DecodePolicy:
         """The row of the policy for long answers."""
         return DECODE_POLICIES[self.decode_policy]
+
+    @property
+    def needs_queries(self) -> bool:
+        """Whether a distillation looks at the queries of the last pass themselves."""
+        return self.method.observes == "queries" or self.refits_values
 
     @property
     def needs_novelty(self) -> bool:

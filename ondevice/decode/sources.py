@@ -24,7 +24,7 @@ from ondevice.pot.memory_pot import MemoryPot
 
 # What any text after the document attends to: headings, beginnings, the tokens that soak up attention.
 _NEUTRAL = "\n\nThis is what the text says: it is about"
-_MAX_SCORES = 1 << 24  # attention scores that are held at once
+_MAX_SCORES = 1 << 22  # attention scores that are held at once
 
 
 @dataclass(frozen=True, slots=True)

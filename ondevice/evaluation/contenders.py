@@ -102,7 +102,15 @@ def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
     """InfiniPot with as many slots in every head, and positions numbered again at every distillation."""
     usual = PotConfig()
     pot = replace(
-        given.pot, policy=usual.policy, slot_shares="even", context_reset="always", novelty=0.5, catalyst="general"
+        given.pot,
+        policy=usual.policy,
+        slot_shares="even",
+        context_reset="always",
+        novelty=0.5,
+        catalyst="general",
+        reservoir=0.0,
+        renews_novelty=False,
+        refits_values=False,
     )
     return _pot(replace(given, pot=pot), budget, 0)
 

@@ -100,6 +100,23 @@ def select(
         yield _with_some(text, seed, questions), num_tokens
 
 
+def select_tasks(
+    texts: Sequence[Text],
+    tasks: Sequence[str],
+    seed: int,
+    *,
+    limit: int | None,
+    lengths: tuple[int | None, int | None] = (None, None),
+    count: Callable[[str], int],
+) -> list[tuple[Text, int]]:
+    """As `select`, for one task after the other: of each `limit` texts at most, with all their questions."""
+    found: list[tuple[Text, int]] = []
+    for task in tasks:
+        own = [text for text in texts if text.task == task]
+        found += select(own, seed, limit=limit, questions=None, lengths=lengths, count=count)
+    return found
+
+
 def _with_some(text: Text, seed: int, num_questions: int | None) -> Text:
     if num_questions is None or num_questions >= len(text.questions):
         return text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ondevice.evaluation.contenders import text_document
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.kernels.best_dot import best_dot
 from ondevice.results.results import row
+from ondevice.results.tables import SHARE
 from ondevice.session.session import Session
 from ondevice.session.shelf import word_scores
 from ondevice.session.signatures import signature_of, signature_of_question
@@ -104,8 +105,9 @@ def measure_finding(setup: Setup, paths: list[Path], limit: int | None, num_toke
     for name, of in ranks.items():
         for among in _AMONG:
             found = [float(rank < among) for rank in of]
-            rows.append(row(name, {**case, "among": among}, "found", "", found))
-            summary[f"{name.replace(' ', '_')}_found_in_{among}"] = float(np.mean(found))
+            share = float(np.mean(found))  # right or wrong has no median
+            rows.append(replace(row(name, {**case, "among": among}, "found", SHARE, found), p50=share))
+            summary[f"{name.replace(' ', '_')}_found_in_{among}"] = share
     return Table(rows, summary)
 
 

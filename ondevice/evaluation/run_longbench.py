@@ -19,7 +19,7 @@ from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, run_exa
 from ondevice.evaluation.longbench_tasks import TASKS
 from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.qa_summary import longbench_summary
-from ondevice.evaluation.rows import Text, read_texts, select
+from ondevice.evaluation.rows import Text, read_texts, select_tasks
 from ondevice.evaluation.trials import Trial, rows_of
 from ondevice.events import Event
 from ondevice.session.engine import Engine
@@ -80,16 +80,14 @@ def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
 def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     engine = setup.engine
     texts, wanted = read_texts(options.data), _names(options.tasks) or tuple(TASKS)
-    found: list[tuple[Text, int]] = []
-    for name in wanted:
-        found += select(
-            [text for text in texts if text.task == name],
-            engine.config.seed,
-            limit=options.limit,
-            questions=None,
-            lengths=(options.min_tokens, options.max_tokens),
-            count=lambda text: len(engine.loaded.tokenizer.encode(text)[0]),
-        )
+    found = select_tasks(
+        texts,
+        wanted,
+        engine.config.seed,
+        limit=options.limit,
+        lengths=(options.min_tokens, options.max_tokens),
+        count=lambda text: len(engine.loaded.tokenizer.encode(text)[0]),
+    )
     if not found:
         raise ConfigError("There is no row of LongBench with such a task and length", where=str(options.data))
     yield from run_longbench(setup, found, chosen(options.contenders), budget_of(engine.config, options.budget))

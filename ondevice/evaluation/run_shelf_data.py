@@ -19,7 +19,7 @@ from ondevice.evaluation.contenders import CONTENDERS, Retriever, budget_of, roo
 from ondevice.evaluation.contest import Exam
 from ondevice.evaluation.measurement import Measurement, Note, Setup
 from ondevice.evaluation.passages import GAP, Passages
-from ondevice.evaluation.rows import Text, read_texts, select
+from ondevice.evaluation.rows import Text, read_texts, select_tasks
 from ondevice.evaluation.run_find import split
 from ondevice.evaluation.run_longbench import exam_of
 from ondevice.evaluation.run_shelf import ALONE, SEARCH, SHELF, Asker, summary
@@ -105,19 +105,13 @@ def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
 
 
 def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
-    engine, texts = setup.engine, read_texts(options.data)
-    found: list[tuple[Text, int]] = []
-    for name in _TASKS:
-        found += select(
-            [text for text in texts if text.task == name],
-            engine.config.seed,
-            limit=options.limit,
-            questions=None,
-            lengths=(None, None),
-            count=lambda text: len(engine.loaded.tokenizer.encode(text)[0]),
-        )
+    engine = setup.engine
     # An answer such as yes stands in no passage: which documents are right is not known then.
-    found = [one for one in found if _has_place(one[0])]
+    texts = [text for text in read_texts(options.data) if text.task in _TASKS and _has_place(text)]
+    encode = engine.loaded.tokenizer.encode
+    found = select_tasks(
+        texts, _TASKS, engine.config.seed, limit=options.limit, count=lambda text: len(encode(text)[0])
+    )
     if not found:
         raise ConfigError(f"There is no row of {', '.join(_TASKS)} with a right passage", where=str(options.data))
     yield from run_rows(setup, found)

@@ -221,12 +221,13 @@ class Decoder:
                 pot.commit_(num_staying, origin, num_transient)
                 return Pass(hidden, mass)
             num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
+            normed = self.parts.layers[0].input_norm(self._moved(hidden, self.parts.devices[0]))
             for index, layer in enumerate(self.parts.layers):
                 stop_if_asked()
                 place = self.parts.devices[index]
-                hidden = self._moved(hidden, place)
+                hidden, normed = self._moved(hidden, place), self._moved(normed, place)
                 cos, sin = (self._moved(part, place) for part in angles.at(pot.next_position[index * num_parts]))
-                heads = project_heads(self.parts, layer, hidden, cos, sin)
+                heads = project_heads(self.parts, layer, normed, cos, sin)
                 if keeps_queries:
                     queries += self._moved(heads.query, self.device).chunk(num_parts, dim=1)
                 out, observed = self._attend_layer(
@@ -242,13 +243,13 @@ class Decoder:
                             early_states = self.parts.norm(self._moved(hidden, self.device))
                         if keeps_dropped:
                             gone = _all_but(survivors, hidden.shape[1])
-                            states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0]
+                            states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0][0]
                             where = angles.offsets[self._moved(gone, self.device)]
                             dropped.append(DroppedStates(index, where, self._moved(states, self.device)))
                         hidden, out = hidden[:, survivors], out[:, :, survivors]
                         angles.keep(self._moved(survivors, self.device))
-                hidden = finish(layer, hidden, out)
-            hidden = self.parts.norm(self._moved(hidden, self.device))
+                hidden, normed = finish(layer, hidden, out, self.parts.norm_after(index))
+            hidden = self._moved(normed, self.device)
             of_parts = [tokens for tokens in given for _ in range(num_parts)]
             pot.commit_(num_staying, origin, num_transient, of_parts or None)
             return Pass(hidden, mass, given or None, early_states, queries, dropped)

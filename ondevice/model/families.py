@@ -15,6 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ondevice.errors import ModelError
+from ondevice.kernels.gated import gelu_tanh
+from ondevice.kernels.int4 import Int4Weight, joined_int4
+from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import project
 from ondevice.model.packed_modules import PackedLinear
@@ -23,28 +26,21 @@ from ondevice.results.process_memory import forget_mapped
 Op = Callable[[Tensor], Tensor]
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+_ACTIVATIONS = {
+    "silu": F.silu,
+    "gelu_pytorch_tanh": gelu_tanh,
+}  # those that kernels know; others stay transformers' own
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
     """A plain linear projection, weight (out_features, in_features)."""
 
-    weight: Tensor | PackedWeight
+    weight: Tensor | PackedWeight | Int4Weight
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
         return project(x, self.weight, self.bias)
-
-
-@dataclass(frozen=True, slots=True)
-class RMSNorm:
-    """Root-mean-square norm over the last dimension."""
-
-    weight: Tensor
-    eps: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +105,11 @@ class ModelParts:
         """Whether layers lie on several devices."""
         return len(set(self.devices)) > 1
 
+    def norm_after(self, index: int) -> RMSNorm:
+        """The norm of what a layer gives, where that lies: of the next layer's input, or the last one of all."""
+        is_last = index + 1 == len(self.layers)
+        return (self.norm if is_last else self.layers[index + 1].input_norm).on(self.devices[index])
+
 
 def model_parts(model: Any) -> ModelParts:
     """Take a transformers causal language model apart.
@@ -165,8 +166,7 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
     else:
         qkv = _fuse([attn.q_proj, attn.k_proj, attn.v_proj])
         gate_up, activation = _fuse([mlp.gate_proj, mlp.up_proj]), mlp.act_fn
-    if getattr(config, "hidden_act", None) == "silu":
-        activation = F.silu
+    name = str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", ""))
     mlp_norm = layer.pre_feedforward_layernorm if is_gemma else layer.post_attention_layernorm
     return LayerParts(
         input_norm=_norm(layer.input_layernorm, is_gemma),
@@ -178,7 +178,7 @@ def _layer_parts(layer: Any, config: Any, index: int) -> LayerParts:
         mlp_norm=_norm(mlp_norm, is_gemma),
         gate_up=gate_up,
         intermediate_size=config.intermediate_size,
-        activation=activation,
+        activation=_ACTIVATIONS.get(name, activation),
         down=_linear(mlp.down_proj),
         post_mlp_norm=_norm(layer.post_feedforward_layernorm, True) if is_gemma else None,
         sliding_window=_sliding_window(attn, config, index),
@@ -201,6 +201,8 @@ def _norm(norm: Any, is_gemma: bool = False) -> RMSNorm:
 
 def _fuse(projections: list[Any]) -> Op:
     """One matrix product instead of several; quantised projections stay apart, since their weights are packed."""
+    if any(isinstance(p.weight, Int4Weight) for p in projections):
+        return _fuse_int4(projections)
     if all(isinstance(p, PackedLinear) for p in projections):
         return _fuse_packed(projections)
     if any(type(p) is not nn.Linear for p in projections):
@@ -222,12 +224,26 @@ def _fuse(projections: list[Any]) -> Op:
     return Linear(weight, bias)
 
 
+def _fuse_int4(projections: list[Any]) -> Op:
+    """As `_fuse`; rows that are not in four bits stay where they are."""
+    packed = [p for p in projections if isinstance(p, PackedLinear)]
+    weight, start = packed[0].weight, 0
+    if packed[0].rows is None:  # else they have been taken apart before, and share it
+        weight = joined_int4([_weight(p) for p in projections])
+        for projection in projections:
+            if isinstance(projection, PackedLinear):
+                projection.share(weight, start)
+            start += projection.out_features
+    biases = [p.bias.detach() for p in projections if p.bias is not None]
+    return Linear(weight, torch.cat(biases) if biases else None)
+
+
 def _fuse_packed(projections: list[PackedLinear]) -> Op:
     """As `_fuse`; rows of different formats stay apart in memory."""
     sizes = [p.weight.shape[0] for p in projections]
     if any(size % TILE_ROWS for size in sizes[:-1]):
         return lambda x: torch.cat([p(x) for p in projections], dim=-1)
-    weight = joined([p.weight for p in projections])
+    weight = joined([p.weight for p in projections if isinstance(p.weight, PackedWeight)])
     biases = [p.bias.detach() for p in projections if p.bias is not None]
     start = 0
     for projection, size in zip(projections, sizes, strict=True):
@@ -243,6 +259,7 @@ def _linear(module: Any) -> Op:
     return Linear(_weight(module), None if module.bias is None else module.bias.detach())
 
 
-def _weight(module: Any) -> Tensor | PackedWeight:
+def _weight(module: Any) -> Any:
+    """Its weight: a tensor, or a packed one."""
     weight = module.weight
-    return weight if isinstance(weight, PackedWeight) else weight.detach()
+    return weight.detach() if isinstance(weight, Tensor) else weight

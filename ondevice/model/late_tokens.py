@@ -27,16 +27,18 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
         pot: batch 1, with room for all of them in the deeper layers.
     """
     parts, waiting = decoder.parts, list(dropped)
-    hidden = torch.empty(1, 0, parts.hidden_size, dtype=decoder.dtype, device=decoder.device)
+    hidden = normed = torch.empty(1, 0, parts.hidden_size, dtype=decoder.dtype, device=decoder.device)
     tokens = torch.empty(0, dtype=torch.int32, device=decoder.device)
     for index in range(waiting[0].layer, len(parts.layers)):
-        layer = parts.layers[index]
+        layer, norm = parts.layers[index], parts.norm_after(index)
         if tokens.numel():
-            hidden = finish(layer, hidden, _attend(decoder, index, layer, hidden, tokens, pot))
+            hidden, normed = finish(layer, hidden, _attend(decoder, index, layer, normed, tokens, pot), norm)
         while waiting and waiting[0].layer == index:
             more = waiting.pop(0)
-            states = feed_forward(layer, more.states[None].to(hidden))
-            hidden, tokens = torch.cat((hidden, states), dim=1), torch.cat((tokens, more.tokens.to(tokens)))
+            states = more.states[None].to(hidden)
+            both = zip((hidden, normed), feed_forward(layer, states, layer.mlp_norm(states), norm), strict=True)
+            hidden, normed = (torch.cat(some, dim=1) for some in both)
+            tokens = torch.cat((tokens, more.tokens.to(tokens)))
 
 
 @torch.inference_mode()
@@ -50,15 +52,17 @@ def read_late(decoder: Decoder, ids: Tensor, tokens: Tensor, pot: MemoryPot) -> 
         tokens: (n,) int32, rising: which tokens of the document those are.
         pot: batch 1, with room for them in every layer.
     """
-    hidden = decoder.parts.embed(ids)
-    for index, layer in enumerate(decoder.parts.layers):
-        hidden = finish(layer, hidden, _attend(decoder, index, layer, hidden, tokens, pot))
+    parts, hidden = decoder.parts, decoder.parts.embed(ids)
+    normed = parts.layers[0].input_norm(hidden)
+    for index, layer in enumerate(parts.layers):
+        out = _attend(decoder, index, layer, normed, tokens, pot)
+        hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
 
 
-def _attend(decoder: Decoder, index: int, layer: LayerParts, hidden: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
+def _attend(decoder: Decoder, index: int, layer: LayerParts, normed: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:
     """Store document tokens (n,) in one layer, each at its rank in the head, and attend from there."""
     parts, own = decoder.parts, pot.shape.parts_of(index)
-    query_keys, values = heads(parts, layer, hidden)
+    query_keys, values = heads(parts, layer, normed)
     query, keys = query_keys.split((parts.num_heads, parts.num_kv_heads), dim=1)
     origin = tokens.expand(1, pot.shape.num_kv_heads, -1)
     new = zip(own, *(some.chunk(len(own), dim=1) for some in (keys, values)), strict=True)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ondevice.kernels.gated import gated
+from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.rope import rotate
 from ondevice.model.families import LayerParts, ModelParts
 
@@ -16,11 +18,12 @@ _CPU_PIECE, _GPU_PIECE = 24 << 20, 256 << 20
 _STEP = 128  # tokens; products with fewer are slower
 
 
-def heads(parts: ModelParts, layer: LayerParts, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden states -> queries and keys before RoPE in one tensor, and values; each (batch, heads, n, head_dim)."""
-    batch, num_tokens, _ = hidden.shape
+def heads(parts: ModelParts, layer: LayerParts, normed: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states after the layer's input norm -> queries and keys before RoPE in one tensor, and values; each
+    (batch, heads, n, head_dim)."""
+    batch, num_tokens, _ = normed.shape
     num_heads, num_kv_heads = parts.num_heads, parts.num_kv_heads
-    qkv = layer.qkv(layer.input_norm(hidden)).view(batch, num_tokens, -1, parts.head_dim).transpose(1, 2)
+    qkv = layer.qkv(normed).view(batch, num_tokens, -1, parts.head_dim).transpose(1, 2)
     query_keys, values = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
     if layer.q_norm is not None and layer.k_norm is not None:
         query, keys = query_keys.split((num_heads, num_kv_heads), dim=1)
@@ -44,44 +47,36 @@ class Heads(NamedTuple):
         return [Heads(*part) for part in zip(*(some.chunk(num_parts, dim=1) for some in self), strict=True)]
 
 
-def project_heads(parts: ModelParts, layer: LayerParts, hidden: Tensor, cos: Tensor, sin: Tensor) -> Heads:
-    """Norm, projection and RoPE of hidden states (batch, n, hidden_size)."""
-    query_keys, values = heads(parts, layer, hidden)
+def project_heads(parts: ModelParts, layer: LayerParts, normed: Tensor, cos: Tensor, sin: Tensor) -> Heads:
+    """Projection and RoPE of hidden states (batch, n, hidden_size) after the layer's input norm."""
+    query_keys, values = heads(parts, layer, normed)
     sizes = (parts.num_heads, parts.num_kv_heads)
     query, keys = query_keys.split(sizes, dim=1)
     rotated_query, rotated_keys = rotate(query_keys, cos, sin).split(sizes, dim=1)
     return Heads(query, rotated_query, keys, rotated_keys, values)
 
 
-def finish(layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
-    """Finish a layer after its attention: (batch, n, hidden_size)."""
-    return feed_forward(layer, after_attention(layer, hidden, out))
+def finish(layer: LayerParts, hidden: Tensor, out: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    """Finish a layer after its attention: what it gives, (batch, n, hidden_size), and the `norm` of that."""
+    return feed_forward(layer, *after_attention(layer, hidden, out), norm)
 
 
-def after_attention(layer: LayerParts, hidden: Tensor, out: Tensor) -> Tensor:
-    """Output projection of (batch, heads, n, head_dim), with its residual."""
+def after_attention(layer: LayerParts, hidden: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Output projection of (batch, heads, n, head_dim), with its residual, and what the feed-forward network takes."""
     out = layer.out(out.transpose(1, 2).flatten(2))
-    if layer.post_attention_norm is not None:
-        out = layer.post_attention_norm(out)
-    return out.add_(hidden)
+    return add_norm_(out, hidden, layer.mlp_norm, layer.post_attention_norm)
 
 
-def feed_forward(layer: LayerParts, hidden: Tensor) -> Tensor:
-    """Feed-forward network with its residual, of (batch, n, hidden_size)."""
+def feed_forward(layer: LayerParts, hidden: Tensor, normed: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    """Feed-forward network with its residual, of (batch, n, hidden_size) and that after the network's norm; and the
+    `norm` of what it gives."""
     size = tokens_at_once(hidden.shape[0] * layer.intermediate_size, hidden.dtype, hidden.device.type)
-    pieces = [_feed_forward(layer, some) for some in hidden.split(size, dim=1)]
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+    pieces = [layer.down(gated(layer.gate_up(some), layer.activation)) for some in normed.split(size, dim=1)]
+    out = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+    return add_norm_(out, hidden, norm, layer.post_mlp_norm)
 
 
 def tokens_at_once(intermediate_size: int, dtype: torch.dtype, device: str) -> int:
     """Tokens whose intermediate states a feed-forward network holds at once on a kind of device, "cpu" or "cuda"."""
     budget = _CPU_PIECE if device == "cpu" else _GPU_PIECE
     return max(budget // (2 * intermediate_size * dtype.itemsize) // _STEP, 1) * _STEP
-
-
-def _feed_forward(layer: LayerParts, hidden: Tensor) -> Tensor:
-    gate, up = layer.gate_up(layer.mlp_norm(hidden)).chunk(2, dim=-1)
-    out = layer.down(layer.activation(gate).mul_(up))
-    if layer.post_mlp_norm is not None:
-        out = layer.post_mlp_norm(out)
-    return out.add_(hidden)

@@ -17,8 +17,9 @@ from torch import Tensor
 from ondevice.kernels.attention import attention
 from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded
+from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.projection import project
-from ondevice.model.families import LayerParts, Linear, ModelParts, RMSNorm
+from ondevice.model.families import LayerParts, Linear, ModelParts
 from ondevice.model.rotary import Angles
 from ondevice.pot.memory_pot import MemoryPot
 

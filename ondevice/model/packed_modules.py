@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from ondevice.kernels.int4 import Int4Weight, suits_int4
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
+from ondevice.kernels.rounding import quantize_int4
 
 
 class PackedLinear(nn.Module):
-    """x @ weight.T + bias with a packed weight, for float32 on a CPU.
+    """x @ weight.T + bias with a packed weight: for float32 on a CPU, or in four bits for bfloat16 on a GPU.
 
     Attributes:
         weight: no parameter of the module: nothing moves or casts it.
-        bias: (out_features,) float32, or None.
+        bias: (out_features,) of the activations' type, or None.
+        rows: of the product that are its own, where the weight is shared; None: all.
     """
 
-    def __init__(self, weight: PackedWeight, bias: Tensor | None = None) -> None:
+    def __init__(self, weight: PackedWeight | Int4Weight, bias: Tensor | None = None) -> None:
         super().__init__()
         self.weight = weight
+        self.rows: slice | None = None
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.out_features, self.in_features = weight.shape
 
+    def share(self, weight: PackedWeight | Int4Weight, start: int) -> None:
+        """Take the rows from `start` on of a weight that holds others', too, instead of its own."""
+        self.weight, self.rows = weight, slice(start, start + self.out_features)
+
     def forward(self, x: Tensor) -> Tensor:
-        return project(x, self.weight, self.bias)
+        if self.rows is None:
+            return project(x, self.weight, self.bias)
+        out = project(x, self.weight)[..., self.rows]
+        return out if self.bias is None else out + self.bias
 
 
 class QuantizedRows(Protocol):
@@ -51,13 +62,22 @@ class PackedEmbedding(nn.Module):
         return self.rows.gather(ids.flatten()).view(*ids.shape, self.embedding_dim)
 
 
+def in_four_bits_(model: Any) -> None:
+    """Round the projections of a causal LM in bfloat16 to four bits for a GPU, where it is; the head stays."""
+    for name, module in list(model.named_modules()):
+        if type(module) is nn.Linear and name != "lm_head" and suits_int4(module.out_features, module.in_features):
+            parent, _, last = name.rpartition(".")
+            bias = None if module.bias is None else module.bias.detach()
+            setattr(model.get_submodule(parent), last, PackedLinear(quantize_int4(module.weight.detach()), bias))
+
+
 def packed_bytes(model: nn.Module) -> int:
     """Bytes of all packed weights in memory; memory that modules share counts once."""
     storages = {
-        part.data.untyped_storage().data_ptr(): part.data.untyped_storage().nbytes()
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for module in model.modules()
         if isinstance(module, PackedLinear)
-        for part in module.weight.parts
+        for tensor in module.weight.tensors
     }
     return sum(storages.values())
 

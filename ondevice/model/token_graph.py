@@ -115,24 +115,26 @@ class TokenGraph:
     def _step(self, held: _Recorded, pot: MemoryPot) -> Tensor:
         parts, (cos, sin) = self._parts, held.angles
         hidden = parts.embed(held.ids)
+        normed = parts.layers[0].input_norm(hidden)
         for index, layer in enumerate(parts.layers):
             outs = list[Tensor]()
             for number, (query_keys, values) in zip(
-                pot.shape.parts_of(index), self._split(*heads(parts, layer, hidden), pot.shape.num_parts), strict=True
+                pot.shape.parts_of(index), self._split(*heads(parts, layer, normed), pot.shape.num_parts), strict=True
             ):
                 slot, position, num_used = held.places[number].split(1)
                 stored = pot.keys[number], pot.values[number], pot.rotated[number]
                 query = store_token_(query_keys, values, cos, sin, slot, position, *stored)
                 out, _ = decode_attention(query, stored[2], stored[1], scale=parts.scale, num_used=num_used)
                 outs.append(out)
-            hidden = finish(layer, hidden, outs[0] if len(outs) == 1 else torch.cat(outs, dim=1))
+            out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
+            hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
         slots, positions, _ = held.places.view(-1, 3, 1, 1, 1).expand(-1, -1, 1, pot.shape.num_kv_heads, 1).unbind(1)
         slots = slots.long()
         pot.positions.scatter_(3, slots, positions)
         pot.origin.scatter_(3, slots, PROMPT)
         pot.novelty.scatter_(3, slots, UNKNOWN)
         held.places.add_(1)
-        return parts.norm(hidden)
+        return normed
 
     def _split(self, query_keys: Tensor, values: Tensor, num_parts: int) -> list[tuple[Tensor, Tensor]]:
         """Queries with keys, and values, of the KV heads of each part."""

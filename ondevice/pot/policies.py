@@ -48,7 +48,7 @@ class RetentionPolicy(ABC):
     """
 
     def __init__(self, config: PotConfig, seed: int) -> None:
-        self.config = config
+        self.config, self.seed = config, seed
 
     @abstractmethod
     def scores(self, view: LayerView) -> Tensor:
@@ -139,6 +139,17 @@ class Foresight(RetentionPolicy):
         return view.mass
 
 
+class ExpectedAttention(RetentionPolicy):
+    """What queries to come are expected to look at, times the length of its value (arXiv 2510.00636).
+
+    The mass is that expectation, from the mean and the covariance of late queries; every slot has a new one each time.
+    """
+
+    def scores(self, view: LayerView) -> Tensor:
+        assert view.mass is not None
+        return view.mass
+
+
 class SirLLM(RetentionPolicy):
     """Token entropy alone (ACL 2024, arXiv 2405.12528): every head keeps the same tokens."""
 
@@ -166,6 +177,7 @@ def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
         "all": num_queries,
         "repetition": 0,  # in passes of their own
         "forecast": 0,  # from keys and values alone
+        "queries": 0,  # from those alone, without the attention that they pay
         "nothing": 0,
     }
     return min(observed[policy.observes], num_queries)

@@ -1,6 +1,7 @@
 """Saved pots on disk: one safetensors file with a JSON header, written whole or not at all.
 
-Knows the file and its checksums, not what the tensors mean: the session gives and takes those.
+Tensors that several pots may have in common can lie beside it, each in a file that is named by its checksum.
+Knows the files and the checksums, not what the tensors mean: the session gives and takes those.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,24 +28,33 @@ FORMAT = 4
 _UNSUMMED = 3  # the format before, without checksums; all else is alike
 _KEY, _SUM = "ondevice", "ondevice.sha256"  # of the header: its text, and the sha256 of that
 _SUMS = "sha256"  # in the header: of each tensor, by name
+BESIDE = ".tensor"  # ending of a file that holds one tensor, under this name, too
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
 # Room for a note on each page of the longest document; a reader takes a few times as much memory.
 _MAX_HEADER_BYTES = 1 << 25
 _MAX_THREADS = 4
 _TYPES = frozenset(("F32", "F16", "BF16", "I64", "I32", "I8", "U16", "U8"))  # of tensors, as safetensors calls them
 
 
-def write_pot(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any]) -> None:
+def write_pot(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any], beside: Collection[str] = ()) -> None:
     """Write `tensors` and `header` to `path`, replacing what is there only once everything is on disk.
+
+    Args:
+        beside: names of tensors that are written to files of their own in the same folder, before that.
 
     Raises:
         PotError: the file cannot be written, or the header is too large to be read again.
     """
     whole = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps({"format": FORMAT, **header, _SUMS: _checksums(whole)})
+    sums = _checksums(whole)
+    text = json.dumps({"format": FORMAT, **header, _SUMS: sums})
     # A quarter is for the tensors' own entries, and for what quoting adds.
     if 4 * len(text) > 3 * _MAX_HEADER_BYTES:
         raise PotError("The document has too many notes to be saved", where=str(path), fix="Save a part of it.")
     try:
+        for name in beside:
+            with replacing(path.with_name(sums[name] + BESIDE)) as temporary:
+                save_file({BESIDE: whole.pop(name)}, temporary)
         with replacing(path) as temporary:
             save_file(whole, temporary, {_KEY: text, _SUM: _sha256(text)})
     except (OSError, safetensors.SafetensorError) as error:  # safetensors reports a full disk in its own way
@@ -92,20 +103,31 @@ def read_tensors(path: Path, checksums: Mapping[str, str] | None) -> dict[str, T
         checksums: from its header; None where that has none.
 
     Raises:
-        DamagedPot: the file is not what was written.
+        DamagedPot: the file, or one beside it, is not what was written.
     """
+    tensors = _tensors(path)
+    for name, checksum in (checksums or {}).items():
+        if name in tensors or not _CHECKSUM.fullmatch(checksum):
+            continue
+        beside = path.with_name(checksum + BESIDE)
+        if beside.is_file() and (tensor := _tensors(beside).get(BESIDE)) is not None:
+            tensors[name] = tensor
+    changed = set() if checksums is None else checksums.items() ^ _checksums(tensors).items()
+    if changed:
+        raise DamagedPot(f"{min(changed)[0]!r:.40} is not what was written", where=str(path))
+    return tensors
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """What one file holds, by name; raises DamagedPot."""
     try:
         file = _open(path)
         names = list(file.keys())
         if strange := [name for name in names if file.get_slice(name).get_dtype() not in _TYPES]:
             raise DamagedPot(f"{min(strange)!r:.40} is of a wrong type", where=str(path))
-        tensors = {name: file.get_tensor(name) for name in names}
+        return {name: file.get_tensor(name) for name in names}
     except (OSError, safetensors.SafetensorError) as error:
         raise DamagedPot("its tensors cannot be read", where=str(path)) from error
-    changed = set() if checksums is None else checksums.items() ^ _checksums(tensors).items()
-    if changed:
-        raise DamagedPot(f"{min(changed)[0]!r:.40} is not what was written", where=str(path))
-    return tensors
 
 
 def _open(path: Path) -> Any:

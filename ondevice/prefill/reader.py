@@ -25,7 +25,9 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.scores import SCORES, kept_score
+from ondevice.prefill.refit import outputs, refit_values
+from ondevice.prefill.renewal import renew_novelty
+from ondevice.prefill.scores import SCORES, Seen
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
 
@@ -65,9 +67,9 @@ class Reader:
     def __init__(self, context: Context, is_stopped: Callable[[], bool]) -> None:
         self._context, self._is_stopped = context, is_stopped
         self.policy = make_policy(context.config.pot, context.config.seed)
-        self._observes_all = context.config.pot.method.observes == "all"
-        self._repeats = context.config.pot.method.observes == "repetition"
-        self._scores = SCORES.get(context.config.pot.method.observes)
+        observes = context.config.pot.method.observes
+        self._observes_all, self._repeats = observes == "all", observes == "repetition"
+        self._scores = SCORES.get(observes)
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
         self.novelty = Novelty(context.decoder.head.novelty)
@@ -204,7 +206,7 @@ class Reader:
         mass = context.pot.add_importance_(out.mass) if self._observes_all else out.mass
         events: list[Event] = [read]
         if distills:
-            events += self._distill(mass)
+            events += self._distill(mass, out.queries)
         self.is_torn = False
         return events
 
@@ -238,6 +240,7 @@ class Reader:
             offsets=part.offsets,
             span=span,
             pruning=pruning,
+            keeps_queries=distills and context.config.pot.needs_queries,
             keeps_dropped=context.host is not None and context.host.hidden is not None,
             is_stopped=self._is_stopped,
         )
@@ -272,18 +275,20 @@ class Reader:
             num_skipped=context.num_skipped - (left_out[1] - left_out[0]),
         )
 
-    def _distill(self, mass: list[Tensor]) -> list[Event]:
+    def _distill(self, mass: list[Tensor], queries: Sequence[Tensor]) -> list[Event]:
         context, config, began = self._context, self._context.config.pot, time.perf_counter()
         assert self.policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
+        renew_novelty(context)
         novelty_seconds = time.perf_counter() - began
         if context.host is not None:
             context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle()  # slots move now
         began = time.perf_counter()
         if self._scores is not None:
-            mass = kept_score(context.pot, self._scores(context, self.unrepeated))
+            mass = self._scores(context, Seen(self.unrepeated, queries))
             self.unrepeated = []
+        wanted = outputs(context, queries) if config.refits_values else []
         result = distill(
             context.pot,
             self.policy,
@@ -294,6 +299,8 @@ class Reader:
         )
         if config.context_reset == "late":
             keep_positions_low(context, config.room)
+        if config.refits_values:
+            refit_values(context, queries, wanted)
         context.num_cycles += 1
         if context.host is not None:
             context.host.distilled()

@@ -1,17 +1,39 @@
-"""Scores that a token gets once, when the chunk that brought it is distilled, and keeps."""
+"""Scores that are no attention observed in reading: of a text repeated, of a forecast, of the queries of late.
+
+Those of the first two a token gets once, when the chunk that brought it is distilled, and keeps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ondevice.context import Context
+from ondevice.model.decoder import Decoder
+from ondevice.pot.expected import expected_attention, moments
 from ondevice.pot.foresight import foretell
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.need import needs
 from ondevice.prefill.repeat import repeat_peaks
+
+_AHEAD = 512  # positions of queries to come, as in the paper's code
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a policy may know of the passes since the last distillation.
+
+    Attributes:
+        ids: (1, n) of each, where they are repeated.
+        queries: of the last one, for each layer of the pot (batch, num_heads, n, head_dim) before RoPE; where they are
+            used.
+    """
+
+    ids: Sequence[Tensor]
+    queries: Sequence[Tensor]
 
 
 def kept_score(pot: MemoryPot, new: Sequence[Tensor]) -> list[Tensor]:
@@ -27,14 +49,15 @@ def kept_score(pot: MemoryPot, new: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _repeated(context: Context, unrepeated: Sequence[Tensor]) -> list[Tensor]:
-    """What each new slot was worth for repeating the passes (1, n) that filled them."""
-    ids = torch.cat(list(unrepeated), dim=1)[0].cpu().numpy()
+def _repeated(context: Context, seen: Seen) -> list[Tensor]:
+    """What each new slot was worth for repeating the passes that filled them."""
+    ids = torch.cat(list(seen.ids), dim=1)[0].cpu().numpy()
     peaks = repeat_peaks(context.decoder, context.pot, ids, context.loaded.tokenizer)
-    return [peak[..., ranked:] for ranked, peak in zip(context.pot.num_ranked, peaks, strict=True)]
+    new = [peak[..., ranked:] for ranked, peak in zip(context.pot.num_ranked, peaks, strict=True)]
+    return kept_score(context.pot, new)
 
 
-def _foretold(context: Context, _: Sequence[Tensor]) -> list[Tensor]:
+def _foretold(context: Context, _: Seen) -> list[Tensor]:
     """What the key and the value of each new slot say of it."""
     pot, loaded = context.pot, context.loaded
     weights = needs(context.decoder, loaded.tokenizer, loaded.fingerprint).weights.to(context.decoder.device)
@@ -47,11 +70,42 @@ def _foretold(context: Context, _: Sequence[Tensor]) -> list[Tensor]:
         else:
             keys, values = (kept[layer][..., first:used, :] for kept in (pot.keys, pot.values))
         scores.append(foretell(by_layer[layer], keys, values))
+    return kept_score(pot, scores)
+
+
+@torch.inference_mode()
+def _expected(context: Context, seen: Seen) -> list[Tensor]:
+    """The attention that queries like those of the last pass would pay to each slot from the next positions on."""
+    pot, decoder = context.pot, context.decoder
+    turns, scores = dict[int, Tensor](), []
+    for layer, (used, queries) in enumerate(zip(pot.num_cached, seen.queries, strict=True)):
+        if (first := pot.next_position[layer]) not in turns:
+            turns[first] = _mean_turn(decoder, pot, first)
+        positions, slots = pot.slots.beside(pot.positions[layer, ..., :used], layer), slice(0, used)
+        keys = (
+            pot.rotated[layer][:, :, slots]
+            if pot.rotated
+            else decoder.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions, first)
+        )
+        mean, covariance = (pot.slots.beside(part, layer) for part in moments(queries, turns[first]))
+        is_open = positions >= context.num_protected
+        values = pot.slots.values_at(layer, slots)
+        score = expected_attention(keys, values, mean, covariance, scale=decoder.parts.scale, is_open=is_open)
+        scores.append(score.to(decoder.device))
     return scores
 
 
-# By what a policy observes: for each layer of the pot (batch, num_kv_heads, n) float32, of the slots that are new.
-SCORES: dict[str, Callable[[Context, Sequence[Tensor]], list[Tensor]]] = {
+def _mean_turn(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
+    """What multiplies a row (head_dim,) by the mean of the rotations of the positions from `first` on."""
+    size, end = pot.shape.head_dim, first + _AHEAD
+    positions = torch.arange(first, end, dtype=torch.int32, device=decoder.device).expand(1, size, -1)
+    each = torch.eye(size, dtype=decoder.dtype, device=decoder.device)[None, :, None].expand(-1, -1, _AHEAD, -1)
+    return decoder.rotate_keys(each, positions, pot.max_positions, end)[0].float().mean(dim=1)
+
+
+# By what a policy observes: for each layer of the pot (batch, num_kv_heads, num_cached) float32.
+SCORES: dict[str, Callable[[Context, Seen], list[Tensor]]] = {
     "repetition": _repeated,
     "forecast": _foretold,
+    "queries": _expected,
 }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ondevice.errors import OndeviceError
+from ondevice.extras import install
 from ondevice.results.results import Result, Row
 
 
@@ -69,6 +70,7 @@ CURVES: Mapping[str, Picture] = {
     "ondevice eval babilong": Bars("task", "scores of the contenders"),
     "ondevice eval qa": Bars("task", "scores of the contenders"),
     "ondevice eval longbench": Bars("task", "scores of the contenders"),
+    "ondevice eval shelf-data": Bars("task", "scores of the contenders"),
 }
 _BAR_COLUMNS = 4  # panels side by side
 
@@ -98,7 +100,7 @@ def draw(result: Result, curve: Picture) -> str:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise OndeviceError(
-            "Curves are drawn with matplotlib, which is not installed", fix="pip install 'ondevice[dev]'."
+            "Curves are drawn with matplotlib, which is not installed", fix=install("matplotlib>=3.10")
         ) from error
     if isinstance(curve, Bars):
         return _draw_bars(result, curve)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ondevice.results.charts import curve_of
-from ondevice.results.headlines import QUESTIONS, Headline, Question
+from ondevice.results.headline import Headline, Question
+from ondevice.results.headlines import QUESTIONS
 from ondevice.results.results import Result
 
 _LEVEL = 0.02  # a ratio so near to 1, or a difference so near to 0, is no lead
@@ -48,7 +49,7 @@ def _section(question: Question, results: Mapping[str, Result], page_of: Callabl
     rows = []
     for line in question.lines:
         result, sides = line.result(results), _sides(line, results)
-        if result is None or (not sides and line.share not in result.summary):
+        if result is None or (line.figure not in result.summary if line.figure else not sides):
             continue
         held = [", ".join(side[title] for side in sides if side[title]) for title in titles]
         rows.append(" | ".join((line.text(result), *held, f"[{result.date[:10]}]({page_of(result)}#{line.run})")))

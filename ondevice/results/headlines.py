@@ -2,82 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
-
-from ondevice.results.results import Result
-from ondevice.results.tables import SHARE, value_text
-
-Kind = Literal["ratio", "difference"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rival:
-    """Whom a measurement is held against.
-
-    Attributes:
-        name: as a reader knows it.
-        key: in the summary of the run; the figure is its value, less that of `minus` where there is one.
-        kind: a ratio is held against 1 and a difference against 0.
-        less_is_better: for instance of memory.
-    """
-
-    name: str
-    key: str
-    minus: str = ""
-    kind: Kind = "ratio"
-    less_is_better: bool = False
-
-    def value(self, result: Result) -> float | None:
-        """None where it was not measured."""
-        keys = [self.key, *([self.minus] if self.minus else [])]
-        if any(key not in result.summary for key in keys):
-            return None
-        value, *less = (result.summary[key] for key in keys)
-        return value - sum(less)
-
-    def lead(self, value: float) -> float:
-        """How far ahead it is; below 0: behind."""
-        by = value - (1.0 if self.kind == "ratio" else 0.0)
-        return -by if self.less_is_better else by
-
-    def shown(self, value: float) -> str:
-        return f"{value:.2f}x" if self.kind == "ratio" else f"{value:+.2f}"
-
-
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """One measurement: one line.
-
-    Attributes:
-        what: was measured, in a few words.
-        run: name of its file.
-        rivals: whom it is held against; nobody: it stands alone.
-        share: key of a share that is shown after `what`.
-    """
-
-    what: str
-    run: str
-    rivals: tuple[Rival, ...] = ()
-    share: str = ""
-
-    def result(self, results: Mapping[str, Result]) -> Result | None:
-        """The finished run, if there is one."""
-        result = results.get(self.run)
-        return result if result is not None and result.complete else None
-
-    def text(self, result: Result) -> str:
-        return f"{self.what}: {value_text(result.summary[self.share], SHARE)}" if self.share else self.what
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a reader wants to know; `pictures` are of runs."""
-
-    text: str
-    lines: tuple[Headline, ...]
-    pictures: tuple[str, ...] = ()
+from ondevice.results.headline import Headline, Question, Rival
 
 
 def _less(key: str, *rivals: tuple[str, str], less_is_better: bool = False) -> tuple[Rival, ...]:
@@ -181,14 +106,14 @@ QUESTIONS = (
                 for length in ("16k", "64k", "128k")
             ),
             Headline(
-                "passkeys to 4,096 tokens, five in a text, 135M, 2,048 slots", "passkey_together", share="accuracy"
+                "passkeys to 4,096 tokens, five in a text, 135M, 2,048 slots", "passkey_together", figure="accuracy"
             ),
             Headline(
                 "passkeys to 4,096 tokens, five in a text, 135M, 2,048 slots and tier",
                 "passkey_together_tier",
-                share="accuracy",
+                figure="accuracy",
             ),
-            Headline("one passkey in 1,000,000 tokens, with tier", "passkey_1m", share="accuracy"),
+            Headline("one passkey in 1,000,000 tokens, with tier", "passkey_1m", figure="accuracy"),
             Headline(
                 "perplexity while a novel is read, 0.5B, 8,000 tokens, 2,048 slots",
                 "perplexity_0_5b",
@@ -253,11 +178,58 @@ QUESTIONS = (
         ("qa_1_5b",),
     ),
     Question(
+        "Does it hold for many documents?",
+        (
+            Headline(
+                "LongBench's questions over several documents, found by rare words, 0.5B",
+                "shelf_data_0_5b",
+                (
+                    Rival("the right documents alone", "shelf_share_of_single"),
+                    Rival("BM25", "shelf_minus_bm25", kind="difference"),
+                ),
+            ),
+            Headline(
+                "LongBench's questions over several documents, found by the index, 0.5B",
+                "shelf_data_0_5b",
+                (Rival("the right documents alone", "index_share_of_single"),),
+            ),
+            Headline(
+                "a right document among five that the index names, 0.5B",
+                "find_0_5b",
+                _less("index_found_in_5", ("rare words", "rare_words_found_in_5"), ("BM25", "bm25_found_in_5")),
+                figure="index_found_in_5",
+            ),
+            Headline(
+                "naming documents out of 100,000",
+                "scale",
+                (Rival("a product in NumPy", "index_speedup_vs_numpy"),),
+                figure="index_seconds_100k",
+                unit="s",
+            ),
+            Headline(
+                "`ondevice batch`, one engine: documents a second",
+                "scale",
+                (Rival("a plain loop", "engine_rate_ratio"),),
+            ),
+            Headline(
+                "`ondevice batch`, two engines of one thread: documents a second",
+                "scale",
+                (Rival("one engine", "speedup_2_workers"),),
+            ),
+            Headline(
+                "documents lost where worker, command, its node, another node are killed",
+                "scale",
+                figure="documents_lost",
+                unit="",
+            ),
+        ),
+    ),
+    Question(
         "How fast is it on two cores with AVX-512? (0.5B from a 4-bit file; peers read the same file)",
         (
             *_peers("peers_0_5b_avx512", "2k"),
             *_peers("peers_0_5b_avx512", "8k"),
-            *_peers("peers_0_5b_long", "32k"),
+            *_peers("peers_0_5b_avx512", "32k"),
             *_peers("peers_0_5b_long", "128k"),
             Headline(
                 "reading 65,536 tokens into 2,048 slots, 135M in float32",

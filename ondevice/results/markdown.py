@@ -43,7 +43,7 @@ def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
 
 
 def _page(topic: str) -> str:
-    return f"{topic.replace(' ', '-')}.md"
+    return "reliability.md" if topic == "bench reliability" else f"{topic.replace(' ', '-')}.md"
 
 
 def _topic(result: Result) -> str:

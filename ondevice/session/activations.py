@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import torch
 
+from ondevice.kernels.int4 import WIDE_BYTES
 from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
+from ondevice.pot.host.device_means import MOST
 from ondevice.pot.policies import num_observed
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.session.plan import Plan
 
 _FLOAT = torch.float32.itemsize
-_SCORES = 4  # scores, scaled, with mask, as probabilities: see `kernels.attention`
+_SCORES = 3  # scores, their mask, probabilities: see `kernels.attention`
 _PER_SLOT = 12  # numbers of 4 bytes for each slot of a head at a distillation: views, scores, orders (8 bytes)
 _VOTES = 3 * (16 << 20)  # scores of a look into the host tier, and what is made of them
 # What MKL, oneDNN and the arenas of threads keep once they have worked: 30 to 80 MB were measured with two threads.
@@ -43,7 +45,8 @@ def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activ
     one = _Pass(plan, device, num_tokens)
     libraries = _LIBRARIES if device == "cpu" else 0
     question = one.layers(plan.config.pot.reserve, num_observed=0)
-    looks = _VOTES if plan.tier_bytes(num_tokens) else 0
+    tier_bytes = plan.tier_bytes(num_tokens)
+    looks = _VOTES + (0 if device == "cpu" else int(MOST * tier_bytes)) if tier_bytes else 0
     return Activations(libraries + one.reading(), libraries + max(question, looks))
 
 
@@ -74,7 +77,9 @@ class _Pass:
         if not self._is_distilled:
             return waiting + largest
         mass = _FLOAT * self._all_slots
-        return waiting + mass + max(largest, self._novelty() if waiting else 0, _PER_SLOT * mass)
+        chosen = (self._novelty() if waiting else 0) + _PER_SLOT * mass
+        # On a CPU the C library keeps what a stage has freed, in pieces that the next one finds no use for.
+        return waiting + mass + (largest + chosen if self._device == "cpu" else max(largest, chosen))
 
     def layers(self, num_tokens: int, num_observed: int) -> int:
         """A pass of so many tokens through a layer: the larger of attention and feed-forward network."""
@@ -91,8 +96,9 @@ class _Pass:
         attention += _SCORES * _FLOAT * num_observed * parts.num_heads * self._slots
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))
-        network = at_once * (3 * intermediate + 2 * parts.hidden_size) + 3 * num_tokens * parts.hidden_size
-        return max(attention, network * self._itemsize)
+        network = at_once * (3 * intermediate + parts.hidden_size) + 4 * num_tokens * parts.hidden_size
+        is_made_wide = self._device != "cpu" and self._plan.loaded.quantization in ("4bit", "stored")
+        return max(attention, network * self._itemsize) + (WIDE_BYTES if is_made_wide else 0)
 
     def _novelty(self) -> int:
         """Losses of a chunk: its states laid together twice, and a slice of the logits with its exponentials."""

@@ -1,8 +1,9 @@
 """The library: read documents kept on disk with their pots, to be asked again without reading, also after a restart.
 
-A folder for each, under a random name: the pot with the document's text (`saving`), what the list shows
-(`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Nothing is
-written here unless it is asked for, and only this user may read it.
+A folder for each, under a random name: the pot, the document's text and tokens (`saving`), what the list shows
+(`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Text and
+tokens that entries have in common are on the disk once (`shared_files`). Nothing is written here unless it is asked
+for, and only this user may read it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
 from ondevice.files import replacing, sync_folder
 from ondevice.model.loading.load import LoadedModel
+from ondevice.pot.saving import BESIDE
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
+from ondevice.session.shared_files import bytes_on_disk, share
 from ondevice.session.signature_index import forget
 
-FORMAT = 1
+FORMAT = 2
+_FORMATS = (1, FORMAT)  # that are read; before, text and tokens were in the file of the pot
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
 INDEX = "index"  # folder of the signatures, which are made by `library_index`
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -60,7 +64,7 @@ class Entry:
         config: the settings it was read with; None where this version does not understand them.
         pot_bytes: memory of the pot once it is open, with the small model's where there is one.
         address: of its content, see `content_address`; "" where it is not known.
-        size_bytes: of all its files.
+        size_bytes: of all its files, those that it has in common with other entries among them.
         problem: why it cannot be opened whatever the model; "" where it can.
     """
 
@@ -113,8 +117,14 @@ class Library:
     def entries(self) -> list[Entry]:
         """All that is saved, the newest first; a damaged entry is there too, and says so."""
         self._remove_unfinished()
-        found = [_read_entry(path) for path in self._folders() if _ID.fullmatch(path.name)]
+        read = [(path, _read_entry(path)) for path in self._entry_folders()]
+        # What another app has deleted meanwhile is gone, and not damaged.
+        found = [entry for path, entry in read if not entry.problem or path.is_dir()]
         return sorted(found, key=lambda entry: (entry.saved, entry.id), reverse=True)
+
+    def size_bytes(self) -> int:
+        """What all entries take on the disk: what several have in common counts once."""
+        return bytes_on_disk(self._entry_folders())
 
     def find(self, entry_id: object) -> Entry:
         """One entry.
@@ -162,9 +172,11 @@ class Library:
             partial = self.folder / f".{entry.id}-{_process(os.getpid())}"
             try:
                 partial.mkdir(mode=0o700)
-                save_session(session, partial / _POT)
+                save_session(session, partial / _POT, apart=True)
+                share(partial.glob(f"*{BESIDE}"), self._entry_folders())
                 _write_json(partial / _RECORD, record)
                 _write_json(partial / _ENTRY, _entry_json(entry))
+                sync_folder(partial)
                 os.replace(partial, self.folder / entry.id)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -234,6 +246,9 @@ class Library:
         except OSError:
             return []
 
+    def _entry_folders(self) -> list[Path]:
+        return [path for path in self._folders() if _ID.fullmatch(path.name)]
+
     def _make_folder(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -299,9 +314,9 @@ def _read_entry(path: Path) -> Entry:
     try:
         data = _read_json(path / _ENTRY)
         found, config, title = data.pop("format", None), data.pop("config", None), data.get("title")
-        if found != FORMAT and isinstance(title, str):
+        if found not in _FORMATS and isinstance(title, str):
             return replace(damaged, title=clean_title(title), problem=_OTHER_VERSION)
-        if found != FORMAT or data.keys() & _NOT_WRITTEN:
+        if found not in _FORMATS or data.keys() & _NOT_WRITTEN:
             return damaged
         entry = parse(Entry, {**data, "id": path.name, "size_bytes": size})
     except (OndeviceError, SchemaError):

@@ -14,7 +14,14 @@ from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
 from ondevice.schema import SchemaError, parse
 
-_BY_NATURE = {"slot_shares": "even", "stored": "model"}  # of pots from before these could be set
+_BY_NATURE = {  # of pots from before these could be set
+    "slot_shares": "even",
+    "stored": "model",
+    "retention": "as-set",
+    "reservoir": 0.0,
+    "renews_novelty": False,
+    "refits_values": False,
+}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 

@@ -38,7 +38,7 @@ from ondevice.session.plan import Plan
 
 _READING_LAYERS = 2
 _UNCACHED = 160 << 20  # bytes that no cache of a small machine holds
-_SLOTS, _FEW_SLOTS = 2048, 64
+_SLOTS, _FEW_SLOTS, _MOST_SLOTS = 2048, 64, 16_384
 _STEPS = 4  # answer tokens in each round
 _ROUNDS, _SECONDS = 9, 4.0  # at most; one round at least
 _CATALYST = 24  # tokens
@@ -54,6 +54,7 @@ class Rates:
         per_pass: a pass through a layer, whatever its length.
         per_token: each token of a pass: products and norms.
         per_pair: each pair of a token and a slot that it attends to.
+        per_distillation: each distillation, however few the slots.
         per_distilled: each slot of a pot that is distilled, with the attention that is observed for it.
         per_novel: each token whose surprise is told, by the head.
         per_step: an answer token: the weights of a layer come from memory.
@@ -66,6 +67,7 @@ class Rates:
     per_pass: float
     per_token: float
     per_pair: float
+    per_distillation: float
     per_distilled: float
     per_novel: float
     per_step: float
@@ -142,8 +144,9 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
     short = max(size // 4, 1)
     reading, answering = decoder.first_layers(_READING_LAYERS), decoder.first_layers(_num_uncached(decoder))
     ids = torch.randint(0, min(WORDS, decoder.parts.vocab_size), (1, size + _CATALYST))
-    pot, long = (_new_pot(one, _SLOTS + size + _CATALYST, num_parts) for one in (reading, answering))
-    pass_, step = _Pass(reading, pot, config, ids), _Pass(answering, long, config, ids)
+    many_slots = _num_uncached_slots(answering)
+    pass_ = _Pass(reading, _new_pot(reading, _SLOTS + size + _CATALYST, num_parts), config, ids, _SLOTS)
+    step = _Pass(answering, _new_pot(answering, many_slots + 1, num_parts), config, ids, many_slots)
     states = torch.randn(1, size, decoder.parts.hidden_size)
     works: Mapping[str, Callable[[], object]] = {
         "short": lambda: pass_.run(short, 0),
@@ -151,14 +154,19 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
         "over": lambda: pass_.run(size, _SLOTS),
         "novelty": lambda: decoder.head.novelty(states, ids[:, :size]),
         "step": lambda: step.answer(_FEW_SLOTS),
-        "step over": lambda: step.answer(_SLOTS),
+        "step over": lambda: step.answer(many_slots),
         "word": lambda: _choose(decoder, states[:, :1]),
     }
     seconds = _take_turns(works)
-    distilled = (
-        statistics.median(pass_.distill(seed, short) for _ in range(_DISTILLATIONS)) if config.method.distills else 0.0
-    )
     layers, deep = len(reading.parts.layers), len(answering.parts.layers)
+    per_distillation = per_distilled = 0.0
+    if config.method.distills:
+        one, other = (
+            max(statistics.median(pass_.distill(seed, short, slots) for _ in range(_DISTILLATIONS)), 0.0) / layers
+            for slots in (_SLOTS // 4, _SLOTS)
+        )
+        per_distilled = max(other - one, 0.0) / (_SLOTS - _SLOTS // 4)
+        per_distillation = max(other - per_distilled * _SLOTS, 0.0)
     per_pair = max(seconds["over"] - seconds["long"], 0.0) / layers / (size * _SLOTS)
     # Beside other programs a measurement may be off by more than what it is to tell: nothing comes to less than none.
     few, many = (
@@ -167,13 +175,14 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
     )
     steps = (many - few) / (size - short) if size > short else 0.0
     per_token = min(max(steps, many / size / 2), many / size)
-    per_slot = max(seconds["step over"] - seconds["step"], 0.0) / _STEPS / deep / (_SLOTS - _FEW_SLOTS)
+    per_slot = max(seconds["step over"] - seconds["step"], 0.0) / _STEPS / deep / (many_slots - _FEW_SLOTS)
     per_step = max(seconds["step"] / _STEPS / deep - per_slot * _FEW_SLOTS, seconds["step"] / _STEPS / deep / 4)
     return Rates(
         per_pass=max(many - per_token * size, 0.0),
         per_token=per_token,
         per_pair=per_pair,
-        per_distilled=max(distilled, 0.0) / layers / _SLOTS,
+        per_distillation=per_distillation,
+        per_distilled=per_distilled,
         per_novel=seconds["novelty"] / size,
         per_step=per_step,
         per_slot=per_slot,
@@ -186,14 +195,14 @@ def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int
 class _Pass:
     """One decoder with a pot whose first slots hold something."""
 
-    def __init__(self, decoder: Decoder, pot: MemoryPot, config: PotConfig, ids: Tensor) -> None:
+    def __init__(self, decoder: Decoder, pot: MemoryPot, config: PotConfig, ids: Tensor, num_slots: int) -> None:
         self._decoder, self._pot, self._config, self._ids = decoder, pot, config, ids
         self._empty = list(pot.num_cached), list(pot.next_position)
         shape = pot.shape
-        numbers = torch.randn(1, shape.num_kv_heads, _SLOTS, shape.head_dim)
+        numbers = torch.randn(1, shape.num_kv_heads, num_slots, shape.head_dim)
         for layer in range(shape.num_layers):
             pot.append_(layer, numbers, numbers, numbers)
-        pot.commit_(_SLOTS, torch.arange(_SLOTS, dtype=torch.int32))
+        pot.commit_(num_slots, torch.arange(num_slots, dtype=torch.int32))
 
     def _hold(self, num_slots: int) -> None:
         """Whatever is in the slots beyond plays no part."""
@@ -211,13 +220,13 @@ class _Pass:
             self._hold(num_slots)
             self._decoder.forward(self._ids[:, :1], self._pot, num_transient=1)
 
-    def distill(self, seed: int, num_tokens: int) -> float:
-        """Seconds of a distillation beyond those of the pass that leads to it."""
+    def distill(self, seed: int, num_tokens: int, num_slots: int) -> float:
+        """Seconds of a distillation of so many slots beyond those of the pass that leads to it."""
         policy, num_tokens = make_policy(self._config, seed), num_tokens + _CATALYST
         assert policy is not None
         observed = num_observed(self._config.method, _CATALYST, num_tokens)
-        plain = _seconds(lambda: self.run(num_tokens, _SLOTS))
-        self._hold(_SLOTS)
+        plain = _seconds(lambda: self.run(num_tokens, num_slots))
+        self._hold(num_slots)
         began = time.perf_counter()
         out = self._decoder.forward(
             self._ids[:, :num_tokens], self._pot, num_transient=num_tokens, num_observed=observed
@@ -226,7 +235,7 @@ class _Pass:
             self._pot,
             policy,
             out.mass,
-            replace(self._config, capacity=self._pot.shape.capacity, num_kept=_SLOTS // 2, adaptive_keep=None),
+            replace(self._config, capacity=self._pot.shape.capacity, num_kept=num_slots // 2, adaptive_keep=None),
             num_protected=self._config.num_sink_tokens,
             rotate_keys=self._decoder.rotate_keys,
         )
@@ -273,6 +282,13 @@ def _layer_bytes(decoder: Decoder) -> int:
 
 def _num_uncached(decoder: Decoder) -> int:
     return min(-(-_UNCACHED // max(_layer_bytes(decoder), 1)), len(decoder.parts.layers))
+
+
+def _num_uncached_slots(decoder: Decoder) -> int:
+    """Slots whose keys and values, of all layers, no cache holds either."""
+    parts = decoder.parts
+    slot_bytes = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * decoder.dtype.itemsize
+    return min(max(_UNCACHED // slot_bytes, _SLOTS), _MOST_SLOTS)
 
 
 # -- what was measured before ------------------------------------------------------------------------

@@ -39,16 +39,18 @@ _TIER = "tier."
 _SPECULATOR = "speculator."
 _READER = "reader."
 _FRAME = "frame."
+_SHARED = ("ids", "spans", "text")  # of those the large ones, which pots of one document have in common
 _TOKEN_BYTES = 14  # id, characters and depth of a token in a file
 # Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
 _ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
 
 
-def save_session(session: Session, path: Path, save_as: SaveAs = "own") -> Loss:
+def save_session(session: Session, path: Path, save_as: SaveAs = "own", *, apart: bool = False) -> Loss:
     """Write the session to one file, whole or not at all.
 
     Args:
         save_as: type of keys and values in the file; "own" is the pot's.
+        apart: the document's text and tokens lie in files beside it, which other pots of it may share.
 
     Returns:
         What rounding to that type has changed.
@@ -62,7 +64,7 @@ def save_session(session: Session, path: Path, save_as: SaveAs = "own") -> Loss:
         raise PotError("A pot in codes is saved as it is", fix="Name no type to save it in.")
     session.reader.score_novelty()
     with memory_watched("saving", session.context.decoder.device):
-        return _write(session, path, {}, [], save_as)
+        return _write(session, path, {}, [], save_as, apart=apart)
 
 
 def save_reading(session: Session, path: Path) -> list[Event]:
@@ -136,6 +138,7 @@ def _write(
     spans: Sequence[tuple[int, int]],
     save_as: SaveAs = "own",
     *,
+    apart: bool = False,
     is_reading: bool = False,
 ) -> Loss:
     """Write a session, with what there is of a reading in its middle; raises as `write_pot`. What rounding changed."""
@@ -165,7 +168,8 @@ def _write(
     state, loss = pot.state(), Loss(0.0, 0.0)
     if save_as != "own":
         state, loss = rounded(state, save_as)
-    write_pot(path, {**state, **arrays, **parts}, header | ({"spans": spans} if spans else {}))
+    beside = [_PREFIX + name for name in _SHARED] if apart else []
+    write_pot(path, {**state, **arrays, **parts}, header | ({"spans": spans} if spans else {}), beside)
     return loss
 
 

@@ -46,7 +46,7 @@ def foreseen_speed(plan: Plan, rates: Rates, num_tokens: int | None = None) -> S
         None: these settings do more than read plainly.
     """
     config = plan.config
-    if plan.slim_steps or config.spec.skips or config.pot.method.observes == "repetition":
+    if plan.slim_steps or config.spec.skips or config.pot.method.observes == "repetition" or config.pot.renews_novelty:
         return None
     num_tokens = num_tokens or int(2.5 * config.pot.capacity)
     walk = _Walk(plan, rates, num_tokens)
@@ -98,7 +98,7 @@ class _Walk:
         if is_distilled:
             used = self.slots + num_tokens
             seconds += self._read(self._num_catalyst, used) - len(self._parts.layers) * rates.per_pass
-            seconds += rates.per_distilled * used * len(self._parts.layers)
+            seconds += (rates.per_distillation + rates.per_distilled * used) * len(self._parts.layers)
             seconds += rates.per_novel * num_tokens if config.needs_novelty else 0.0
         return seconds
 

@@ -284,7 +284,9 @@ class Speculator:
             heads. Layers differ in what they kept; the tokens read since then are the last in all of them.
         """
         pot, num_prompt = self.opened_pot(), self._prompt.shape[1]
-        observed = num_observed(self.pot_config.method, num_prompt, num_prompt)
+        method = self.pot_config.method
+        # What others score by passes of their own, or by none, is scored here by the prompt that is asked anyway.
+        observed = num_observed(method, num_prompt, num_prompt) or num_prompt * (method.observes != "nothing")
         before = list(pot.num_cached)
         with pot.savepoint():
             out = self.decoder.forward(

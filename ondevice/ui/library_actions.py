@@ -31,7 +31,7 @@ class LibraryActions:
     def show(self, problem: str = "") -> Patch:
         """The list as it is on the disk now."""
         entries = self._library.entries()
-        total = words.size(sum(entry.size_bytes for entry in entries))
+        total = words.size(self._library.size_bytes())
         return {
             "library": {
                 "entries": [self._shown(entry) for entry in entries],

@@ -81,13 +81,13 @@ def test_a_pot_of_automatic_size_has_a_fixed_one_beside_it_and_peers_have_a_wind
     engine = Engine(setup.engine.loaded, plain_config(model=setup.engine.config.model))
     automatic = Setup(engine, setup.report, setup.open, {}, (), None)
     asked: list[tuple[str, int]] = []
-    window = engine.loaded.max_positions
+    window = engine.loaded.max_positions + 1
     *notes, table = run_peers(
         automatic, (window,), None, 16, 1, lambda name, task: asked.append((name, task.config.pot.capacity))  # type: ignore[func-returns-value]
         or figures(name, task),
     )  # fmt: skip
     assert asked == [(OURS, 0), (OURS, engine.config.pot.usual_capacity)]
-    assert all(f"the model's window has {window:,}" in note.text for note in notes if isinstance(note, Note))
+    assert all(f"the model's window has {window - 1:,}" in note.text for note in notes if isinstance(note, Note))
     assert len(notes) == 2
     assert isinstance(table, Table)
     assert set(table.summary) == {f"{name}peak_memory_bytes_{_size(window)}" for name in ("", "pot_")}

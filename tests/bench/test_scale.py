@@ -10,8 +10,10 @@ import pytest
 from ondevice.bench.scale.costs import modelled, seconds
 from ondevice.bench.scale.kills import KINDS, Kill, kill_one, rows_of
 from ondevice.bench.scale.loop import read_in_turn
-from ondevice.bench.scale.run import LINES, ONE, TWO, summary_of
+from ondevice.bench.scale.run import LINES, ONE, TWO, Sizes, measure, summary_of
 from ondevice.bench.scale.runs import Corpus, rate
+from ondevice.documents import Document
+from ondevice.evaluation.measurement import Setup
 from ondevice.results.results import row
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
@@ -60,10 +62,31 @@ def test_a_plain_loop_reads_every_file_into_a_pot(tmp_path: Path) -> None:
     assert rows[0]["started"] + rows[0]["seconds"] <= rows[1]["started"] + 0.01
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_a_question_to_an_index_is_timed() -> None:
+    def nothing_to_open(path: Path) -> Document:
+        raise AssertionError(path)
+
+    setup = Setup(Engine(tiny_loaded(), plain_config()), lambda *stage: None, nothing_to_open, {}, (), None)
+    table = measure(setup, Sizes(indexed_documents=300), ("index",))
+    assert 0 < table.summary["index_seconds_300"] < 30
+    assert table.summary["index_bytes"] > 300 * 64 * 32
+    assert table.summary["index_speedup_vs_numpy"] > 0
+    questions = [one.p50 for one in table.rows if one.contender == "question"]
+    searches = [one.p50 for one in table.rows if one.metric == "search"]
+    assert questions == [table.summary["index_seconds_300"]]
+    assert searches[0] < questions[0]
+
+
 @needs_ray
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "other node"])  # two nodes want more than two cores
-def test_a_kill_loses_no_document_and_none_is_done_twice(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_loses_no_document_and_none_is_done_twice(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0"
+    )  # as it is after other tests, which had a Ray of their own
     (tmp_path / "corpus").mkdir()
     for number in range(6):
         text = f"Document {number}. The lamp is lit at dusk by the keeper. " * 400

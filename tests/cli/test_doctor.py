@@ -128,15 +128,25 @@ def test_a_gpu_that_torch_cannot_use_is_said_with_the_reason(monkeypatch: pytest
 def test_torch_has_to_be_built_for_the_gpu(
     built: Sequence[str], capability: tuple[int, int], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
     finding = of(DESKTOP, is_usable=True)["GPU driver"]
     assert finding.state == state
     assert bool(finding.fix) == (state == "failure")
 
 
+def test_it_says_who_multiplies_weights_of_four_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", list)
+    for lack, state in (("", "good"), ("its results are wrong here", "advice")):
+        monkeypatch.setattr("ondevice.kernels.int4.lacks_int4", lambda device, lack=lack: lack)
+        finding = of(DESKTOP, is_usable=True)["weights in 4 bits"]
+        assert finding.state == state
+        assert lack in finding.text
+
+
 def test_triton_needs_a_compiler_and_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_arch_list", list)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("shutil.which", lambda name: None)

@@ -76,4 +76,4 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     result = CliRunner().invoke(app, ["mcp"])
     assert result.exit_code == 2
-    assert "ondevice[mcp]" in result.output
+    assert "python -m pip install 'mcp>=" in result.output

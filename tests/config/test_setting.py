@@ -245,7 +245,7 @@ def test_what_may_differ_when_a_saved_pot_is_opened_touches_no_reading() -> None
     parts = {part: {path.partition(".")[2] for path in free if path.startswith(f"{part}.")} for part in PARTS}
     assert parts == {
         "engine": {"device", "seed"},
-        "pot": {"decode_policy", "key_rotation"},
+        "pot": {"decode_policy", "key_rotation", "retention"},
         "slim": set(),
         "tier": {"folder", "max_tokens", "num_beside", "coverage", "gamma", "every"},
         "art": {one.name for one in fields(ArtConfig)},

@@ -84,6 +84,7 @@ def test_shares_are_of_what_the_full_cache_gets() -> None:
             "ruler_share_8to1_repeat": 0.1, "recall_4to1": 0.8, "recall_4to1_repeat": 0.8, "recall_8to1": 0.6,
             "recall_8to1_repeat": 0.6, "recall_4to1_infinipot-published": 0.4, "recall_8to1_infinipot-published": 0.3,
             "recall_pot_alone": 0.8, "reading_speed_vs_infinipot": (0.5 + 0.25) / 2,
+            "reading_speed_vs_infinipot_repeat": (0.5 + 0.25) / 2,
         }
     )  # fmt: skip
 

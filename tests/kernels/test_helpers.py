@@ -114,6 +114,9 @@ def test_products_are_the_same_with_helpers(monkeypatch: pytest.MonkeyPatch, num
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     assert all(torch.equal(project(row, weight), out) for row, out in zip(x, alone, strict=True))
     assert threads.are_helping()
+    project(x[0], torch.ones(8, 256))
+    assert not threads.are_helping(), "a product of torch's threads came last"
+    project(x[0], weight)
     monkeypatch.setenv("KERNELS_THREADS", "openmp")
     assert not threads.are_helping()
     assert all(torch.equal(project(row, weight), out) for row, out in zip(x, alone, strict=True))

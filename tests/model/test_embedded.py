@@ -107,6 +107,31 @@ def test_one_flipped_bit_is_found_where_somebody_wrote_and_by_verify(tmp_path: P
     assert not cache.is_intact(folder)
 
 
+def test_a_model_is_read_whole_at_its_first_use_after_each_start_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = tmp_path / "folder", list[Path]()
+    with cache.built_beside(folder, source={}) as partial:
+        (partial / "weights").write_bytes(bytes(10_000_000))
+    written = (folder / "weights").stat().st_mtime
+    monkeypatch.setattr(cache, "file_sha256", lambda path: read.append(path) or file_sha256(path))
+    assert cache.is_intact(folder, is_used=True)
+    assert not read, "it was made since this start"
+    monkeypatch.setattr(cache, "_start", lambda: "another start")
+    assert cache.is_intact(folder)
+    assert not read, "it is looked at, not used"
+    assert cache.is_intact(folder, is_used=True)
+    assert cache.is_intact(folder, is_used=True)
+    assert read == [folder / "weights"]
+    with (folder / "weights").open("rb+") as file:  # as a crash of the system may leave it
+        file.seek(5_000_001 + 40_000)
+        file.write(b"\x01")
+    os.utime(folder / "weights", (written, written))
+    assert cache.is_intact(folder, is_used=True)
+    monkeypatch.setattr(cache, "_start", lambda: "the start after the crash")
+    assert not cache.is_intact(folder, is_used=True)
+
+
 def test_a_copy_is_read_whole_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, read = tmp_path / "folder", list[Path]()
     with cache.built_beside(folder, source={}) as partial:

@@ -76,8 +76,10 @@ def test_a_gguf_file_is_outlined_as_it_would_be_loaded(tmp_path: Path) -> None:
     assert outlined.quantization == loaded.quantization == "stored"
     assert outlined.weight_bytes == loaded.weight_bytes
     assert outlined.tokenizer.fingerprint == loaded.tokenizer.fingerprint
-    unpacked = outline_model(path, CUDA)
+    on_gpu, unpacked = outline_model(path, CUDA), outline_model(path, CUDA, quantization="none")
+    assert (on_gpu.quantization, on_gpu.dtype) == ("stored", torch.bfloat16)
     assert (unpacked.quantization, unpacked.dtype) == ("none", torch.bfloat16)
+    assert loaded.weight_bytes < on_gpu.weight_bytes < unpacked.weight_bytes
 
 
 @pytest.mark.usefixtures("nothing_here")
@@ -92,7 +94,9 @@ def test_a_model_of_the_catalogue_need_not_be_here() -> None:
     stored = outline_model("qwen2.5-coder-0.5b", CPU)
     assert stored.quantization == "stored"
     assert stored.weight_bytes == int(1.1 * QWEN_CODER_0_5B.num_bytes)
-    assert outline_model("qwen2.5-coder-0.5b", CUDA).weight_bytes == QWEN_CODER_0_5B.weight_bytes(2)
+    wide = outline_model("qwen2.5-coder-0.5b", CUDA, quantization="none").weight_bytes
+    assert wide == QWEN_CODER_0_5B.weight_bytes(2)
+    assert 0.5 * wide < outline_model("qwen2.5-coder-0.5b", CUDA).weight_bytes < 0.7 * wide
 
 
 @pytest.mark.usefixtures("nothing_here")

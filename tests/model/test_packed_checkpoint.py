@@ -15,7 +15,7 @@ from torch import nn
 from ondevice.errors import ModelError
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import FAMILIES
-from ondevice.model.loading import load, placement
+from ondevice.model.loading import placement
 from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.load import load_model
 from ondevice.model.loading.packed_checkpoint import rounded_bytes
@@ -84,7 +84,7 @@ def test_memory_is_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_auto_rounds_large_models_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
     assert load_model(str(folder), device="cpu").quantization == "none"
-    monkeypatch.setattr(load, "_LARGE", 1000)
+    monkeypatch.setattr("ondevice.model.loading.form._LARGE", 1000)
     stages: list[tuple[str, float | None]] = []
     loaded = load_model(str(folder), device="cpu", on_progress=lambda *stage: stages.append(stage))
     assert loaded.quantization == "8bit"

@@ -37,7 +37,7 @@ def test_each_machine_gets_its_model(total: float, cuda: float | None, model: st
 def test_twelve_gigabytes_take_the_larger_model_in_four_bits() -> None:
     found = next(recommend(32 * GB, True, int(12.9 * GB)))
     assert found.command == "ondevice app --model qwen3-8b --quantization 4bit"
-    assert "6.4 GB in 4 bits" in found.why
+    assert "6.8 GB in 4 bits" in found.why
 
 
 @pytest.mark.parametrize("row", DEVICE_CLASSES[:-1], ids=lambda row: row.label)

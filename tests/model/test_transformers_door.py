@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ondevice.model.loading._transformers import transformers
 
@@ -96,3 +97,20 @@ def test_without_the_door_transformers_takes_our_folder(outputs: dict[str, tuple
     """The trap is there: if this fails one day, the door is no longer needed."""
     code, out, _ = outputs["without the door"]
     assert code != 0 or "available True" in out
+
+
+@pytest.mark.skipif(torch.version.cuda is not None or torch.version.hip is not None, reason="this torch has GPUs")
+def test_triton_is_not_loaded_where_no_gpu_could_use_it() -> None:
+    code = "\n".join(
+        (
+            "import sys",
+            "from ondevice.model.loading._transformers import import_models, transformers",
+            "import_models()",
+            "import transformers.models.qwen2.modeling_qwen2",
+            "print(sorted({'triton', 'torch._dynamo'} & set(sys.modules)))",
+            "import triton",
+        )
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout.split()) == (0, ["['torch._dynamo']"]), done.stderr

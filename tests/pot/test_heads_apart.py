@@ -84,6 +84,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"pot": replace(POT, context_reset="never")},
         {"pot": replace(POT, policy="repeat")},
         {"pot": replace(POT, policy="foresight")},
+        {"pot": replace(POT, policy="expected")},
         {"pot": replace(POT, policy="h2o")},
         {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": GenerationConfig(max_new_tokens=180)},
         {
@@ -141,6 +142,7 @@ def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"pot": replace(POT, context_reset="never")},
         {"pot": replace(POT, policy="repeat")},
         {"pot": replace(POT, policy="foresight")},
+        {"pot": replace(POT, policy="expected")},
         {
             "pot": replace(POT, reserve=150, decode_policy="streaming-llm"),
             "generation": GenerationConfig(max_new_tokens=180),

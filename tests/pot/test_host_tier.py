@@ -15,7 +15,7 @@ from ondevice.documents import Document, Page
 from ondevice.errors import PotError
 from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
 from ondevice.model.decoder import Decoder
-from ondevice.pot.host import host_memory
+from ondevice.pot.host import host_memory, kv_tier
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.host.looking import rank_blocks
 from ondevice.pot.host.swapping import Moved, bring_back, plan_swap
@@ -91,6 +91,29 @@ def test_mean_keys_are_those_of_the_places(stored):
         keys = tier.keys(1, slice(0, tier.num_held(1)))
         expected = torch.stack([unit.mean(dim=1) for unit in keys.split(8, dim=1)], dim=1)
         torch.testing.assert_close(tier.unit_keys(1), expected, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("stored", ["int8", "stored"])
+def test_a_gpu_keeps_mean_keys_until_more_come(stored, monkeypatch):
+    """Here the GPU is the CPU under another name, and what is copied there is counted."""
+    copied = []
+    monkeypatch.setattr(kv_tier, "to_device", lambda tensor, device: copied.append(device) or tensor)
+    tier, first, gpu = HostTier(SHAPE, 60_000, dtype=torch.float32, stored=stored), 0, torch.device("cuda", 0)
+    num_fields = 1 + (stored == "int8")
+    for count in (19, 9, tier.capacity):
+        for layer in (0, 1):
+            tier.offload(layer, *_tokens(first, count, seed=layer))
+        first, before = first + count, len(copied)
+        at = torch.tensor([0, 2])
+        for _ in range(2):
+            for layer in (0, 1):
+                assert torch.equal(tier.unit_keys(layer, device=gpu), tier.unit_keys(layer))
+                assert torch.equal(tier.unit_keys(layer, at, gpu), tier.unit_keys(layer, at))
+        assert copied[before:].count(gpu) == 2 * num_fields
+    other = HostTier(SHAPE, 60_000, dtype=torch.float32, stored=stored)
+    assert other.unit_keys(0, device=gpu).shape[1] == 0
+    other.restore(tier.state(as_it_lies=True), Extent(first, first), as_it_lies=True)
+    assert torch.equal(other.unit_keys(0, device=gpu), tier.unit_keys(0))
 
 
 def test_a_document_lowers_the_bound_to_what_it_can_bring():

@@ -145,7 +145,7 @@ def _masked(decoder, ids, offsets):
         cos, sin = (t[:, None] for t in parts.rotary(hidden, positions[None]))
         half = sin.shape[-1] // 2
         _, query, _, keys, values = project_heads(
-            decoder.parts, layer, hidden, cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+            decoder.parts, layer, layer.input_norm(hidden), cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
         )
         distance = positions[:, None] - positions[None]
         is_visible = distance >= 0
@@ -159,7 +159,7 @@ def _masked(decoder, ids, offsets):
         if parts.attention_softcap is not None:
             scores = parts.attention_softcap * torch.tanh(scores / parts.attention_softcap)
         scores = scores.masked_fill(~(is_visible & is_there), -torch.inf).nan_to_num(neginf=-1e30)
-        hidden = finish(layer, hidden, scores.softmax(-1) @ values.repeat_interleave(groups, 1))
+        hidden, _ = finish(layer, hidden, scores.softmax(-1) @ values.repeat_interleave(groups, 1), parts.norm)
     return parts.norm(hidden)
 
 

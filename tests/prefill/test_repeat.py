@@ -113,7 +113,7 @@ def test_a_chunk_may_be_repeated_in_one_slice() -> None:
 
 
 @pytest.mark.parametrize("slot_shares", ["even", "by-layer", "by-head"])
-@pytest.mark.parametrize("policy", ["repeat", "foresight", "infinipot"])
+@pytest.mark.parametrize("policy", ["repeat", "foresight", "expected", "infinipot"])
 def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_shares: SlotSharing) -> None:
     pot = replace(POT, policy=policy, slot_shares=slot_shares)
     whole, parted = session_with(pot), session_with(pot)

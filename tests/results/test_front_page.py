@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ondevice.results import front_page
-from ondevice.results.headlines import QUESTIONS, Headline, Question, Rival
+from ondevice.results.headline import Headline, Question, Rival
+from ondevice.results.headlines import QUESTIONS
 from ondevice.results.results import Result, new_result, read_result
 from tests.builders.models import plain_config
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEED = Headline("speed", "fast", (Rival("a peer", "ratio"),))
 MEMORY = Headline("memory", "fast", (Rival("a peer", "memory", less_is_better=True), Rival("another", "not there")))
 SCORE = Headline("score", "good", (Rival("a policy", "ours", "theirs", "difference"),))
-ALONE = Headline("found", "good", share="ours")
+ALONE = Headline("found", "good", figure="ours")
 
 
 def result(**summary: float) -> Result:

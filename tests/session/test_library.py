@@ -299,6 +299,7 @@ def test_the_command_line_lists_and_deletes(
     [entry] = json.loads(listed.stdout.splitlines()[-1])["entries"]
     assert (entry["id"], entry["num_tokens"], entry["problem"]) == (saved.id, len(TEXT), "")
     assert saved.id[:8] in listed.stdout
+    assert "1 document, " in listed.stderr
     assert run(["library", "delete", "zz"]).exit_code == 2
     assert run(["library", "delete", saved.id[:6]], input="n\n").exit_code == 0
     assert len(library.entries()) == 1, "it asks first"

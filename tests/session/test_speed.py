@@ -26,7 +26,7 @@ from tests.builders.models import plain_config, tiny_loaded
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 POT = PotConfig(capacity=256, num_kept=64, reserve=96, step_size=64, catalyst="text", catalyst_text="lamp")
-NOTHING = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1e-9, 1.0, 1.0)  # but for the choice of a word
+NOTHING = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1e-9, 1.0, 1.0)  # but for the choice of a word
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +56,7 @@ def test_the_walk_is_that_of_a_reading(num_tokens: int) -> None:
     assert per_token == pytest.approx(layers * (num_tokens + prefix + len(distilled) * catalyst), rel=0.02)
     novel = sum(event.num_read for event in distilled[-1:])
     assert seconds(per_novel=1.0, per_token=1e-9) == pytest.approx(novel, abs=0.1)
+    assert seconds(per_distillation=1.0, per_token=1e-9) == pytest.approx(layers * len(distilled), abs=0.1)
     slots = sum(event.num_before for event in distilled)
     assert seconds(per_distilled=1.0, per_token=1e-9) == pytest.approx(layers * slots, rel=0.02, abs=0.1)
 

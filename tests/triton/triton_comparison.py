@@ -10,10 +10,14 @@ import pytest
 import torch
 
 from ondevice.bench.gpu import attention as gpu_attention
+from ondevice.bench.gpu import layers as gpu_layers
 from ondevice.bench.gpu.kernel_cases import kernel_cases
+from ondevice.bench.gpu.run import Run
+from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.token_graph import TokenGraph
-from tests.builders.models import tiny_model
+from ondevice.results.results import new_result
+from tests.builders.models import FAMILIES, tiny_model
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 
@@ -36,6 +40,39 @@ def test_the_attention_bench_times_contenders_that_agree(monkeypatch):
     summary = gpu_attention.summary_of(rows)
     assert summary["decode_speedup_vs_sdpa_gqa"] == 1.0
     assert 0 < summary["ending_blocks_read_share"] < 1
+
+
+def test_the_layer_bench_times_what_runs(monkeypatch):
+    monkeypatch.setenv("KERNELS_IMPL", "triton")
+    for name, value in {"HIDDEN": 64, "INTERMEDIATE": 96, "TOKENS": (1, 3), "FEW": (1,)}.items():
+        monkeypatch.setattr(gpu_layers, name, value)
+    monkeypatch.setattr(gpu_layers, "milliseconds", lambda work: [2.0 for _ in range(3) if work() is not None])
+    if DEVICE.type == "cpu":  # of which torch has no such product
+        monkeypatch.setattr(gpu_layers, "tinygemm", lambda x, rows: x @ gpu_layers.widened(rows).T)
+    run = Run(DEVICE, new_result("make gpu-check", EngineConfig(), DEVICE), None, seconds=60)
+    gpu_layers.measure_layers(run)
+    assert not run.left_out
+    assert {one.contender for one in run.rows} == {
+        "Triton",
+        "torch",
+        "bfloat16",
+        "4 bits, tinygemm",
+        "4 bits, made wide",
+    }
+    speedups = {f"{name}_speedup_{n}" for name in ("add_norm", "add_norm_normed_before", "gated") for n in (1, 3)}
+    assert run.summary.keys() == speedups | {f"int4_{way}_speedup_{n}" for way in ("tinygemm", "wide") for n in (1, 3)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pass_is_that_of_torch(family, monkeypatch):
+    model = tiny_model(family).to(DEVICE)
+    ids = torch.randint(0, 260, (1, 20), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    states = []
+    for choice in ("torch", "triton"):
+        monkeypatch.setenv("KERNELS_IMPL", choice)
+        decoder = Decoder(model, has_fast_step=False)
+        states.append(decoder.forward(ids, decoder.new_pot(32)).hidden_states)
+    torch.testing.assert_close(states[1], states[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_recorded_token_is_that_of_the_layers(monkeypatch):

@@ -7,18 +7,22 @@ import pytest
 import triton
 from ondevice.kernels.quantize import num_groups
 from ondevice.kernels.triton import (
+    add_norm,
     coded_attention,
     decode_kernels,
+    gated,
+    int4,
     logsumexp,
     paged_attention,
     rope_attention,
     store_token,
 )
+from ondevice.kernels.triton.tiles import power_of_two
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-# Bytes of shared memory that one program may have, by compute capability: A100, Orin, RTX 40, H100.
-SHARED_BYTES = {80: 163 << 10, 87: 163 << 10, 89: 99 << 10, 90: 227 << 10}
+# Bytes of shared memory that one program may have, by compute capability: A100, Orin, RTX 40, H100, RTX 50.
+SHARED_BYTES = {80: 163 << 10, 87: 163 << 10, 89: 99 << 10, 90: 227 << 10, 120: 99 << 10}
 # head_dim, padded to a power of two; query heads of a KV head, padded to 16; slots of a tile; storage
 SIZES = {
     "llama-bf16": (128, 128, 4, 16, 64, "bf16"),
@@ -113,6 +117,32 @@ def test_store_token(capability, name):
     types = [f"*{dtype}"] * 4 + ["*i32"] * 2 + [f"*{dtype}"] * 4 + ["i32"] * 5
     constants = {key: sizes[key] for key in ("HEAD_DIM", "PADDED_DIM")} | {"NUM_HEADS": 32, "NUM_KV_HEADS": 8}
     assert fits(capability, compile_for(capability, store_token.compiled(), types, constants, num_warps=1))
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize(("size", "dtype"), [(4096, "bf16"), (576, "fp32"), (8192, "fp16"), (3, "bf16")])
+@pytest.mark.parametrize("has_before", [False, True])
+def test_add_norm(capability, size, dtype, has_before):
+    types = [f"*{dtype}"] * 5 + ["fp32"] * 2
+    constants = {"SIZE": size, "PADDED_SIZE": power_of_two(size), "HAS_BEFORE": has_before}
+    compiled = compile_for(capability, add_norm.compiled(), types, constants, num_warps=add_norm.num_warps(size))
+    assert fits(capability, compiled)
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("is_silu", [False, True])
+def test_gated(capability, dtype, is_silu):
+    constants = {"IS_SILU": is_silu, "BLOCK": 1024}
+    assert fits(capability, compile_for(capability, gated.compiled(), [f"*{dtype}"] * 2 + ["i32"], constants))
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize("depth", [1, 4])
+def test_int4_made_wide(capability, depth):
+    constants = {"TILE_ROWS": 8, "GROUP_SIZE": 32, "MIDDLE": 8, "DEPTH": depth, "BLOCK": 256}
+    types = ["*i32", "*bf16", "*bf16", "i32", "i32"]
+    assert fits(capability, compile_for(capability, int4.compiled(), types, constants))
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)

@@ -14,6 +14,7 @@ from ondevice.bench.random_model import random_model
 from ondevice.bench.reference import Reference
 from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
+from ondevice.model.packed_modules import in_four_bits_
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.results.results import row
 from ondevice.session.engine import Engine
@@ -34,6 +35,13 @@ def measure_decoding(run: Run) -> None:
                 _measure(run, name, engine, num_cached, bandwidth)
             else:
                 run.leave_out(f"decoding of {name} after {num_cached} tokens", "no time is left")
+        try:
+            if run.has_time:
+                _measure_int4(run, name, engine)
+            else:
+                run.leave_out(f"decoding of {name} with weights in 4 bits", "no time is left")
+        except Exception as failure:  # these products have run on no GPU yet: the figures so far are to stay
+            run.leave_out(f"decoding of {name} with weights in 4 bits", f"{type(failure).__name__}: {failure}")
         del engine
         torch.cuda.empty_cache()
 
@@ -79,6 +87,30 @@ def _measure(run: Run, name: str, engine: Engine, num_cached: int, bandwidth: fl
     suffix = f"{'8b' if name == LARGE else '1b'}_{num_cached}"
     run.summary[f"decode_ratio_vs_generate_{suffix}"] = speed["pot"] / speed["transformers generate"]
     run.summary[f"decode_ratio_vs_call_by_call_{suffix}"] = speed["pot"] / speed["pot, call by call"]
+
+
+def _measure_int4(run: Run, name: str, engine: Engine) -> None:
+    """The same model with its weights rounded to four bits, which is also how long that takes."""
+    num_cached, began = _CACHED[0], time.perf_counter()
+    in_four_bits_(engine.loaded.model)
+    decoder = Decoder(engine.loaded.model)
+    torch.cuda.synchronize()
+    case, contender = {"model": name, "cached tokens": num_cached}, "pot, weights in 4 bits"
+    run.add([row(contender, case, "time to round", "s", [time.perf_counter() - began])])
+    ids = torch.randint(0, 256, (1, num_cached + 1), device=run.device)
+    pot = decoder.new_pot(_CAPACITY)
+    decoder.forward(ids[:, :-1], pot)
+    with pot.savepoint():
+        _decode(decoder, pot, ids, _WARM)
+    speeds = []
+    for _ in range(_ROUNDS):
+        with pot.savepoint():
+            speeds.append(_NEW_TOKENS / _decode(decoder, pot, ids, _NEW_TOKENS)[0])
+    run.add([row(contender, case, "decoding speed", "tokens/s", speeds)])
+    speed = {one.contender: one.p50 for one in run.rows if one.case == case and one.metric == "decoding speed"}
+    if "pot" in speed:
+        suffix = f"{'8b' if name == LARGE else '1b'}_{num_cached}"
+        run.summary[f"decode_speedup_int4_{suffix}"] = speed[contender] / speed["pot"]
 
 
 def _decode(

@@ -23,6 +23,9 @@ from ondevice.results.results import Row, row
 
 KINDS = ("worker", "driver", "own node", "other node")
 _RAY = "from ray.scripts.scripts import main; main()"
+# A process that has had a Ray of its own has in its environment that there is but one node: others would not start.
+_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
+_STARTED = b"Ray runtime started."  # what a node says once it is there
 _START_SECONDS = 120.0
 _NODE_BYTES = "200000000"  # of each node's object store
 
@@ -102,17 +105,18 @@ def _raylet(process: psutil.Process) -> psutil.Process:
 
 def _kill_other_node(corpus: Corpus, out: Path, log: Path) -> tuple[dict[str, int], float]:
     """Two nodes, an engine on each, of which the one without the command is killed; the other has room for both."""
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    cluster = _CLUSTER | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
+    first, second = log.with_name("node.log"), log.with_name("other-node.log")
     with (
-        _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], log, token),
-        _node([f"--address={address}", "--num-cpus=1"], log, token) as other,
+        _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], first, cluster),
+        _node([f"--address={address}", "--num-cpus=1"], second, cluster) as other,
     ):
         options = ("--address", address, "--engines", "2", "--cpus-per-engine", "1")
-        with started(corpus.command(out, *options), log, token) as process:
+        with started(corpus.command(out, *options), log, cluster) as process:
             wait_until_reading(process, out, other)
             before, began = done(out), time.perf_counter()
             _raylet(other).kill()
@@ -126,9 +130,10 @@ def _node(options: list[str], log: Path, environment: dict[str, str]) -> Iterato
     command = [sys.executable, "-c", _RAY, "start", "--block", f"--object-store-memory={_NODE_BYTES}", *options]
     with started(command, log, environment) as process:
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and process.is_running():
-            if "raylet" in (child.name() for child in process.children(recursive=True)):
+        while time.monotonic() < deadline and process.poll() is None:
+            if _STARTED in log.read_bytes():
                 yield process
                 return
             time.sleep(0.2)
-        raise OndeviceError("A node of Ray did not start", where=str(log), fix="See the log.")
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise OndeviceError(f"A node of Ray did not start: {' '.join(lines[-3:])}", where=str(log), fix="See the log.")

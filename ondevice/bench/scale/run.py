@@ -1,4 +1,4 @@
-"""All that `ondevice bench scale` measures: the price of a batch, what a second engine brings, and what kills lose."""
+"""All that `ondevice bench scale` measures: the price of a batch, a second engine, kills, the index."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 
 from ondevice.bench.natural_text import paragraphs
 from ondevice.bench.scale.costs import modelled
+from ondevice.bench.scale.index import DOCUMENTS, index_figures, measure_index
 from ondevice.bench.scale.kills import KINDS, Kill, kill_one
 from ondevice.bench.scale.kills import rows_of as rows_of_kills
 from ondevice.bench.scale.loop import read_in_turn
@@ -23,7 +24,7 @@ from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.results.results import Row, row
 
-PARTS = ("overhead", "speedup", "kills")
+PARTS = ("overhead", "speedup", "kills", "index")
 LOOP, ONE, TWO, LINES = "plain loop", "batch, one engine", "batch, two engines", "batch, nothing to read"
 _RATE, _UNIT = "documents a second", "documents/s"
 
@@ -37,6 +38,7 @@ class Sizes:
         rounds: each has all contenders.
         lines: of a list of documents that are not there: what a document costs beside its reading.
         killed_documents, killed_tokens: of a corpus that is killed.
+        indexed_documents: in the index that is asked.
     """
 
     documents: int = 16
@@ -45,9 +47,10 @@ class Sizes:
     lines: int = 200
     killed_documents: int = 8
     killed_tokens: int = 1500
+    indexed_documents: int = DOCUMENTS
 
 
-QUICK = Sizes(4, 300, 1, 20, 4, 1000)
+QUICK = Sizes(4, 300, 1, 20, 4, 1000, 2_000)
 
 
 def measure(setup: Setup, sizes: Sizes, parts: Sequence[str]) -> Table:
@@ -69,6 +72,8 @@ def measure(setup: Setup, sizes: Sizes, parts: Sequence[str]) -> Table:
                 setup.report(f"Killing: {kind}", len(kills) / len(KINDS))
                 kills.append(kill_one(killed, kind, folder / kind.replace(" ", "-")))
             found += rows_of_kills(kills)
+        if "index" in parts:
+            found += measure_index(setup, sizes.indexed_documents)
     return Table(found, summary_of(found))
 
 
@@ -78,6 +83,7 @@ def summary_of(found: Sequence[Row]) -> dict[str, float]:
     summary: dict[str, float] = {}
     if (ratio := by.get((ONE, "rate against the plain loop"))) is not None:
         summary["engine_overhead_percent"] = 100 * (1 / ratio - 1)
+        summary["engine_rate_ratio"] = ratio
     if (ratio := by.get((TWO, "rate against one engine"))) is not None:
         summary["speedup_2_workers"] = ratio
     for key, metric in (("documents_lost", "documents lost"), ("documents_twice", "documents done twice")):
@@ -86,7 +92,7 @@ def summary_of(found: Sequence[Row]) -> dict[str, float]:
             summary[key] = sum(counts)
     if (ONE, _RATE) in by and (LINES, _RATE) in by:
         summary |= modelled(1 / by[ONE, _RATE], 1 / by[LINES, _RATE], by[ONE, "start and end"])
-    return summary
+    return summary | index_figures(found)
 
 
 def _beside_a_loop(setup: Setup, corpus: Corpus, folder: Path, sizes: Sizes) -> list[Row]:

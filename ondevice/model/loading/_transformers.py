@@ -11,6 +11,8 @@ import importlib.util
 import os
 import sys
 import threading
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,23 @@ from torch.nn.modules.module import register_module_parameter_registration_hook 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 
-__all__ = ["empty_model", "hide_our_kernels", "transformers"]
+__all__ = ["empty_model", "hide_our_kernels", "import_models", "transformers"]
+
+
+@cache
+def import_models() -> None:
+    """What transformers imports with its models, without Triton where torch was built for no GPU.
+
+    torch's compiler, which they mark some functions for, loads it: 70 MB, of which a CPU has no use.
+    """
+    is_useless = torch.version.cuda is None and torch.version.hip is None and os.environ.get("TRITON_INTERPRET") != "1"
+    if not is_useless or "triton" in sys.modules:
+        return
+    sys.modules["triton"] = None  # type: ignore[assignment]
+    try:
+        import_module("torch._dynamo")
+    finally:
+        del sys.modules["triton"]
 
 
 def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:

@@ -20,7 +20,8 @@ from ondevice.files import READABLE, replacing, sync_file, sync_folder
 from ondevice.model.loading.checksums import file_sha256, sample_sha256
 from ondevice.model.loading.progress import Progress
 
-_MANIFEST, _TIME = "manifest.json", "checked_mtime"
+_MANIFEST, _TIME, _START = "manifest.json", "checked_mtime", "checked_start"
+_START_ID = Path("/proc/sys/kernel/random/boot_id")
 _ELSEWHERE = "Free some space there, or name another folder with the environment variable ONDEVICE_CACHE."
 
 
@@ -56,11 +57,15 @@ def models_dir() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-def intact_folder(name: str, *, verify: bool = False) -> Path | None:
-    """The complete folder of that name, of the read-only place or else of the cache; None: there is none."""
+def intact_folder(name: str, *, verify: bool = False, is_used: bool = False) -> Path | None:
+    """The complete folder of that name, of the read-only place or else of the cache; None: there is none.
+
+    Args:
+        verify, is_used: as for `is_intact`.
+    """
     given = models_dir()
     for place in (given, cache_dir()) if given is not None else (cache_dir(),):
-        if is_intact(place / name, verify=verify):
+        if is_intact(place / name, verify=verify, is_used=is_used):
             return place / name
     return None
 
@@ -86,22 +91,30 @@ def require_readable(name: str, title: str) -> None:
             continue
 
 
-def is_intact(folder: Path, *, verify: bool = False) -> bool:
+def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> bool:
     """Whether every file of the manifest is there: by its size, time and samples, or by every byte.
 
     Every byte of a file is read if `verify`, and where its time is not that of the last such check: somebody has
     written to it, or copied it. What is found right then is noted in the manifest, where that can be written.
+
+    Args:
+        verify: read every byte.
+        is_used: the files are about to be loaded: read every byte where the machine was started since that was done,
+            for a crash of the system may have left something else of them than was written.
     """
     try:
         manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
         files: dict[str, dict[str, Any]] = manifest["files"]
+        # Where nothing can be noted it would be done at each start of the program.
+        is_due = is_used and manifest.get(_START) != _start() and os.access(folder, os.W_OK)
+        verify = verify or is_due
         if not files or not all(_matches(folder / name, entry, verify) for name, entry in files.items()):
             return False
-        times = {name: _time_of(folder / name) for name in files}
-        if any(files[name].get(_TIME) != time for name, time in times.items()):
-            noted = {name: {**entry, _TIME: times[name]} for name, entry in files.items()}
+        noted = {name: {**entry, _TIME: _time_of(folder / name)} for name, entry in files.items()}
+        new = {**manifest, "files": noted} | ({_START: _start()} if verify else {})
+        if new != manifest:
             with suppress(OSError), replacing(folder / _MANIFEST, mode=READABLE) as temporary:
-                temporary.write_text(json.dumps({**manifest, "files": noted}, indent=1), encoding="utf-8")
+                temporary.write_text(json.dumps(new, indent=1), encoding="utf-8")
         return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -112,6 +125,16 @@ def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
         return False
     is_as_checked = not verify and entry.get(_TIME) == _time_of(path)
     return is_as_checked or file_sha256(path) == entry["sha256"]
+
+
+def _start() -> str:
+    """Which start of this machine it is since."""
+    try:
+        return _START_ID.read_text().strip()
+    except OSError:  # not on Linux
+        import psutil
+
+        return str(round(psutil.boot_time() / 60))
 
 
 def _time_of(path: Path) -> int:
@@ -206,7 +229,8 @@ def _write_manifest(folder: Path, source: dict[str, str]) -> None:
         }
         for path in sorted(folder.iterdir())
     }
-    (folder / _MANIFEST).write_text(json.dumps({"source": source, "files": files}, indent=1), encoding="utf-8")
+    manifest = {"source": source, "files": files, _START: _start()}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _sync(folder: Path) -> None:

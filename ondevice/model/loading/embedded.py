@@ -39,21 +39,22 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
 
     Args:
         on_progress: called with a stage to show and its fraction done, or None where that is unknown.
-        verify: read every byte of what is cached, instead of sizes and samples.
+        verify: read every byte of what is cached, instead of sizes and samples; at the first use after a start of
+            the machine that is done in any case.
 
     Raises:
         ModelDownloadError: the model is not here and cannot be fetched.
         ModelError: it cannot be written to the cache folder.
     """
     report = on_progress or silent
-    found = intact_folder(FOLDER, verify=verify)
+    found = intact_folder(FOLDER, verify=verify, is_used=True)
     if found is not None:
         return found
     cache = cache_dir()
     folder = cache / FOLDER
     waiting = f"Waiting for another process that prepares {_TITLE}"
     with writing(_TITLE, cache), held(cache / f"{FOLDER}.lock", waiting, report):
-        if not is_intact(folder, verify=verify):  # another process may have made it meanwhile
+        if not is_intact(folder, verify=verify, is_used=True):  # another process may have made it meanwhile
             _build(folder, cache / _DOWNLOADS, report)
     return folder
 

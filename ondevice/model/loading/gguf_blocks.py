@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ondevice.kernels.packed import PackedWeight, joined, pack
+from ondevice.kernels.int4 import MIDDLE, Int4Weight, joined_int4, pack_int4
+from ondevice.kernels.packed import TILE_ROWS, PackedRows, PackedWeight, pack
 
 _ROWS_AT_ONCE = 4096  # what lies around meanwhile takes several times the memory of the rows
 
@@ -51,7 +52,37 @@ def pack_rows(raw: Tensor, kind: int, num_columns: int) -> PackedWeight:
     """
     block_type = BLOCK_TYPES[kind]
     blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
-    return joined([pack(*block_type.read(some)) for some in blocks.split(_ROWS_AT_ONCE)])
+    first, *others = blocks.split(_ROWS_AT_ONCE)
+    (rows,) = pack(*block_type.read(first)).parts
+    if not others:
+        return PackedWeight((rows,))
+    # One place for all from the start: a head that is laid together in the end is there twice.
+    data = torch.empty(-(-raw.shape[0] // TILE_ROWS), *rows.data.shape[1:], dtype=torch.uint8)
+    data[: rows.data.shape[0]] = rows.data
+    at = rows.data.shape[0]
+    for some in others:
+        (part,) = pack(*block_type.read(some)).parts
+        data[at : at + part.data.shape[0]] = part.data
+        at += part.data.shape[0]
+    return PackedWeight((PackedRows(data, rows.form, raw.shape[0]),))
+
+
+def int4_rows(raw: Tensor, kind: int, num_columns: int) -> Int4Weight:
+    """The rows of a tensor of one of `INT4_TYPES` in four bits for a GPU: the codes of the file, scales and zeros
+    rounded to bfloat16, which moves weights about as far as rounding themselves to bfloat16 does.
+
+    Args:
+        raw: as for `pack_rows`, on the device that takes them.
+    """
+    block_type = BLOCK_TYPES[kind]
+    blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
+    return joined_int4([_int4(block_type.read(some)) for some in blocks.split(_ROWS_AT_ONCE)])
+
+
+def _int4(blocks: Blocks) -> Int4Weight:
+    scales, offsets = blocks.scales, blocks.offsets
+    zeros = torch.zeros_like(scales) if offsets is None else offsets + MIDDLE * scales
+    return pack_int4(blocks.codes, scales, zeros)
 
 
 def dequantize_rows(raw: Tensor, kind: int, num_columns: int) -> Tensor:
@@ -146,3 +177,4 @@ BLOCK_TYPES = {
     13: BlockType(176, 256, _k(5)),
     14: BlockType(210, 256, _q6_k),
 }
+INT4_TYPES = frozenset((2, 3, 12))  # Q4_0, Q4_1, Q4_K: four bits in groups of 32

@@ -20,6 +20,7 @@ from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import FAMILIES
 from ondevice.model.loading.gguf_file import read_gguf
+from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
 from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
@@ -36,6 +37,7 @@ class GgufSummary:
         pre_tokenizer: llama.cpp's name for how text is split before the merges, or "".
         is_packable: whether the weights can be used as they are stored.
         packed_bytes: memory that they then take; 0 where they cannot.
+        int4_bytes: memory that they take on a GPU, those of four bits as they are stored.
     """
 
     architecture: str
@@ -43,6 +45,7 @@ class GgufSummary:
     pre_tokenizer: str
     is_packable: bool
     packed_bytes: int
+    int4_bytes: int
 
 
 def inspect_gguf(path: Path) -> GgufSummary:
@@ -69,7 +72,8 @@ def inspect_gguf(path: Path) -> GgufSummary:
     num_parameters = sum(prod(tensor.shape) for tensor in gguf.tensors)
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
     num_packed = packed_bytes(gguf) if can_pack(gguf) else 0
-    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed)
+    num_int4 = int4_gguf_bytes(gguf) if num_packed else 0
+    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed, num_int4)
 
 
 def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from ondevice.model.loading.gguf_tokenizer import build_tokenizer, is_known
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
 
 _FLOAT32 = 0  # ggml's number
-_EMBEDDING, _NORM, _HEAD = "token_embd.weight", "output_norm.weight", "output.weight"
+EMBEDDING, _NORM, HEAD = "token_embd.weight", "output_norm.weight", "output.weight"
 _PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -71,8 +72,8 @@ class StoredRows:
 def packed_bytes(gguf: GgufFile) -> int:
     """Memory of the packed weights of a file for which `can_pack` holds: rows of an embedding stay in the file."""
     tensors = {tensor.name: tensor for tensor in gguf.tensors}
-    if _HEAD in tensors:
-        tensors.pop(_EMBEDDING, None)
+    if HEAD in tensors:
+        tensors.pop(EMBEDDING, None)
     matrices = [tensor for tensor in tensors.values() if tensor.kind in BLOCK_TYPES]
     growth = {tensor.kind: _growth(tensor.kind) for tensor in matrices}
     return int(sum(tensor.num_bytes * growth.get(tensor.kind, 1.0) for tensor in tensors.values()))
@@ -86,8 +87,8 @@ def most_packed_bytes(file_bytes: int) -> int:
 def tensor_forms(gguf: GgufFile) -> dict[str, Format]:
     """How the weight of each module of the model is packed, by its name; of a file for which `can_pack` holds."""
     kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
-    kinds.setdefault(_HEAD, kinds[_EMBEDDING])
-    return {_module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != _EMBEDDING}
+    kinds.setdefault(HEAD, kinds[EMBEDDING])
+    return {_module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
 
 
 def _growth(kind: int) -> float:
@@ -110,24 +111,67 @@ def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         return model, build_tokenizer(gguf.metadata)
 
 
-def load_packed(path: Path, on_fraction: Callable[[float], None]) -> tuple[Any, Any]:
-    """The model, on the CPU, and transformers' tokenizer, of a file for which `can_pack` holds."""
+class Store(Protocol):
+    """Where and how a model keeps what is read of a file; `raw` are rows as they are stored there, (num_rows, bytes of
+    a row) uint8, `kind` is ggml's number of their type."""
+
+    def vector(self, numbers: Tensor) -> Tensor:
+        """(n,) float32: of norms and biases."""
+        ...
+
+    def linear(self, raw: Tensor, kind: int, num_columns: int, bias: Tensor | None) -> nn.Module: ...
+
+    def embedding(self, rows: StoredRows) -> nn.Module: ...
+
+    def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: nn.Module | None) -> nn.Module:
+        """The head; `embedding` has the same weight, where there is one."""
+        ...
+
+    def finish(self, model: Any) -> None:
+        """All is in its place."""
+        ...
+
+
+class _Packed:
+    """On a CPU, packed as `kernels.packed` does."""
+
+    def vector(self, numbers: Tensor) -> Tensor:
+        return numbers
+
+    def linear(self, raw: Tensor, kind: int, num_columns: int, bias: Tensor | None) -> nn.Module:
+        return PackedLinear(pack_rows(raw, kind, num_columns), bias)
+
+    def embedding(self, rows: StoredRows) -> nn.Module:
+        return PackedEmbedding(rows)
+
+    def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: nn.Module | None) -> nn.Module:
+        return self.linear(raw(), kind, num_columns, None)
+
+    def finish(self, model: Any) -> None:
+        config = model.config
+        prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
+        prepare_attention(config.num_attention_heads, config.num_key_value_heads, config.head_dim, in_bfloat16=True)
+
+
+def load_packed(path: Path, on_fraction: Callable[[float], None], store: Store | None = None) -> tuple[Any, Any]:
+    """The model, and transformers' tokenizer, of a file for which `can_pack` holds; on the CPU without a `store`."""
+    store = store or _Packed()
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         gguf = read_gguf(data)
-        config = _config(gguf)
-        model = empty_model(config)
+        model = empty_model(_config(gguf))
         tensors = {tensor.name: tensor for tensor in gguf.tensors}
         done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
         for name, tensor in tensors.items():
-            if name.endswith(".bias"):
+            if name.endswith(".bias") or name == HEAD:
                 continue
-            _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata)
+            _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata, store)
             done += tensor.num_bytes
             on_fraction(done / total)
-        if _HEAD not in tensors:
-            model.lm_head = PackedLinear(_packed(path, tensors[_EMBEDDING]))
-        prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
-        prepare_attention(config.num_attention_heads, config.num_key_value_heads, config.head_dim, in_bfloat16=True)
+        head = tensors.get(HEAD, tensors[EMBEDDING])
+        tied = None if HEAD in tensors else model.model.embed_tokens
+        model.lm_head = store.head(partial(_raw, path, head), head.kind, head.shape[1], tied)
+        on_fraction(1.0)
+        store.finish(model)
         model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
         return model, build_tokenizer(gguf.metadata)
 
@@ -143,7 +187,7 @@ def can_pack(gguf: GgufFile) -> bool:
 
 def _is_known_tensor(tensor: GgufTensor) -> bool:
     part, _, ending = tensor.name.removeprefix("blk.").rpartition(".")
-    if tensor.name not in (_EMBEDDING, _NORM, _HEAD) and part.partition(".")[2] not in _PARTS:
+    if tensor.name not in (EMBEDDING, _NORM, HEAD) and part.partition(".")[2] not in _PARTS:
         return False
     is_vector = len(tensor.shape) == 1
     return ending in ("weight", "bias") and (tensor.kind == _FLOAT32 if is_vector else tensor.kind in BLOCK_TYPES)
@@ -159,7 +203,7 @@ def _config(gguf: GgufFile) -> Any:
     shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
     return transformers.AutoConfig.for_model(
         family,
-        vocab_size=shapes[_EMBEDDING][0],
+        vocab_size=shapes[EMBEDDING][0],
         hidden_size=hidden_size,
         intermediate_size=field("feed_forward_length"),
         num_hidden_layers=field("block_count"),
@@ -179,20 +223,24 @@ def _config(gguf: GgufFile) -> Any:
     )
 
 
-def _place(model: Any, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any]) -> None:
+def _place(
+    model: Any, path: Path, tensor: GgufTensor, bias: GgufTensor | None, fields: dict[str, Any], store: Store
+) -> None:
     """Put a tensor, and the bias that goes with it, where the model keeps it."""
-    if tensor.name == _EMBEDDING:
+    if tensor.name == EMBEDDING:
         data = np.memmap(path, np.uint8, "r", tensor.offset, (tensor.shape[0], tensor.num_bytes // tensor.shape[0]))
-        model.model.embed_tokens = PackedEmbedding(StoredRows(data, tensor.kind, (tensor.shape[0], tensor.shape[1])))
+        model.model.embed_tokens = store.embedding(StoredRows(data, tensor.kind, (tensor.shape[0], tensor.shape[1])))
         return
     name = _module_name(tensor.name)
     if len(tensor.shape) == 1:
-        model.get_submodule(name).weight = nn.Parameter(_vector(path, tensor), requires_grad=False)
+        vector = store.vector(_vector(path, tensor))
+        model.get_submodule(name).weight = nn.Parameter(vector, requires_grad=False)
         return
     part = tensor.name.split(".")[-2]
     num_heads = fields[f"llama.attention.{_TURNED[part]}"] if _is_turned(fields, part) else None
     parent, _, last = name.rpartition(".")
-    linear = PackedLinear(_packed(path, tensor, num_heads), None if bias is None else _vector(path, bias))
+    own_bias = None if bias is None else store.vector(_vector(path, bias))
+    linear = store.linear(_raw(path, tensor, num_heads), tensor.kind, tensor.shape[1], own_bias)
     setattr(model.get_submodule(parent), last, linear)
 
 
@@ -201,8 +249,8 @@ def _is_turned(fields: dict[str, Any], part: str) -> bool:
 
 
 def _module_name(name: str) -> str:
-    if name in (_NORM, _HEAD):
-        return {_NORM: "model.norm", _HEAD: "lm_head"}[name]
+    if name in (_NORM, HEAD):
+        return {_NORM: "model.norm", HEAD: "lm_head"}[name]
     _, layer, part, _ = name.split(".")
     return f"model.layers.{layer}.{_PARTS[part]}"
 
@@ -211,13 +259,10 @@ def _vector(path: Path, tensor: GgufTensor) -> Tensor:
     return torch.from_numpy(np.fromfile(path, np.float32, tensor.shape[0], offset=tensor.offset))
 
 
-def _packed(path: Path, tensor: GgufTensor, num_heads: int | None = None) -> PackedWeight:
-    """Read, not mapped: what has been packed leaves memory."""
-    num_rows, num_columns = tensor.shape
-    raw = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset).reshape(num_rows, -1)
-    if num_heads is not None:
-        raw = _halves_apart(raw, num_heads)
-    return pack_rows(torch.from_numpy(raw), tensor.kind, num_columns)
+def _raw(path: Path, tensor: GgufTensor, num_heads: int | None = None) -> Tensor:
+    """(num_rows, bytes of a row) uint8; read, not mapped: what has been packed leaves memory."""
+    raw = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.offset).reshape(tensor.shape[0], -1)
+    return torch.from_numpy(raw if num_heads is None else _halves_apart(raw, num_heads))
 
 
 def _halves_apart(rows: np.ndarray, num_heads: int) -> np.ndarray:

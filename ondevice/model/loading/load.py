@@ -9,7 +9,7 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -17,11 +17,13 @@ from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
 from ondevice.memory import free_memory_bytes
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
+from ondevice.model.loading._transformers import import_models
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
-from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, Checkpoint, inspect, pickle_refused
+from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
+from ondevice.model.loading.form import Form, form_of, form_of_file, form_of_row
+from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_model import inspect_gguf, load_gguf, outline_gguf
-from ondevice.model.loading.packed_checkpoint import rounded_bytes
 from ondevice.model.loading.placement import (
     WeightForm,
     choose_device,
@@ -33,7 +35,6 @@ from ondevice.model.loading.progress import Progress, silent
 from ondevice.model.loading.spread import device_map, free_of_all
 from ondevice.model.tokenizer import Tokenizer
 
-_LARGE = 10**9  # bytes; smaller models stay exact
 MODEL_VARIABLE = "ONDEVICE_MODEL"  # what `auto` takes, for those who have decided once and for all
 
 
@@ -94,9 +95,10 @@ def load_model(
             a .gguf file, or a hub id.
         device: `auto` takes CUDA when there is one.
         dtype: `auto` takes bfloat16 on CUDA (float16 before Ampere) and float32 on a CPU.
-        quantization: weights in 8 or 4 bits, elsewhere than on a CPU in float32 by bitsandbytes. `auto` takes 8 there
-            where float32 would take a gigabyte or more, keeps the weights of a GGUF file as they are stored where it
-            can (on a CPU in float32), and unpacks those elsewhere, as `none` always does.
+        quantization: weights in 8 or 4 bits: on a CPU in float32, and in 4 on a GPU in bfloat16, by kernels of ours and
+            of torch; elsewhere by bitsandbytes. `auto` takes 8 on that CPU where float32 would take a gigabyte or more,
+            keeps the weights of a GGUF file as they are stored where it can (there, and of those in 4 bits on that
+            GPU), and unpacks those elsewhere, as `none` always does.
         on_progress: called with a stage to show and its fraction done, or None where that is unknown.
 
     Raises:
@@ -104,6 +106,7 @@ def load_model(
         ModelDownloadError: a model of the catalogue is not here and cannot be fetched.
         ModelError: anything else that keeps the model from being used.
     """
+    import_models()
     wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
     name = default_model() if name_or_path == DEFAULT_MODEL else name_or_path
     return _load_best(wish) if name == DEFAULT_MODEL else _load(name, wish)
@@ -130,6 +133,7 @@ def outline_model(
     Raises:
         UnsafeModel, ModelError: as `load_model`; or it is neither here nor in the catalogue.
     """
+    import_models()
     if dtype == "auto" and device.type == "cuda" and not torch.cuda.is_available():
         dtype = "bfloat16"
     if catalogue.find(name) is None:
@@ -224,46 +228,27 @@ def _from_row(row: CatalogueModel, wish: _Wish) -> LoadedModel:
     """The outline of a model that is not here."""
     dtype = choose_dtype(wish.dtype, wish.device, row.family)
     model, checkpoint = outline.row_outline(row, dtype)
-    form = _form_of(checkpoint, dtype, wish)
-    if row.file:
-        is_stored = wish.device.type == "cpu" and dtype == torch.float32 and wish.quantization == "auto"
-        file_bytes = gguf_packed.most_packed_bytes(row.num_bytes)
-        form = _Form("stored", None, file_bytes) if is_stored else replace(form, weights="none", bits=None)
+    form = form_of_row(row, checkpoint, dtype, wish.device, wish.quantization)
     return _finished(model, outline.no_tokenizer(), row.title, outline.META, dtype, form, row.name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How weights are kept in memory, and what they take; `bits` where we pack them ourselves."""
-
-    weights: WeightForm
-    bits: Literal[4, 8] | None
-    num_bytes: int
-
-
-def _form_of(checkpoint: Checkpoint, dtype: torch.dtype, wish: _Wish) -> _Form:
-    can_pack = wish.device.type == "cpu" and dtype == torch.float32 and checkpoint.stored_quantization is None
-    chosen = wish.quantization
-    if chosen == "auto":
-        chosen = "8bit" if can_pack and checkpoint.weight_bytes(dtype.itemsize, "none") >= _LARGE else "none"
-    quantization = checkpoint.stored_quantization or chosen
-    if can_pack and quantization in ("8bit", "4bit"):
-        bits: Literal[4, 8] = 8 if quantization == "8bit" else 4
-        return _Form(quantization, bits, rounded_bytes(checkpoint, bits))
-    return _Form(quantization, None, checkpoint.weight_bytes(dtype.itemsize, quantization))
 
 
 def _from_folder(folder: Path, name: str, wish: _Wish, notice: str = "") -> LoadedModel:
     checkpoint = inspect(folder)
     dtype = choose_dtype(wish.dtype, wish.device, checkpoint.config["model_type"])
-    form, device, tokenizer = _form_of(checkpoint, dtype, wish), wish.device, pretrained.load_tokenizer(folder)
+    form = form_of(checkpoint, dtype, wish.device, wish.quantization)
+    device, tokenizer = wish.device, pretrained.load_tokenizer(folder)
     if wish.is_outline:
         model, device = outline.folder_outline(checkpoint, dtype), outline.META
     elif form.bits is not None:
         require_memory(form.num_bytes, device, form.weights)
         stage = f"Loading {name}, weights in {form.bits} bits"
         model = pretrained.load_rounded_weights(checkpoint, form.bits, lambda fraction: wish.report(stage, fraction))
-    else:
+    elif form.is_int4 and (len(free_of_all(device)) < 2 or form.num_bytes <= free_memory_bytes(device)):
+        require_memory(form.num_bytes, device, form.weights)
+        stage = f"Loading {name}, weights in 4 bits"
+        model = pretrained.load_int4_weights(checkpoint, device, lambda fraction: wish.report(stage, fraction))
+    else:  # over several GPUs the layers' own modules multiply
+        form = replace(form, is_int4=False)
         places, free = None, free_of_all(device)
         if len(free) > 1 and form.num_bytes > free_memory_bytes(device):
             places = device_map(outline.folder_outline(checkpoint, dtype), form.num_bytes, free)
@@ -287,18 +272,15 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
         )
     summary = inspect_gguf(path)
     dtype = choose_dtype(wish.dtype, wish.device, summary.architecture)
-    is_plain = wish.device.type == "cpu" and dtype == torch.float32
-    form = _Form("none", None, summary.num_parameters * dtype.itemsize)
-    if wish.quantization == "auto" and is_plain and summary.is_packable:
-        form = _Form("stored", None, summary.packed_bytes)
+    form = form_of_file(summary, dtype, wish.device, wish.quantization)
     name, device = name or path.name, wish.device
     if wish.is_outline:
         model, tokenizer = outline_gguf(path, summary, dtype)
         return _finished(model, tokenizer, name, outline.META, dtype, form, sample_sha256(path))
     require_memory(form.num_bytes, device, form.weights)
     if form.weights == "stored":
-        stage = f"Loading {path.name}"
-        model, tokenizer = gguf_packed.load_packed(path, lambda fraction: wish.report(stage, fraction))
+        stage, store = f"Loading {path.name}", Int4Store(device) if form.is_int4 else None
+        model, tokenizer = gguf_packed.load_packed(path, lambda fraction: wish.report(stage, fraction), store)
     else:
         wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
         model, tokenizer = load_gguf(path, summary, dtype)
@@ -312,7 +294,7 @@ def _finished(
     name: str,
     device: torch.device,
     dtype: torch.dtype,
-    form: _Form,
+    form: Form,
     identity: str,
     notice: str = "",
 ) -> LoadedModel:
@@ -325,7 +307,7 @@ def _finished(
         device=device,
         dtype=dtype,
         quantization=form.weights,
-        fingerprint=hashlib.sha256(f"{identity} {dtype} {form.weights}".encode()).hexdigest(),
+        fingerprint=hashlib.sha256(f"{identity} {dtype} {form.weights}{' int4' * form.is_int4}".encode()).hexdigest(),
         max_positions=model.config.max_position_embeddings,
         notice=notice,
         weight_bytes=form.num_bytes,

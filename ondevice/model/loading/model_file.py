@@ -33,9 +33,9 @@ _BLOCK = 1 << 20
 _ROOM = 200_000_000  # one wheel beside the file
 
 
-def cached_file(model: CatalogueModel, *, verify: bool = False) -> Path | None:
-    """The file where it has been fetched; nothing is fetched for it."""
-    folder = intact_folder(model.name, verify=verify)
+def cached_file(model: CatalogueModel, *, verify: bool = False, is_used: bool = False) -> Path | None:
+    """The file where it has been fetched; nothing is fetched for it. `verify`, `is_used` as for `is_intact`."""
+    folder = intact_folder(model.name, verify=verify, is_used=is_used)
     return folder / model.file if folder is not None else None
 
 
@@ -43,20 +43,21 @@ def ensure_file(model: CatalogueModel, on_progress: Progress, *, verify: bool = 
     """The file, fetched on first use.
 
     Args:
-        verify: read every byte of what is cached, instead of its size and samples.
+        verify: read every byte of what is cached, instead of its size and samples; at the first use after a start of
+            the machine that is done in any case.
 
     Raises:
         ModelDownloadError: no source has it, or what came is not the file.
         ModelError: there is no room for it.
     """
-    path = cached_file(model, verify=verify)
+    path = cached_file(model, verify=verify, is_used=True)
     if path is not None:
         return path
     cache = cache_dir()
     waiting = f"Waiting for another process that fetches {model.title}"
     with writing(model.title, cache), held(cache / f"{model.name}.lock", waiting, on_progress):
         # Another process may have fetched it meanwhile.
-        return cached_file(model, verify=verify) or _fetch(model, cache, on_progress)
+        return cached_file(model, verify=verify, is_used=True) or _fetch(model, cache, on_progress)
 
 
 def remove_file(model: CatalogueModel) -> int:

@@ -21,7 +21,7 @@ from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
 
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
     Raises:
         KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
     """
-    model = _empty(checkpoint)
+    model = empty_checkpoint(checkpoint)
     config = model.config
-    tensors = _Tensors(checkpoint)
+    tensors = Tensors(checkpoint)
     done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
     for name, module in list(model.named_modules()):
         own = {
@@ -64,9 +64,9 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
             continue
         if type(module) is nn.Linear and module.in_features % GROUP_SIZE == 0:
             bias = own["bias"].float() if "bias" in own else None
-            _replace(model, name, PackedLinear(quantize(own["weight"], 8 if name == _HEAD else bits), bias))
+            replace_module(model, name, PackedLinear(quantize(own["weight"], 8 if name == HEAD else bits), bias))
         elif type(module) is nn.Embedding:
-            _replace(model, name, PackedEmbedding(FileRows(own["weight"])))
+            replace_module(model, name, PackedEmbedding(FileRows(own["weight"])))
         else:
             for part, weight in own.items():
                 setattr(module, part, nn.Parameter(weight.float(), requires_grad=False))
@@ -75,6 +75,11 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
     prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     prepare_attention(config.num_attention_heads, config.num_key_value_heads, head_dim, in_bfloat16=True)
+    return with_generation_config(model, checkpoint)
+
+
+def with_generation_config(model: Any, checkpoint: Checkpoint) -> Any:
+    """The model with what its folder says about generating, if anything."""
     if (checkpoint.folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(
             checkpoint.folder, local_files_only=True
@@ -84,9 +89,9 @@ def load_rounded(checkpoint: Checkpoint, bits: Literal[4, 8], on_fraction: Calla
 
 def missing_weights(checkpoint: Checkpoint) -> list[str]:
     """Names of weights that the model needs and the files lack."""
-    model = _empty(checkpoint)
+    model = empty_checkpoint(checkpoint)
     names = {name for name, _ in model.named_parameters()}
-    tied = {f"{_HEAD}.weight"} if model.config.tie_word_embeddings else set()
+    tied = {f"{HEAD}.weight"} if model.config.tie_word_embeddings else set()
     return sorted(names - tied - checkpoint.shapes.keys())
 
 
@@ -96,18 +101,19 @@ def rounded_bytes(checkpoint: Checkpoint, bits: Literal[4, 8]) -> int:
     shapes = {
         name: shape for name, shape in checkpoint.shapes.items() if "embed_tokens" not in name
     }  # stays in its file
-    head = shapes.pop(f"{_HEAD}.weight", checkpoint.shapes.get(_EMBEDDING, ()))
+    head = shapes.pop(f"{HEAD}.weight", checkpoint.shapes.get(EMBEDDING, ()))
     others = sum(prod(shape) * (per_weight[bits] if len(shape) == 2 else 4) for shape in shapes.values())
     return int(others + prod(head) * per_weight[8])
 
 
-def _empty(checkpoint: Checkpoint) -> Any:
+def empty_checkpoint(checkpoint: Checkpoint) -> Any:
+    """The causal LM of a checkpoint without its weights."""
     return empty_model(
         transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True, trust_remote_code=False)
     )
 
 
-class _Tensors:
+class Tensors:
     """The tensors of a checkpoint by name; the files are mapped, and stay so while a tensor of theirs is used."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -122,14 +128,15 @@ class _Tensors:
         Raises:
             ValueError: it has another shape.
         """
-        if name == f"{_HEAD}.weight" and name not in self._files:  # the weight of the embedding
-            name = _EMBEDDING
+        if name == f"{HEAD}.weight" and name not in self._files:  # the weight of the embedding
+            name = EMBEDDING
         tensor: Tensor = self._files[name].get_tensor(name)
         if tensor.shape != shape:
             raise ValueError(f"{name} has the shape {[*tensor.shape]} instead of {[*shape]}")
         return tensor
 
 
-def _replace(model: Any, name: str, module: nn.Module) -> None:
+def replace_module(model: Any, name: str, module: nn.Module) -> None:
+    """Put a module in the place of another."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)

@@ -12,9 +12,11 @@ from typing import Any, Literal
 import torch
 
 from ondevice.errors import ModelError
+from ondevice.extras import install
 from ondevice.memory import free_memory_bytes, ran_out
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.loading.int4_checkpoint import load_int4
 from ondevice.model.loading.packed_checkpoint import load_rounded, missing_weights
 from ondevice.model.loading.placement import WeightForm
 
@@ -59,6 +61,17 @@ def load_rounded_weights(checkpoint: Checkpoint, bits: Literal[4, 8], on_fractio
     with _loading(checkpoint.folder, torch.device("cpu")):
         _require_all(checkpoint, missing_weights(checkpoint))
         return load_rounded(checkpoint, bits, on_fraction)
+
+
+def load_int4_weights(checkpoint: Checkpoint, device: torch.device, on_fraction: Callable[[float], None]) -> Any:
+    """The causal LM of a checkpoint on a GPU, its weights rounded to four bits for `kernels.int4`.
+
+    Raises:
+        ModelError: it does not fit, does not load, or lacks weights.
+    """
+    with _loading(checkpoint.folder, device):
+        _require_all(checkpoint, missing_weights(checkpoint))
+        return load_int4(checkpoint, device, on_fraction)
 
 
 @contextmanager
@@ -111,9 +124,7 @@ def _quantization_options(quantization: WeightForm, dtype: torch.dtype) -> dict[
     if quantization == "none":
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f"Quantising to {quantization} needs bitsandbytes", fix='Run `python -m pip install "bitsandbytes>=0.50"`.'
-        )
+        raise ModelError(f"Quantising to {quantization} needs bitsandbytes", fix=install("bitsandbytes>=0.50"))
     # At every product of matrices it would say that activations are rounded to float16, which is its method.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     if quantization == "8bit":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import mmap
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
 from ondevice.kernels.projection import prepare_packed
-from ondevice.model.loading import catalogue, stored
+from ondevice.model.loading import stored
 from ondevice.model.loading._transformers import empty_model
 from ondevice.model.loading.gguf_file import read_gguf
 from ondevice.model.loading.gguf_packed import tensor_forms
@@ -63,7 +62,7 @@ class _Forms:
     def __init__(self, outline: LoadedModel) -> None:
         self._quantization, self._own = outline.quantization, dict[str, Format]()
         if self._quantization == "stored":
-            path = _file_of(outline.source)
+            path = stored.file_of(outline.source)
             if path is not None:
                 with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                     self._own = tensor_forms(read_gguf(data))
@@ -75,13 +74,6 @@ class _Forms:
         bits = {"8bit": 8, "4bit": 8 if name == _HEAD else 4}.get(self._quantization)
         form = None if bits is None else FORMATS[bits, bits == 4]
         return form if form is not None and module.in_features % form.group_size == 0 else None
-
-
-def _file_of(source: str) -> Path | None:
-    """The file of a model that lies here."""
-    row = catalogue.find(source)
-    path = Path(source).expanduser() if row is None else stored.stored(row)
-    return path if path is not None and path.is_file() else None
 
 
 def _packed(num_rows: int, num_columns: int, form: Format) -> PackedWeight:

@@ -17,6 +17,7 @@ from ondevice.config import TierDtypeName
 from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.codes import Frame, decode, encode
 from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
+from ondevice.pot.host.device_means import DeviceMeans
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
@@ -62,6 +63,7 @@ class HostTier:
         self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
         self._rings = [Chunks(self._fields, self.capacity, folder) for _ in range(shape.num_layers)]
         self._num_written = [0] * shape.num_layers
+        self._means = DeviceMeans()
         self.num_bytes_moved = 0
 
     @staticmethod
@@ -186,9 +188,20 @@ class HostTier:
         Args:
             at: (num_units,) int64, rising: of these units; None: of all.
         """
-        units = slice(0, -(-self.num_held(layer) // UNIT_ROWS)) if at is None else at
-        means = self._read(layer, units, ("means", "mean_scales"), torch.float32, device).movedim(0, 1)
-        return self._framed(layer, means)
+        names, units = ("means", "mean_scales"), slice(0, -(-self.num_held(layer) // UNIT_ROWS))
+        if torch.device(device).type == "cpu":
+            means = self._read(layer, units if at is None else at, names, torch.float32, device)
+            return self._framed(layer, means.movedim(0, 1))
+
+        def there() -> list[Tensor]:
+            return [to_device(self._rings[layer].read(one, units), device) for one in names[: 1 + self._is_quantized]]
+
+        numbers, *scales = self._means.of(layer, self._num_written[layer], torch.device(device), there)
+        if at is not None:
+            at = at.to(numbers.device)
+            numbers, scales = numbers[at], [part[at] for part in scales]
+        means = decode(numbers, scales[0], torch.float32) if scales else numbers.float()
+        return self._framed(layer, means.movedim(0, 1))
 
     def _around_frame(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys of the places `at` as they are stored, measured from the frame where there is one."""
@@ -254,6 +267,7 @@ class HostTier:
             check_finite("scales", scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
         else:
             check_finite("numbers", numbers)
+        self._means.forget()
         for layer, held in enumerate(num_held):
             if as_it_lies and num_written[layer] > held != self.capacity:
                 raise DamagedPot("the host tier has another size than its settings give it")

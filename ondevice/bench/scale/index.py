@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ondevice.bench.turns import take_turns
-from ondevice.evaluation.measurement import Measurement, Setup, Table
+from ondevice.evaluation.measurement import Setup
 from ondevice.kernels.best_dot import best_dot, best_dot_reference
-from ondevice.results.results import row
+from ondevice.results.results import Row, row
 from ondevice.session.signature_index import SignatureIndex
 from ondevice.session.signatures import BLOCK, dimensions_of, signature_of_question
 
-DOCUMENTS, QUICK_DOCUMENTS = 100_000, 2_000
+DOCUMENTS = 100_000
 _TOKENS = 4096  # of a document
 _AT_ONCE = 2_000  # documents that are added together
 _MOST = 10  # documents that a search names
@@ -29,6 +28,7 @@ _ROUNDS = 7
 _BESIDE = 20_000  # vectors that the product in NumPy is compared on, which needs four times their memory
 _QUESTION = "When does the lease of the second floor end, and who may end it earlier?"
 _SEARCH, _PLAIN = "one search", "the same product in NumPy"
+_ASKED, _SIZE, _FASTER = "question and search", "size", "product, speed against NumPy's"
 
 
 def filled_index(folder: Path, dimensions: int, num_documents: int, seed: int) -> tuple[SignatureIndex, float]:
@@ -43,7 +43,7 @@ def filled_index(folder: Path, dimensions: int, num_documents: int, seed: int) -
     return index, seconds / num_documents
 
 
-def measure_index(setup: Setup, num_documents: int) -> Table:
+def measure_index(setup: Setup, num_documents: int) -> list[Row]:
     """Seconds of a question, of its parts, and bytes."""
     engine = setup.engine
     dimensions, case = dimensions_of(engine.decoder), {"documents": num_documents, "tokens": _TOKENS}
@@ -63,18 +63,31 @@ def measure_index(setup: Setup, num_documents: int) -> Table:
             budget_seconds=60.0,
         )
         beside = _beside_numpy(setup, dimensions)
-    rows = [
-        row("question", case, "question and search", "s", seconds["question"]),
+    return [
+        row("question", case, _ASKED, "s", seconds["question"]),
         row(_SEARCH, case, "search", "s", seconds[_SEARCH]),
         row("index", case, "adding a document", "s", [adding]),
-        row("index", case, "size", "bytes", [size]),
+        row("index", case, _SIZE, "bytes", [size]),
         *beside,
     ]
-    key = "index_seconds_100k" if num_documents == DOCUMENTS else f"index_seconds_{num_documents}"
-    return Table(rows, {key: float(np.median(seconds["question"])), "index_bytes": float(size)})
 
 
-def _beside_numpy(setup: Setup, dimensions: int) -> list[Any]:
+def index_figures(found: Sequence[Row]) -> dict[str, float]:
+    """The summary of the rows of an index, which may lie among others."""
+    summary: dict[str, float] = {}
+    for one in found:
+        if one.metric == _ASKED:
+            num_documents = one.case["documents"]
+            size = "100k" if num_documents == DOCUMENTS else str(num_documents)
+            summary[f"index_seconds_{size}"] = one.p50
+        elif one.metric == _SIZE:
+            summary["index_bytes"] = one.p50
+        elif one.metric == _FASTER:
+            summary["index_speedup_vs_numpy"] = one.p50
+    return summary
+
+
+def _beside_numpy(setup: Setup, dimensions: int) -> list[Row]:
     """The product of an index beside NumPy's, on vectors that fit into memory for both."""
     rng = np.random.default_rng(setup.engine.config.seed)
     vectors = rng.integers(-127, 128, (_BESIDE, dimensions), np.int8)
@@ -91,11 +104,7 @@ def _beside_numpy(setup: Setup, dimensions: int) -> list[Any]:
         budget_seconds=20.0,
     )
     case = {"vectors": _BESIDE}
-    return [row(name, case, "product", "s", values) for name, values in seconds.items()]
-
-
-def _measure(setup: Setup, options: Any) -> Iterator[Table]:
-    yield measure_index(setup, options.documents or (QUICK_DOCUMENTS if options.quick else DOCUMENTS))
-
-
-MEASUREMENT = Measurement[Table](_measure)
+    return [
+        *(row(name, case, "product", "s", values) for name, values in seconds.items()),
+        row(_SEARCH, case, _FASTER, "ratio", list(np.divide(seconds[_PLAIN], seconds[_SEARCH]))),
+    ]

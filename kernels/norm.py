@@ -1,0 +1,61 @@
+"""Root-mean-square norms, alone and with the residual sum that they follow in a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from ondevice.kernels.backend import uses_triton
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, `weight` (size,)."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+    def on(self, device: torch.device) -> RMSNorm:
+        """The same norm on a device; itself where it is there."""
+        return self if self.weight.device == device else replace(self, weight=self.weight.to(device))
+
+
+def add_norm_(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None = None) -> tuple[Tensor, Tensor]:
+    """Add what a part of a layer gives to what went into it, and norm the sum for the part that follows.
+
+    Args:
+        x: (..., size), contiguous; its memory may hold the sum afterwards.
+        residual: as `x`.
+        norm: of the sum.
+        before: of `x` alone, before it is added (Gemma-2); None: `x` is added as it is.
+
+    Returns:
+        The sum and its norm, both as `x`.
+    """
+    if uses_triton(x):
+        # Imported here: Triton is not there on every machine.
+        from ondevice.kernels.triton.add_norm import add_and_norm
+
+        parts = None if before is None else (before.weight, before.eps)
+        return add_and_norm(x, residual, norm.weight, norm.eps, parts)
+    total = (x if before is None else before(x)).add_(residual)
+    return total, norm(total)
+
+
+def add_norm_ref(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None = None) -> tuple[Tensor, Tensor]:
+    """Reference for `add_norm_`, in float32; each result is rounded to the type of `x` when it is complete."""
+    if before is not None:
+        x = _norm_ref(x, before)
+    total = (x.float() + residual.float()).to(x.dtype)
+    return total, _norm_ref(total, norm)
+
+
+def _norm_ref(x: Tensor, norm: RMSNorm) -> Tensor:
+    wide = x.float()
+    root = (wide.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
+    return (wide / root * norm.weight.float()).to(x.dtype)

@@ -1,0 +1,77 @@
+"""A checkpoint folder whose weights are rounded to four bits while they are read, for torch's own products on a GPU.
+
+One tensor after the other is brought to the device in bfloat16 and packed there (`kernels.int4`). Embedding and head
+stay in bfloat16, as do weights of an odd shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from ondevice.kernels.int4 import int4_bytes, suits_int4
+from ondevice.kernels.rounding import quantize_int4
+from ondevice.model.loading.checkpoint import Checkpoint
+from ondevice.model.loading.packed_checkpoint import (
+    EMBEDDING,
+    HEAD,
+    Tensors,
+    empty_checkpoint,
+    replace_module,
+    with_generation_config,
+)
+from ondevice.model.packed_modules import PackedLinear
+
+_DTYPE = torch.bfloat16
+
+
+def load_int4(checkpoint: Checkpoint, device: torch.device, on_fraction: Callable[[float], None]) -> Any:
+    """The causal LM of a checkpoint on a device.
+
+    Raises:
+        KeyError, ValueError, OSError: transformers cannot use the configuration, or the weights are not of its shape.
+    """
+    model, tensors = empty_checkpoint(checkpoint), Tensors(checkpoint)
+    is_tied = f"{HEAD}.weight" not in checkpoint.shapes
+    done, total = 0, sum(weight.numel() for module in model.modules() for weight in module.parameters(recurse=False))
+    for name, module in list(model.named_modules()):
+        if name == HEAD and is_tied:
+            continue
+        own = {
+            part: tensors.read(f"{name}.{part}", weight.shape).to(device, _DTYPE)
+            for part, weight in module.named_parameters(recurse=False)
+        }
+        if own and name != HEAD and _is_packed(module):
+            replace_module(model, name, PackedLinear(quantize_int4(own["weight"]), own.get("bias")))
+        else:
+            for part, weight in own.items():
+                setattr(module, part, nn.Parameter(weight, requires_grad=False))
+        done += sum(weight.numel() for weight in own.values())
+        on_fraction(done / total)
+    on_fraction(1.0)
+    if is_tied:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    return with_generation_config(model.to(device), checkpoint)  # buffers alone are left to be moved
+
+
+def int4_checkpoint_bytes(shapes: dict[str, tuple[int, ...]], share_kept: float = 0.0) -> int:
+    """Memory of weights of these shapes on the device.
+
+    Args:
+        share_kept: of the value and down projections that stay in bfloat16 (those of a GGUF file of mixed types).
+    """
+    total = 0.0
+    for name, shape in shapes.items():
+        kept = 1.0
+        if len(shape) == 2 and name not in (EMBEDDING, f"{HEAD}.weight") and suits_int4(*shape):
+            kept = share_kept if "v_proj" in name or "down_proj" in name else 0.0
+        total += kept * prod(shape) * _DTYPE.itemsize + (1 - kept) * int4_bytes(prod(shape))
+    return int(total)
+
+
+def _is_packed(module: nn.Module) -> bool:
+    return type(module) is nn.Linear and suits_int4(module.out_features, module.in_features)
