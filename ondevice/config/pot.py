@@ -56,7 +56,7 @@ class PotConfig:
     reserve: int = setting(  # also holds the catalyst while reading
         256, "Slots left free for a question and its answer.", option="--reserve", api="reserve",
         label="Reserve for questions", check=at_least(1, "slot"),
-        form=Control(2, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
+        form=Control(22, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
     retention: RetentionName = setting(  # what it says is in the others once it was chosen: see `with_choices`
         AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
@@ -143,8 +143,8 @@ class PotConfig:
         )
         require(
             self.catalyst not in CATALYSTS_WITH_WORDS or bool(self.catalyst_text.strip()),
-            f"{{pot.catalyst_text}} is empty, which {{pot.catalyst}} {self.catalyst} needs",
-            "Write there what to watch for, or choose another {pot.catalyst}.",
+            f"{{pot.catalyst}} {self.catalyst} needs words of yours",
+            "Give them with {pot.catalyst_text}.",
         )
         require(
             self.slot_shares == "auto" or self.slot_shares in self.method.may_share,
