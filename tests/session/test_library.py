@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -256,8 +257,10 @@ def test_two_apps_may_have_one_library(tmp_path: Path) -> None:
     def work(session: Session) -> int:
         """Save, list and delete, as an app does; returns how many entries of the other one were seen on the way."""
         library, seen = Library(tmp_path), 0
-        for _ in range(12):
+        for number in range(12):
             mine = library.save(session, RECORD)
+            if not number:
+                both_saved.wait(60)
             listed = library.entries()
             assert mine.id in {entry.id for entry in listed}
             assert not any(entry.problem for entry in listed), "none is ever seen in part"
@@ -265,6 +268,7 @@ def test_two_apps_may_have_one_library(tmp_path: Path) -> None:
             seen += len(listed) - 1
         return seen
 
+    both_saved = Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         seen = sum(pool.map(work, (read_session(), read_session())))
     assert seen > 0, "they were at it at the same time"

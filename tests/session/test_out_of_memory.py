@@ -91,7 +91,7 @@ def test_an_answer_leaves_the_pot_as_it_was(name: str, call: int) -> None:
 def test_where_the_pot_made_room_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     session = start(BASES["tier"])[1]
 
-    def failing(mass: Any) -> Any:
+    def failing(*observed: Any) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(session.reader, "_distill", failing)
