@@ -118,10 +118,10 @@ def test_cycles_cover_the_text_and_every_segment_has_a_neighbour(engine: Engine,
 def test_a_pot_that_moves_is_found_out(engine: Engine, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     distill = Reader._distill
 
-    def moving(self: Reader, mass: list[torch.Tensor]) -> list[Event]:
+    def moving(self: Reader, *observed: Any) -> list[Event]:
         pot = self._context.pot
         pot.slots.layers[0][1] = pot.values[0].clone()
-        return distill(self, mass)
+        return distill(self, *observed)
 
     monkeypatch.setattr(Reader, "_distill", moving)
     assert summary_of(measured(engine, reference))["pot_bytes_constant"] == 0.0
