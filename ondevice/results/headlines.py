@@ -84,6 +84,26 @@ QUESTIONS = (
                     *_less("ruler_share_4to1", ("InfiniPot as published", "ruler_share_4to1_infinipot-published")),
                 ),
             ),
+            *(
+                Headline(
+                    f"{what}, 0.5B, 4,096 tokens in {slots} slots, foresight, late reset",
+                    "retention_0_5b_foresight",
+                    (
+                        Rival("full cache", key),
+                        *_less(
+                            key,
+                            ("InfiniPot as published", f"{key}_infinipot-published"),
+                            ("InfiniPot by head", f"{key}_infinipot"),
+                            ("KVzip's repeat", f"{key}_repeat"),
+                        ),
+                    ),
+                )
+                for ratio, slots in ((4, "1,024"), (8, "512"))
+                for what, key in (
+                    ("nine RULER tasks", f"ruler_share_{ratio}to1"),
+                    ("continuing a novel", f"recall_{ratio}to1"),
+                )
+            ),
             Headline(
                 "nine RULER tasks, InfiniPot as published, 0.5B, 1,024 slots",
                 "ruler_0_5b_4k",
@@ -111,6 +131,11 @@ QUESTIONS = (
             Headline(
                 "passkeys to 4,096 tokens, five in a text, 135M, 2,048 slots and tier",
                 "passkey_together_tier",
+                figure="accuracy",
+            ),
+            Headline(
+                "passkeys to 131,072 tokens, five in a text, 135M, 2,048 slots and tier of 1 GB",
+                "passkey_together_tier_128k",
                 figure="accuracy",
             ),
             Headline("one passkey in 1,000,000 tokens, with tier", "passkey_1m", figure="accuracy"),
