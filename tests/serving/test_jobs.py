@@ -205,7 +205,7 @@ def test_a_failure_is_the_last_event_and_the_workspace_is_free_again(
     assert isinstance(early.error, PotError)
     assert early.text == "There is no document in the pot yet. Read the document first."
 
-    def broken(*args: Any) -> Iterator[Any]:
+    def broken(*args: Any, **options: Any) -> Iterator[Any]:
         raise RuntimeError(TEXT)
         yield
 

@@ -339,7 +339,7 @@ def test_a_question_that_fails_while_reading_does_not_end_the_reading(
 ) -> None:
     monkeypatch.setattr(Throttle, "allows", lambda self, **how: True)
 
-    def failing(*args: Any) -> Iterator[Any]:
+    def failing(*args: Any, **options: Any) -> Iterator[Any]:
         raise failure
         yield
 
