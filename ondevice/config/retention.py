@@ -42,8 +42,8 @@ RETENTIONS = {
     row.name: row
     for row in (
         Retention(AS_SET, "As set one by one", {}),
-        Retention("fast", "Fast", _values("infinipot", "always")),
-        Retention("balanced", "Balanced", _values("foresight", "late")),
+        Retention("fast", "Fast", _values("foresight", "late")),
+        Retention("balanced", "Balanced", _values("infinipot", "late")),
         Retention("thorough", "Thorough: reads twice", _values("repeat", "late")),
     )
 }
