@@ -4,7 +4,6 @@ The new tokens are always the last slots; without a mask every query sees all ol
 ones. Grouped-query heads are folded into the query length, so that keys and values are never repeated.
 """
 
-from collections.abc import Iterator
 from functools import cache, lru_cache
 
 import torch
@@ -14,7 +13,6 @@ from ondevice.kernels.cpu.threads import are_helping
 from torch import Tensor
 
 _MAX_SCORES = 1 << 24  # scores, or numbers of a mask, that are held at once
-_VOTE_SCORES = 1 << 22  # held at once by votes: 16 MB; with fewer the products are too small to be quick
 # One query on a CPU: with fewer slots the kernel's call costs more than it saves, and larger blocks save no more. Where
 # helpers run the products, torch's threads would be in their way: they go on spinning.
 _MIN_SLOTS, _MIN_SLOTS_HELPED, _BLOCK_SIZE = 1024, 64, 256
@@ -188,95 +186,6 @@ def attention_peak_ref(
             one = query[:, head::groups, i : i + 1]
             masses.append(attention_mass_ref(one, keys, scale=scale, mask=mask[:, :, i : i + 1], softcap=softcap))
     return torch.stack(masses).amax(dim=0)
-
-
-def attention_votes(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
-) -> Tensor:
-    """Sharpness of the attention to each key: that of every head and query, squared and summed.
-
-    A head that attends to one token gives it one vote, one that attends to a hundred alike a hundredth in all, so
-    that the few heads that search for something decide, and not the many that look everywhere.
-
-    Args:
-        query: (batch, num_heads, n, head_dim).
-        keys: (batch, num_kv_heads, num_slots, head_dim); every query sees all of them.
-        scale, softcap: as for `attention`.
-        max_scores: scores that are held at once, at least those of one query.
-
-    Returns:
-        (batch, num_slots) float32; sums to at most num_heads * n over the slots.
-    """
-    return votes_and_sums(query, keys, scale=scale, softcap=softcap, max_scores=max_scores)[0]
-
-
-def votes_and_sums(
-    query: Tensor,
-    keys: Tensor,
-    *,
-    scale: float,
-    softcap: float | None = None,
-    others: Tensor | None = None,
-    max_scores: int = _VOTE_SCORES,
-) -> tuple[Tensor, Tensor]:
-    """`attention_votes`, and what the keys take up of each query's attention.
-
-    Args:
-        query, keys, scale, softcap, max_scores: as for `attention_votes`.
-        others: (batch, num_kv_heads, groups * n) float32, the sums of keys that take up attention, too, and are not
-            among `keys`; None: there are none.
-
-    Returns:
-        Votes (batch, num_slots) float32, and the logarithms (batch, num_kv_heads, groups * n) float32 of the sums of
-        all exponential scores of the keys.
-    """
-    votes, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
-    first = 0
-    for scores, total, most in _exponentials(query, keys, scale, softcap, max_scores):
-        sums.append(total.log() + most)
-        if others is not None:
-            total = total + (others[:, :, first : first + total.shape[2]] - most).exp()
-        votes += torch.einsum("bhqs,bhq->bs", scores.square_(), total.square().reciprocal())
-        first += total.shape[2]
-    return votes, torch.cat(sums, dim=2)
-
-
-def attention_sums(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
-) -> Tensor:
-    """The sums of `votes_and_sums` alone, (batch, num_kv_heads, groups * n) float32."""
-    parts = _exponentials(query, keys, scale, softcap, max_scores)
-    return torch.cat([total.log() + most for _, total, most in parts], dim=2)
-
-
-def _exponentials(
-    query: Tensor, keys: Tensor, scale: float, softcap: float | None, max_scores: int
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Some queries after the other: exp(scores - most), their sum over the keys, and the largest score of each query.
-
-    Shapes (batch, num_kv_heads, rows, num_slots) and twice (batch, num_kv_heads, rows), of float32 or wider.
-    """
-    rows = max(max_scores // (keys.shape[0] * keys.shape[1] * keys.shape[2]), 1)
-    wide = torch.promote_types(query.dtype, torch.float32)
-    for part in _fold(query, keys.shape[1]).split(rows, dim=2):
-        scores = ((part * scale) @ keys.transpose(-1, -2)).to(wide)
-        if softcap is not None:
-            scores = softcap * torch.tanh(scores / softcap)
-        most = scores.amax(dim=-1, keepdim=True)
-        scores = scores.sub_(most).exp_()
-        yield scores, scores.sum(dim=-1), most[..., 0]
-
-
-def attention_votes_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
-    """Reference for `attention_votes`: one query after the other, one query head after the other."""
-    groups = query.shape[1] // keys.shape[1]
-    votes = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
-    for head in range(query.shape[1]):
-        for i in range(query.shape[2]):
-            one = query[:, head, i : i + 1].float()
-            probabilities = _probabilities(one, keys[:, head // groups].float(), None, scale, softcap)
-            votes += probabilities.squeeze(-2) ** 2
-    return votes
 
 
 @lru_cache(maxsize=2)  # that of a pass and that of its observed queries; what is here counts for no pot

@@ -19,7 +19,7 @@ from ondevice.context import Context
 from ondevice.decode.word_search import blocks_sharing_words
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensRecalled
-from ondevice.kernels.attention import attention_votes
+from ondevice.kernels.votes import attention_votes
 from ondevice.model.late_tokens import read_on
 from ondevice.model.passes import Pass
 from ondevice.pot.host.hidden_tier import DroppedStates

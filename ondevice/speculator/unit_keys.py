@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.attention import attention_votes
+from ondevice.kernels.votes import attention_votes
 from ondevice.pot.saved_state import check_finite, check_names, check_within, take
 
 UNIT_TOKENS = 8

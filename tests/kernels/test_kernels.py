@@ -19,16 +19,13 @@ from ondevice.kernels.attention import (
     attention_mass_ref,
     attention_peak_ref,
     attention_ref,
-    attention_sums,
-    attention_votes,
-    attention_votes_ref,
     causal_mask,
-    votes_and_sums,
 )
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
 from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
 from ondevice.kernels.token_loss import token_loss_ref
+from ondevice.kernels.votes import attention_sums, attention_votes, attention_votes_ref, votes_and_sums
 
 from tests.builders.grids import slow
 

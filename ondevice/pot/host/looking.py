@@ -15,7 +15,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from ondevice.kernels.attention import attention_sums, votes_and_sums
+from ondevice.kernels.votes import attention_sums, votes_and_sums
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 
