@@ -86,17 +86,13 @@ def _attend_late(decoder: Decoder, number: int, layer: LayerParts, query: Tensor
     folded = query.reshape(1, num_kv_heads, -1, parts.head_dim)
     places = mine.repeat(1, 1, query.shape[1] // num_kv_heads)
     query = decoder.rotate_keys(folded, places, most).view(query.shape)
-    if pot.rotated:
-        seen = pot.rotated[number][:, :, :used]
-    else:
-        seen = decoder.rotate_keys(pot.slots.keys_at(number, slice(0, used)), slots, most)
     distance = mine[..., None] - slots[:, :, None]
     visible = distance >= 0
     if layer.sliding_window is not None:
         visible &= distance < layer.sliding_window
     return attention(
         query,
-        seen,
+        decoder.seen_keys(pot, number),
         pot.slots.values_at(number, slice(0, used)),
         mask=additive_mask(visible, decoder.dtype),
         scale=parts.scale,

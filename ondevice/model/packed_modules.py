@@ -62,13 +62,18 @@ class PackedEmbedding(nn.Module):
         return self.rows.gather(ids.flatten()).view(*ids.shape, self.embedding_dim)
 
 
+def replace_module(model: Any, name: str, module: nn.Module) -> None:
+    """Put a module in the place of another."""
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
+
+
 def in_four_bits_(model: Any) -> None:
     """Round the projections of a causal LM in bfloat16 to four bits for a GPU, where it is; the head stays."""
     for name, module in list(model.named_modules()):
         if type(module) is nn.Linear and name != "lm_head" and suits_int4(module.out_features, module.in_features):
-            parent, _, last = name.rpartition(".")
             bias = None if module.bias is None else module.bias.detach()
-            setattr(model.get_submodule(parent), last, PackedLinear(quantize_int4(module.weight.detach()), bias))
+            replace_module(model, name, PackedLinear(quantize_int4(module.weight.detach()), bias))
 
 
 def packed_bytes(model: nn.Module) -> int:

@@ -64,17 +64,12 @@ def _write_values(pot: MemoryPot, layer: int, slots: slice, values: Tensor) -> N
 
 def _attention(context: Context, layer: int, queries: Tensor) -> Tensor:
     """The attention (batch, num_kv_heads, group * n, num_cached) float32 of some of the queries to all slots."""
-    pot, decoder, used = context.pot, context.decoder, context.pot.num_cached[layer]
+    pot, decoder = context.pot, context.decoder
     step = max(queries.shape[2] // _QUERIES, 1)
     some = pot.slots.beside(queries[:, :, ::step], layer)
-    first, slots = pot.next_position[layer], slice(0, used)
+    first = pot.next_position[layer]
     ahead = torch.arange(first, first + some.shape[2], dtype=torch.int32, device=some.device)
     some = decoder.rotate_keys(some, ahead.expand(*some.shape[:2], -1), pot.max_positions, first + some.shape[2])
-    positions = pot.slots.beside(pot.positions[layer, ..., slots], layer)
-    keys = (
-        pot.rotated[layer][:, :, slots]
-        if pot.rotated
-        else decoder.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions, first)
-    )
+    keys = decoder.seen_keys(pot, layer, first)
     folded = some.reshape(some.shape[0], keys.shape[1], -1, some.shape[-1]).float()
     return (decoder.parts.scale * folded @ keys.float().transpose(-1, -2)).softmax(dim=-1)

@@ -82,11 +82,7 @@ def _expected(context: Context, seen: Seen) -> list[Tensor]:
         if (first := pot.next_position[layer]) not in turns:
             turns[first] = _mean_turn(decoder, pot, first)
         positions, slots = pot.slots.beside(pot.positions[layer, ..., :used], layer), slice(0, used)
-        keys = (
-            pot.rotated[layer][:, :, slots]
-            if pot.rotated
-            else decoder.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions, first)
-        )
+        keys = decoder.seen_keys(pot, layer, first)
         mean, covariance = (pot.slots.beside(part, layer) for part in moments(queries, turns[first]))
         is_open = positions >= context.num_protected
         values = pot.slots.values_at(layer, slots)

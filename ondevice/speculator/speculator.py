@@ -324,10 +324,7 @@ class Speculator:
             used, end = pot.num_cached[index], pot.next_position[index]
             at = torch.arange(end - count, end, dtype=torch.int32, device=query.device)
             slots = pot.positions[index, :, :, :used]
-            stored = bool(pot.rotated)
-            keys = pot.rotated[index][:, :, :used] if stored else None
-            if keys is None:
-                keys = self.decoder.rotate_keys(pot.keys[index][:, :, :used], slots, pot.max_positions)
+            keys = self.decoder.seen_keys(pot, index)
             mask = None
             if layer.sliding_window is not None:
                 distance = at[:, None] - slots[:, :, None]

@@ -15,7 +15,7 @@ from torch import Tensor
 from ondevice.kernels.int4 import MIDDLE, Int4Weight, joined_int4, pack_int4
 from ondevice.kernels.packed import TILE_ROWS, PackedRows, PackedWeight, pack
 
-_ROWS_AT_ONCE = 4096  # what lies around meanwhile takes several times the memory of the rows
+ROWS_AT_ONCE = 4096  # what lies around meanwhile takes several times the memory of the rows
 
 
 class Blocks(NamedTuple):
@@ -52,19 +52,17 @@ def pack_rows(raw: Tensor, kind: int, num_columns: int) -> PackedWeight:
     """
     block_type = BLOCK_TYPES[kind]
     blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
-    first, *others = blocks.split(_ROWS_AT_ONCE)
-    (rows,) = pack(*block_type.read(first)).parts
-    if not others:
-        return PackedWeight((rows,))
-    # One place for all from the start: a head that is laid together in the end is there twice.
-    data = torch.empty(-(-raw.shape[0] // TILE_ROWS), *rows.data.shape[1:], dtype=torch.uint8)
-    data[: rows.data.shape[0]] = rows.data
-    at = rows.data.shape[0]
-    for some in others:
+    rows: PackedRows | None = None
+    for number, some in enumerate(blocks.split(ROWS_AT_ONCE)):
         (part,) = pack(*block_type.read(some)).parts
-        data[at : at + part.data.shape[0]] = part.data
-        at += part.data.shape[0]
-    return PackedWeight((PackedRows(data, rows.form, raw.shape[0]),))
+        if rows is None:
+            # One place for all from the start: a head that is laid together in the end is there twice.
+            data = part.data.new_empty(-(-raw.shape[0] // TILE_ROWS), *part.data.shape[1:])
+            rows = PackedRows(data, part.form, raw.shape[0])
+        at = number * ROWS_AT_ONCE // TILE_ROWS
+        rows.data[at : at + part.data.shape[0]] = part.data
+    assert rows is not None, "a tensor has rows"
+    return PackedWeight((rows,))
 
 
 def int4_rows(raw: Tensor, kind: int, num_columns: int) -> Int4Weight:
@@ -76,7 +74,7 @@ def int4_rows(raw: Tensor, kind: int, num_columns: int) -> Int4Weight:
     """
     block_type = BLOCK_TYPES[kind]
     blocks = raw.view(raw.shape[0], num_columns // block_type.num_values, block_type.num_bytes)
-    return joined_int4([_int4(block_type.read(some)) for some in blocks.split(_ROWS_AT_ONCE)])
+    return joined_int4([_int4(block_type.read(some)) for some in blocks.split(ROWS_AT_ONCE)])
 
 
 def _int4(blocks: Blocks) -> Int4Weight:

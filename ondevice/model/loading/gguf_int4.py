@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ondevice.kernels.int4 import int4_bytes, suits_int4
-from ondevice.model.loading.gguf_blocks import INT4_TYPES, dequantize_rows, int4_rows
+from ondevice.model.loading.gguf_blocks import INT4_TYPES, ROWS_AT_ONCE, dequantize_rows, int4_rows
 from ondevice.model.loading.gguf_file import GgufFile
 from ondevice.model.loading.gguf_packed import EMBEDDING, HEAD, StoredRows
 from ondevice.model.packed_modules import PackedLinear
 
 _DTYPE = torch.bfloat16
-_ROWS_AT_ONCE = 4096  # what lies around meanwhile takes several times the memory of the rows
 
 
 class Int4Store:
@@ -54,7 +53,7 @@ class Int4Store:
     def _wide(self, raw: Tensor, kind: int, num_columns: int) -> Tensor:
         """(num_rows, num_columns) on the device."""
         out = torch.empty(raw.shape[0], num_columns, dtype=_DTYPE, device=self._device)
-        for rows, some in zip(raw.split(_ROWS_AT_ONCE), out.split(_ROWS_AT_ONCE), strict=True):
+        for rows, some in zip(raw.split(ROWS_AT_ONCE), out.split(ROWS_AT_ONCE), strict=True):
             some.copy_(dequantize_rows(rows, kind, num_columns))
         return out
 

@@ -24,7 +24,7 @@ from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_gguf
 from ondevice.model.loading.gguf_tokenizer import build_tokenizer, is_known
-from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
 
 _FLOAT32 = 0  # ggml's number
 EMBEDDING, _NORM, HEAD = "token_embd.weight", "output_norm.weight", "output.weight"
@@ -238,10 +238,9 @@ def _place(
         return
     part = tensor.name.split(".")[-2]
     num_heads = fields[f"llama.attention.{_TURNED[part]}"] if _is_turned(fields, part) else None
-    parent, _, last = name.rpartition(".")
     own_bias = None if bias is None else store.vector(_vector(path, bias))
     linear = store.linear(_raw(path, tensor, num_heads), tensor.kind, tensor.shape[1], own_bias)
-    setattr(model.get_submodule(parent), last, linear)
+    replace_module(model, name, linear)
 
 
 def _is_turned(fields: dict[str, Any], part: str) -> bool:

@@ -21,10 +21,9 @@ from ondevice.model.loading.packed_checkpoint import (
     HEAD,
     Tensors,
     empty_checkpoint,
-    replace_module,
     with_generation_config,
 )
-from ondevice.model.packed_modules import PackedLinear
+from ondevice.model.packed_modules import PackedLinear, replace_module
 
 _DTYPE = torch.bfloat16
 

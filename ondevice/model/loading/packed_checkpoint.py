@@ -19,7 +19,7 @@ from ondevice.kernels.projection import prepare_packed
 from ondevice.kernels.rounding import GROUP_SIZE, quantize
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import Checkpoint
-from ondevice.model.packed_modules import PackedEmbedding, PackedLinear
+from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head"
 
@@ -134,9 +134,3 @@ class Tensors:
         if tensor.shape != shape:
             raise ValueError(f"{name} has the shape {[*tensor.shape]} instead of {[*shape]}")
         return tensor
-
-
-def replace_module(model: Any, name: str, module: nn.Module) -> None:
-    """Put a module in the place of another."""
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)

@@ -19,7 +19,7 @@ from ondevice.model.loading._transformers import empty_model
 from ondevice.model.loading.gguf_file import read_gguf
 from ondevice.model.loading.gguf_packed import tensor_forms
 from ondevice.model.loading.load import LoadedModel
-from ondevice.model.packed_modules import PackedLinear
+from ondevice.model.packed_modules import PackedLinear, replace_module
 
 WORDS = 1024  # rows of the embedding: ids lie below
 _HEAD = "lm_head"
@@ -45,10 +45,10 @@ def sample_model(outline: LoadedModel, num_layers: int) -> Any:
     forms = _Forms(outline)
     for name, module in list(model.named_modules()):
         if type(module) is nn.Embedding:
-            _replace(model, name, _embedding(module, outline.dtype))
+            replace_module(model, name, _embedding(module, outline.dtype))
         elif type(module) is nn.Linear and (form := forms.of(name, module)) is not None:
             bias = None if module.bias is None else torch.zeros(module.out_features)
-            _replace(model, name, PackedLinear(_packed(module.out_features, module.in_features, form), bias))
+            replace_module(model, name, PackedLinear(_packed(module.out_features, module.in_features, form), bias))
         else:
             for part, weight in list(module.named_parameters(recurse=False)):
                 setattr(module, part, nn.Parameter(_random(weight, outline.dtype), requires_grad=False))
@@ -92,8 +92,3 @@ def _random(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _embedding(module: nn.Embedding, dtype: torch.dtype) -> nn.Embedding:
     return nn.Embedding(WORDS, module.embedding_dim, dtype=dtype).requires_grad_(False)
-
-
-def _replace(model: Any, name: str, module: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
