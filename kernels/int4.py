@@ -15,11 +15,9 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import uses_triton
+from ondevice.kernels.triton.int4 import GROUP_SIZE, MIDDLE, TILE_ROWS, widen
 from torch import Tensor
 
-GROUP_SIZE = 32  # inputs that share scale and zero
-TILE_ROWS = 8
-MIDDLE = 8  # the code whose weight is the zero
 _WORDS = 32  # of a tile and a group
 _FEW = 64  # tokens up to which tinygemm, made for a few, is taken to be the faster way
 _WIDE = 1 << 25  # weights that are made wide at once where there are more
@@ -112,9 +110,6 @@ def unpack_int4(rows: Int4Rows) -> Tensor:
 def widened(rows: Int4Rows) -> Tensor:
     """The weights, (num_rows, num_columns) bfloat16, each rounded once, as the product has them."""
     if uses_triton(rows.codes):
-        # Imported here: Triton is not there on every machine.
-        from ondevice.kernels.triton.int4 import widen
-
         return widen(rows.codes, rows.factors)
     return widened_ref(rows)
 
@@ -150,8 +145,12 @@ def project_int4(x: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
 
 def project_int4_ref(x: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
     """Reference for `project_int4`, in float32 with the weights that the product has."""
-    wide = torch.cat([part if isinstance(part, Tensor) else widened_ref(part) for part in weight.parts])
-    return F.linear(x.float(), wide.float(), None if bias is None else bias.float()).to(x.dtype)
+    return F.linear(x.float(), made_wide_ref(weight).float(), None if bias is None else bias.float()).to(x.dtype)
+
+
+def made_wide_ref(weight: Int4Weight) -> Tensor:
+    """All of a weight in bfloat16, (out_features, in_features)."""
+    return torch.cat([part if isinstance(part, Tensor) else widened_ref(part) for part in weight.parts])
 
 
 def tinygemm(x: Tensor, rows: Int4Rows) -> Tensor:

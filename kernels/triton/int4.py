@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 _BLOCK = 256  # inputs of a tile that a program makes
-TILE_ROWS, GROUP_SIZE, MIDDLE = 8, 32, 8  # of `kernels.int4`
+# Of the layout that `kernels.int4` tells of.
+TILE_ROWS = 8
+GROUP_SIZE = 32  # inputs that share scale and zero
+MIDDLE = 8  # the code whose weight is the zero
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 

@@ -18,7 +18,7 @@ from ondevice.bench.quantized import FLOAT32, losses
 from ondevice.bench.source import chosen
 from ondevice.errors import ConfigError
 from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.kernels.int4 import Int4Weight, suits_int4, widened
+from ondevice.kernels.int4 import Int4Weight, made_wide_ref, suits_int4
 from ondevice.kernels.rounding import quantize_int4
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.gguf_int4 import Int4Store
@@ -76,7 +76,7 @@ def _four_bits(loaded: LoadedModel, linears: dict[str, nn.Linear]) -> dict[str, 
     path = file_of(loaded.source)
     if path is None:
         return {
-            name: _wide(quantize_int4(module.weight.detach()))
+            name: made_wide_ref(quantize_int4(module.weight.detach()))
             for name, module in linears.items()
             if name != "lm_head" and suits_int4(module.out_features, module.in_features)
         }
@@ -84,11 +84,9 @@ def _four_bits(loaded: LoadedModel, linears: dict[str, nn.Linear]) -> dict[str, 
         raise ConfigError("This file's weights are unpacked", where=str(path), fix="Leave {engine.quantization} out.")
     model, _ = load_packed(path, lambda fraction: None, Int4Store(_CPU))
     packed = {name: module for name, module in model.named_modules() if isinstance(module, PackedLinear)}
-    return {name: _wide(module.weight) for name, module in packed.items() if isinstance(module.weight, Int4Weight)}
-
-
-def _wide(weight: Int4Weight) -> Tensor:
-    return torch.cat([part if isinstance(part, Tensor) else widened(part) for part in weight.parts])
+    return {
+        name: made_wide_ref(module.weight) for name, module in packed.items() if isinstance(module.weight, Int4Weight)
+    }
 
 
 MEASUREMENT = Measurement[Table](_measure)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import Callable, Mapping
@@ -36,9 +35,8 @@ def environment() -> Path:
     if (folder / _READY).is_file():
         return python
     venv.create(folder, clear=True, with_pip=True)
-    run = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
-    packages = Path(subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip())
-    (packages / "zz_ours.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
+    (packages / "zz_ours.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     done = subprocess.run(
         [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", _PACKAGE],
         capture_output=True,
@@ -77,4 +75,4 @@ def work(task: Mapping[str, Any], python: Callable[[], Path] = environment) -> d
 
 def _end_of(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-_LAST_LINES:]) or f"nothing ({sys.platform})"
+    return " ".join(lines[-_LAST_LINES:]) or "nothing"

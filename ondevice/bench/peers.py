@@ -152,9 +152,9 @@ def _summary(runs: _Runs) -> dict[str, float]:
     """How many times as fast as each peer we are, and how many times its peak memory we take."""
     summary: dict[str, float] = {}
     for (label, length), figures in runs.items():
-        prefix = "" if label == OURS else "pot_"
         if not label.startswith(OURS):
             continue
+        prefix = "" if label == OURS else "pot_"
         size = _size(length)
         for peer, key in ((LLAMA_CPP, "llama_cpp"), (TRANSFORMERS, "transformers"), (KVPRESS, "kvpress")):
             if theirs := runs.get((peer, length)):

@@ -25,11 +25,11 @@ class Retention:
     values: Mapping[str, Any]
 
 
-def _values(policy: str, context_reset: str, stored: str = "model") -> dict[str, Any]:
+def _values(policy: str, context_reset: str) -> dict[str, Any]:
     return {
         "pot.policy": policy,
         "pot.context_reset": context_reset,
-        "pot.stored": stored,
+        "pot.stored": "model",
         "pot.slot_shares": "auto",
         "pot.reservoir": 0.0,
         "pot.renews_novelty": False,

@@ -197,7 +197,6 @@ class _Pass:
 
     def __init__(self, decoder: Decoder, pot: MemoryPot, config: PotConfig, ids: Tensor, num_slots: int) -> None:
         self._decoder, self._pot, self._config, self._ids = decoder, pot, config, ids
-        self._empty = list(pot.num_cached), list(pot.next_position)
         shape = pot.shape
         numbers = torch.randn(1, shape.num_kv_heads, num_slots, shape.head_dim)
         for layer in range(shape.num_layers):

@@ -53,15 +53,7 @@ def _measure(run: Run, name: str, engine: Engine, num_cached: int, bandwidth: fl
     contenders = {"pot": engine.decoder, "pot, call by call": Decoder(loaded.model, has_fast_step=False)}
     tokens: dict[str, list[int]] = {}
     for contender, decoder in contenders.items():
-        pot = decoder.new_pot(_CAPACITY)
-        decoder.forward(ids[:, :-1], pot)
-        with pot.savepoint():
-            _decode(decoder, pot, ids, _WARM)
-        speeds = []
-        for _ in range(_ROUNDS):
-            with pot.savepoint():
-                seconds, tokens[contender] = _decode(decoder, pot, ids, _NEW_TOKENS)
-            speeds.append(_NEW_TOKENS / seconds)
+        pot, speeds, tokens[contender] = _rounds(decoder, ids)
         run.add([row(contender, case, "decoding speed", "tokens/s", speeds)])
         if num_cached == _CACHED[0]:
             with pot.savepoint():
@@ -98,19 +90,25 @@ def _measure_int4(run: Run, name: str, engine: Engine) -> None:
     case, contender = {"model": name, "cached tokens": num_cached}, "pot, weights in 4 bits"
     run.add([row(contender, case, "time to round", "s", [time.perf_counter() - began])])
     ids = torch.randint(0, 256, (1, num_cached + 1), device=run.device)
-    pot = decoder.new_pot(_CAPACITY)
-    decoder.forward(ids[:, :-1], pot)
-    with pot.savepoint():
-        _decode(decoder, pot, ids, _WARM)
-    speeds = []
-    for _ in range(_ROUNDS):
-        with pot.savepoint():
-            speeds.append(_NEW_TOKENS / _decode(decoder, pot, ids, _NEW_TOKENS)[0])
+    _, speeds, _ = _rounds(decoder, ids)
     run.add([row(contender, case, "decoding speed", "tokens/s", speeds)])
     speed = {one.contender: one.p50 for one in run.rows if one.case == case and one.metric == "decoding speed"}
     if "pot" in speed:
         suffix = f"{'8b' if name == LARGE else '1b'}_{num_cached}"
         run.summary[f"decode_speedup_int4_{suffix}"] = speed[contender] / speed["pot"]
+
+
+def _rounds(decoder: Decoder, ids: torch.Tensor) -> tuple[MemoryPot, list[float], list[int]]:
+    """A pot that has read all ids but the last, tokens a second of each round from there, and what was written."""
+    pot, speeds, tokens = decoder.new_pot(_CAPACITY), list[float](), list[int]()
+    decoder.forward(ids[:, :-1], pot)
+    with pot.savepoint():
+        _decode(decoder, pot, ids, _WARM)
+    for _ in range(_ROUNDS):
+        with pot.savepoint():
+            seconds, tokens = _decode(decoder, pot, ids, _NEW_TOKENS)
+        speeds.append(_NEW_TOKENS / seconds)
+    return pot, speeds, tokens
 
 
 def _decode(
