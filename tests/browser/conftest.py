@@ -1,6 +1,7 @@
 """Options of the browser tests, and what most of them begin with: a browser, a profile, a page.
 
-A file of tests says by a fixture `url` of its own what is served.
+A file of tests says by a fixture `url` of its own what is served, where that is not a tiny model in the app as it is by
+default.
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ def profile(program: Any) -> Any:
     from tests.browser.driver import new_context
 
     return new_context(program)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from ondevice.session.library import Library
+    from ondevice.ui.launch import serving
+    from tests.builders.screens import tiny_engine
+
+    with serving(tiny_engine(), port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+        yield address
 
 
 @pytest.fixture

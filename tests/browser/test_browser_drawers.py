@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.session.library import Library
-from ondevice.ui.launch import serving
 from tests.browser.axe import serious_violations
 from tests.browser.driver import CHROMIUM, Visit
-from tests.builders.screens import tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -25,12 +20,6 @@ PLACES = """() => ["#od-left", "#od-chat", "#od-right", "#od-map"].map((selector
 IS_IN_FRONT = """(selector) => { const box = document.querySelector(selector).getBoundingClientRect();
     const at = document.elementFromPoint(box.x + box.width / 2, box.y + 20);
     return document.querySelector(selector).contains(at) && box.right <= innerWidth && box.bottom <= innerHeight; }"""
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tiny_engine(), port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 @pytest.fixture

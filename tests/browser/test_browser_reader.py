@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.session.library import Library
-from ondevice.ui.launch import serving
 from tests.browser.axe import serious_violations
 from tests.browser.driver import CHROMIUM, Visit
-from tests.builders.screens import tiny_engine
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.usefixtures("one_thread"),
 ]
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tiny_engine(), port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 @pytest.fixture

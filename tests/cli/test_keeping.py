@@ -21,24 +21,10 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
 from ondevice.session import checkpoints, saving
-from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXT = "The lamp is lit at dusk by the keeper, and he counts the ships. " * 14
 POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64", "--no-chat", "--max-new-tokens", "6"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "lamp.txt"
-    path.write_text(TEXT)
-    return path
 
 
 @pytest.fixture(autouse=True)

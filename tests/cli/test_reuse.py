@@ -18,24 +18,11 @@ from ondevice.session import load_rate
 from ondevice.session.content_address import content_address
 from ondevice.session.engine import Engine
 from ondevice.session.library import Entry, Library
-from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 POT = {"capacity": "400", "keep": 96, "reserve": 160, "step": 64}
 FOUND, OPENED = "The library holds this document, read with these settings", "none read again"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "lamp.txt"
-    path.write_text("The lamp is lit at dusk by the keeper, and he counts the ships. " * 14)
-    return path
 
 
 @pytest.fixture
