@@ -77,7 +77,7 @@
         if (number < first || number > last) { piece.node.remove(); shown.delete(number); }
       }
       for (let number = first; number <= last; number++) {
-        if (!shown.has(number)) shown.set(number, newPiece(number));
+        if (!shown.has(number)) newPiece(number);
         shown.get(number).node.style.top = `${tops[number]}px`;
       }
       clearTimeout(timer);
@@ -86,6 +86,7 @@
       if (document.activeElement !== field) field.value = tokens.pages.numbers[here];
       tellSettled();
       box.dataset.page = tokens.pages.numbers[here];
+      if (goal !== null) reach();
     };
 
     const newPiece = (number) => {
@@ -98,11 +99,11 @@
       const body = od.textElement("p", "");
       body.style.minHeight = `${heights[number] - (parts[number] ? 0 : HEADING)}px`;
       node.append(body);
+      node.style.top = `${tops[number]}px`; // before it is written: where it stands tells how far a goal in it is
       inner.append(node);
-      const piece = { node, body, stamp: "", asked: 0 };
-      const known = cache.get(number);
+      const piece = { node, body, stamp: "", asked: 0 }, known = cache.get(number);
+      shown.set(number, piece);
       if (known) write(number, piece, known);
-      return piece;
     };
 
     /** Asks for the text that is in view and not here, or not as it is now. */
@@ -133,6 +134,8 @@
       return tokens.stamp() + (isCut ? `!${flash.start}-${flash.stop}` : "");
     };
 
+    const mark = (run) => run.classList.add("od-flash", ...(flash.isOver ? ["od-flashed"] : []));
+
     const write = (number, piece, value) => {
       [piece.stamp, piece.asked] = [value.stamp, value.asked];
       let token = value.start;
@@ -140,7 +143,7 @@
         const run = od.textElement("span", text, `od-t od-t-${state}`);
         run.dataset.start = token;
         run.dataset.stop = token += count;
-        if (flash && token > flash.start && token - count < flash.stop) run.classList.add("od-flash", ...(flash.isOver ? ["od-flashed"] : []));
+        if (flash && token > flash.start && token - count < flash.stop) mark(run);
         return run;
       });
       if (!runs.length) runs.push(od.textElement("em", "There is no text here."));
@@ -191,6 +194,10 @@
       if (!pages.length) layOut();
       flash = { start, stop: Math.min(Math.max(stop, start + 1), tokens.summary.num_tokens) };
       goal = start;
+      for (const run of inner.querySelectorAll(".od-t")) { // the mark of the last goal would be taken for this one's
+        run.classList.remove("od-flash", "od-flashed");
+        if (Number(run.dataset.start) >= start && Number(run.dataset.stop) <= stop) mark(run);
+      }
       box.scrollTop = tops[pieceOf(start)];
       const mine = flash;
       clearTimeout(flashTimer);

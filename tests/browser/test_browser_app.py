@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Pa
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\x00" * 100)
     visit.upload(str(picture))
     visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "shown beside it")
-    assert visit.page.get_by_role("alert").first.is_visible()
+    assert visit.page.locator("#od-problem").get_by_role("alert").is_visible()
     toast = visit.page.get_by_test_id("toast-body")
     visit.until(lambda: not toast.is_visible(), "and not over the page once more")
 

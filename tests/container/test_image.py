@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from ondevice import __version__
 from ondevice.model.loading.catalogue import SMOLLM2
@@ -26,16 +27,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
+    """One folder for all processes of a run: what one of them has built is there for the others."""
     require_tools()
     kept = os.environ.get("ONDEVICE_TEST_IMAGES")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("images")
+    of_the_run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        of_the_run = of_the_run.parent
+    folder = Path(kept) if kept else of_the_run / "images"
+    folder.mkdir(parents=True, exist_ok=True)
     return Images(folder)
 
 
 @pytest.fixture(scope="module")
 def image(images: Images) -> str:
     """Without a model: the one that is here is lent."""
-    return images.built("localhost/ondevice:test", BASE=images.base(), MODEL="")
+    with FileLock(images.folder / "built.lock"):
+        return images.built("localhost/ondevice:test", BASE=images.base(), MODEL="")
 
 
 @pytest.fixture(scope="module")

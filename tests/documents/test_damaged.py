@@ -29,11 +29,11 @@ def test_what_is_spoilt_was_sound(kind: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_no_damaged_document_does_harm(part: int, tmp_path: Path) -> None:
-    """2,000 in all."""
-    *_, tally = spoil_documents(tmp_path, 250, 250 * part)
+    """400 in all; `ondevice bench reliability` takes 2,000, and `make fuzz` a night."""
+    *_, tally = spoil_documents(tmp_path, 50, 250 * part)
     assert tally.others == []
     assert tally.slowest < 60.0, "seconds: what opening a file may take"
-    assert min(tally.num_fine, tally.num_refused) > 25
+    assert min(tally.num_fine, tally.num_refused) > 5
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes")
