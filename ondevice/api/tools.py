@@ -83,7 +83,8 @@ class Tools:
         self._several = ShelfWork()
 
     def open(self, path: str = "", text: str = "", entry: str = "", password: str = "") -> dict[str, Any]:
-        """Open a file, a text, or a saved document by its id; the first two are read then, in the background.
+        """Open a file, a text, or a saved document by its id; the first two are read then, in the background, where the
+        library has no such reading of them.
 
         Raises:
             DocumentError: it cannot be opened, or not exactly one of the three is given.
@@ -233,10 +234,12 @@ class Tools:
             ) from error
 
     def _reading(self, workspace: Workspace) -> Job | None:
-        """The reading of what was opened; None where that was stopped."""
+        """The reading of what was opened, by the library or anew; None where that was stopped."""
         if workspace.document is None or not workspace.claim():
             return None
-        return self._jobs.read(workspace, self._jobs.engine.config)
+        config = self._jobs.engine.config
+        entry = self._jobs.held(workspace, config)
+        return self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
 
     def _find(self, document: str) -> Workspace:
         workspace = self._documents.find(document)

@@ -43,7 +43,7 @@ from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
-from ondevice.session.content_address import content_address
+from ondevice.session.content_address import content_address, entry_with
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 from ondevice.session.library import Entry, Library
@@ -159,6 +159,11 @@ class Jobs:
             yield Saved(entry)
 
         return self._in_turn(workspace, Phase.SAVING, steps())
+
+    def held(self, workspace: Workspace, config: EngineConfig) -> Entry | None:
+        """What the library has of the document that is open, read with these settings; None: nothing."""
+        tokens = workspace.tokens
+        return entry_with(self.library, self.engine.loaded, tokens, config) if tokens is not None else None
 
     def reopen(self, workspace: Workspace, entry: Entry) -> Job:
         """Open a saved document."""

@@ -19,7 +19,6 @@ from ondevice.serving.question_box import Asked
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.session.content_address import entry_with
 from ondevice.ui import render
 from ondevice.ui.form import Form
 from ondevice.ui.render import Patch
@@ -231,8 +230,7 @@ class Actions:
         for workspace in list(visitor.workspaces):
             if workspace.phase is not Phase.READY:  # by now
                 continue
-            tokens, loaded = workspace.tokens, self._jobs.engine.loaded
-            entry = entry_with(self._jobs.library, loaded, tokens, config) if tokens is not None else None
+            entry = self._jobs.held(workspace, config)
             job = self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
             yield from self._runner.run(visitor, workspace, job)
             if entry is not None and workspace.entry_id == entry.id:

@@ -108,6 +108,10 @@ def test_what_was_saved_needs_no_reading(jobs: Jobs, tools: Tools) -> None:
     again = tools.open(entry=entry["id"])
     assert again["state"] in ("reopening", "read"), "the first where the machine is busy"
     until_read(tools, again["id"])
+    anew = tools.open(text=TEXT)
+    until_read(tools, anew["id"])
+    opened = [one for visitor in jobs.registry._by_id.values() for one in visitor.documents if one.id == anew["id"]]
+    assert opened[0].entry_id == entry["id"], "the same text is opened from the library"
     assert tools.ask(again["id"], "When?")["state"] == "answered"
 
 
