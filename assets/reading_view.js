@@ -77,7 +77,7 @@
         if (number < first || number > last) { piece.node.remove(); shown.delete(number); }
       }
       for (let number = first; number <= last; number++) {
-        if (!shown.has(number)) newPiece(number);
+        if (!shown.has(number)) shown.set(number, newPiece(number));
         shown.get(number).node.style.top = `${tops[number]}px`;
       }
       clearTimeout(timer);
@@ -86,7 +86,7 @@
       if (document.activeElement !== field) field.value = tokens.pages.numbers[here];
       tellSettled();
       box.dataset.page = tokens.pages.numbers[here];
-      if (goal !== null) reach();
+      if (goal !== null) reach(); // here, where every piece has its place
     };
 
     const newPiece = (number) => {
@@ -99,11 +99,11 @@
       const body = od.textElement("p", "");
       body.style.minHeight = `${heights[number] - (parts[number] ? 0 : HEADING)}px`;
       node.append(body);
-      node.style.top = `${tops[number]}px`; // before it is written: where it stands tells how far a goal in it is
       inner.append(node);
-      const piece = { node, body, stamp: "", asked: 0 }, known = cache.get(number);
-      shown.set(number, piece);
+      const piece = { node, body, stamp: "", asked: 0 };
+      const known = cache.get(number);
       if (known) write(number, piece, known);
+      return piece;
     };
 
     /** Asks for the text that is in view and not here, or not as it is now. */
@@ -150,7 +150,7 @@
       piece.body.replaceChildren(...runs);
       piece.body.style.minHeight = "";
       measure(number, piece);
-      if (goal !== null) reach();
+      if (goal !== null) soon();
     };
 
     /** The true height of a piece; what is in view stays where it is when one above it grows. */
