@@ -174,20 +174,13 @@ def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> En
     config = contender.config(given, budget)
     if contender.in_bytes_of is None:
         return config
-    return contender.config(
-        given, budget * _slot_bytes(engine, given, contender.in_bytes_of) // slot_bytes(engine, config)
-    )
-
-
-def slot_bytes(engine: Engine, config: EngineConfig) -> int:
-    """Bytes of one slot in every layer."""
-    decoder, pot = engine.decoder, config.pot
-    return decoder.pot_shape(1, key_rotation=pot.key_rotation, stored=pot.stored).nbytes(decoder.dtype)
+    own = engine.decoder.slot_bytes(config.pot.key_rotation, config.pot.stored)
+    return contender.config(given, budget * _slot_bytes(engine, given, contender.in_bytes_of) // own)
 
 
 def _slot_bytes(engine: Engine, given: EngineConfig, of: InBytesOf) -> int:
     if of == "pot":  # as this engine has it where nothing else is said
-        return slot_bytes(engine, replace(given, pot=replace(given.pot, stored="model")))
+        return engine.decoder.slot_bytes(given.pot.key_rotation)
     parts = engine.decoder.parts  # keys and values alone, as other programs have them on a GPU
     return 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * torch.bfloat16.itemsize
 

@@ -130,6 +130,10 @@ class Decoder:
             stored,
         )
 
+    def slot_bytes(self, key_rotation: KeyRotation = "stored", stored: StoredPot = "model") -> int:
+        """Bytes of one slot in every layer of such a pot."""
+        return self.pot_shape(1, key_rotation=key_rotation, stored=stored).nbytes(self.dtype)
+
     def allocate(self, shape: PotShape, frame: Frame | None = None) -> MemoryPot:
         """An empty pot.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig, SlimLayer, SlotShares, StoredPot, TierConfig
+from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
@@ -112,24 +112,20 @@ class Plan:
     @property
     def usual_capacity(self) -> int:
         """Slots of a pot that a text does not fit into: in codes as many as take the bytes of the usual ones."""
-        in_model, own = (self._shape(1, stored=stored).nbytes(self.decoder.dtype) for stored in ("model", None))
-        return self.config.pot.usual_capacity * in_model // own
+        pot = self.config.pot
+        in_model, own = (self.decoder.slot_bytes(pot.key_rotation, stored) for stored in ("model", pot.stored))
+        return pot.usual_capacity * in_model // own
 
     @property
     def _slot_bytes(self) -> int:
         """Memory of one slot in every layer, that of the speculator's pot included."""
-        own = self._shape(1).nbytes(self.decoder.dtype)
-        if (small := self.speculator) is None:
-            return own
-        return own + small.pot_shape(1, key_rotation=self.config.pot.key_rotation).nbytes(small.dtype)
-
-    def _shape(
-        self, capacity: int, capacities: tuple[int, ...] | None = None, stored: StoredPot | None = None
-    ) -> PotShape:
         pot = self.config.pot
-        return self.decoder.pot_shape(
-            capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=stored or pot.stored
-        )
+        own = self.decoder.slot_bytes(pot.key_rotation, pot.stored)
+        return own if self.speculator is None else own + self.speculator.slot_bytes(pot.key_rotation)
+
+    def _shape(self, capacity: int, capacities: tuple[int, ...] | None = None) -> PotShape:
+        pot = self.config.pot
+        return self.decoder.pot_shape(capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=pot.stored)
 
     def new_context(self) -> Context:
         """An empty context; nothing is allocated for it yet."""

@@ -98,7 +98,7 @@ class Form:
 def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
     """The controls of the form by path, the presets among them, and what is said of their values."""
     config, choices = engine.config, _preset_choices(engine)
-    start, slot_size = Form.of(config).values, words.size(_slot_bytes(engine))
+    start, slot_size = Form.of(config).values, words.size(engine.decoder.slot_bytes())
     note = panel("settings_note")
     preset = gr.Radio(
         choices,
@@ -143,16 +143,12 @@ def for_model(engine: Engine) -> tuple[Any, Any]:
     one = SETTINGS["pot.capacity"]
     assert one.form is not None
     start = Form.of(engine.config).values[one.path]
-    info = one.form.info.format(default=_in_info(one, start), slot_size=words.size(_slot_bytes(engine)))
+    info = one.form.info.format(default=_in_info(one, start), slot_size=words.size(engine.decoder.slot_bytes()))
     return gr.update(choices=_preset_choices(engine)), gr.update(info=info)
 
 
-def _slot_bytes(engine: Engine) -> int:
-    return engine.decoder.pot_shape(1).nbytes(engine.decoder.dtype)
-
-
 def _preset_choices(engine: Engine) -> list[tuple[str, str]]:
-    size = _slot_bytes(engine)
+    size = engine.decoder.slot_bytes()
     return [
         (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * size)}", p.name)
         if p.capacity

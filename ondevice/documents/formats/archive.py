@@ -31,7 +31,7 @@ class Archive:
         self._total = 0
         try:
             self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:  # the last: a later version of ZIP
             raise self._damaged(error) from error
         self._members = {info.filename: info for info in self._zip.infolist()}
         if len(self._members) > MAX_ENTRIES:
@@ -65,6 +65,7 @@ class Archive:
             with self._zip.open(info) as stream:
                 # The size announced may be a lie.
                 data = stream.read(limit + 1)
+        # NotImplementedError is of zipfile: a compression that it does not know, or strong encryption.
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
             raise self._damaged(error) from error
         if len(data) > limit:

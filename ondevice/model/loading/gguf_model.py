@@ -24,6 +24,8 @@ from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
 from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
+# What transformers raises where it cannot read a file; NotImplementedError: of a kind of numbers that it does not know.
+_OF_TRANSFORMERS = (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError)
 _ARCHITECTURES = tuple(family for family in FAMILIES if family != "mistral")
 
 
@@ -84,7 +86,7 @@ def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[
     try:
         config = transformers.AutoConfig.from_pretrained(**where)
         return empty_model(config, dtype), transformers.AutoTokenizer.from_pretrained(**where)
-    except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
+    except _OF_TRANSFORMERS as error:
         raise _unusable(path, error) from error
 
 
@@ -102,7 +104,7 @@ def load_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any
         with contextlib.redirect_stderr(io.StringIO()):  # its bar cannot be switched off otherwise
             model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=dtype, **options)
             tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
-    except (ValueError, KeyError, NotImplementedError, RuntimeError, ImportError, OSError) as error:
+    except _OF_TRANSFORMERS as error:
         raise _unusable(path, error) from error
     if summary.pre_tokenizer == "smollm":  # transformers leaves out the split into single digits
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
