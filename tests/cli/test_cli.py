@@ -30,7 +30,7 @@ from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
 from ondevice.session.engine import Engine
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
-from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,11 +39,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = "The lamp is lit at dusk by the keeper. " * 20  # 780 tokens: several fillings of the pot below
 POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
 REPORT_KEYS = {"turns", "document", "ledger", "timings", "memory", "config", "versions"}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def ask(model: Path, *arguments: object, command: str = "ask") -> Result:
-    line = [command, *arguments, "--model", model, *POT, "--json"]
+def ask(checkpoint: Path, *arguments: object, command: str = "ask") -> Result:
+    line = [command, *arguments, "--model", checkpoint, *POT, "--json"]
     return CliRunner().invoke(app, [str(argument) for argument in line])
 
 
@@ -74,16 +74,16 @@ def same(report: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("number", "extra"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--host-tier", "0"))])
 def test_a_stopped_reading_goes_on(
-    model: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, number: int, extra: tuple[str, ...]
+    checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, number: int, extra: tuple[str, ...]
 ) -> None:
-    whole = ask(model, text, "When?", "Who?", *extra)
+    whole = ask(checkpoint, text, "When?", "Who?", *extra)
     assert not list(kept.glob("*"))
     stop_after(300, monkeypatch, number)
-    stopped = ask(model, text, "When?", "Who?", *extra)
+    stopped = ask(checkpoint, text, "When?", "Who?", *extra)
     assert stopped.exit_code == 130
     assert "the same command goes on from there" in last_json(stopped)["error"]["what"]
     assert len(list(kept.iterdir())) == 1
-    again = ask(model, text, "When?", "Who?", *extra)
+    again = ask(checkpoint, text, "When?", "Who?", *extra)
     assert again.exit_code == 0, again.output
     assert again.stderr.count("Going on where reading was broken off") == 1
     assert "of them before" in again.stderr
@@ -92,49 +92,51 @@ def test_a_stopped_reading_goes_on(
 
 
 def test_a_shelf_goes_on_in_the_document_it_was_stopped_in(
-    model: Path, text: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, text: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "boat.txt"
     other.write_text("A boat went out at noon. ")
-    whole = ask(model, other, text, "--ask", "Zzxj?", command="shelf")
+    whole = ask(checkpoint, other, text, "--ask", "Zzxj?", command="shelf")
     assert whole.exit_code == 0, whole.output
     stop_after(300, monkeypatch)
-    assert ask(model, other, text, "--ask", "Zzxj?", command="shelf").exit_code == 130
+    assert ask(checkpoint, other, text, "--ask", "Zzxj?", command="shelf").exit_code == 130
     assert len(list(kept.iterdir())) == 1
-    again = ask(model, other, text, "--ask", "Zzxj?", command="shelf")
+    again = ask(checkpoint, other, text, "--ask", "Zzxj?", command="shelf")
     assert again.stderr.count("Going on where reading was broken off") == 1
     assert [turn["text"] for turn in last_json(again)["turns"]] == [turn["text"] for turn in last_json(whole)["turns"]]
     assert not list(kept.iterdir())
 
 
 def test_no_resume_keeps_nothing_and_forgets(
-    model: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_after(300, monkeypatch)
-    ask(model, text, "When?")
+    ask(checkpoint, text, "When?")
     assert len(list(kept.iterdir())) == 1
     stop_after(300, monkeypatch)
-    stopped = ask(model, text, "When?", "--no-resume")
+    stopped = ask(checkpoint, text, "When?", "--no-resume")
     assert stopped.exit_code == 130
     assert "Going on" not in stopped.stderr
     assert not list(kept.iterdir())
 
 
-def test_a_damaged_reading_is_read_anew(model: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_reading_is_read_anew(
+    checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stop_after(300, monkeypatch)
-    ask(model, text, "When?")
+    ask(checkpoint, text, "When?")
     [place] = kept.iterdir()
     data = bytearray(place.read_bytes())
     data[-40] ^= 1
     place.write_bytes(data)
-    again = ask(model, text, "When?")
+    again = ask(checkpoint, text, "When?")
     assert again.exit_code == 0, again.output
     assert "begins anew" in again.stderr
     assert "of them before" not in again.stderr
 
 
 def test_a_reading_is_kept_now_and_then_and_a_disk_that_refuses_does_not_end_it(
-    model: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
     save = saving.save_reading
@@ -146,11 +148,11 @@ def test_a_reading_is_kept_now_and_then_and_a_disk_that_refuses_does_not_end_it(
         return save(session, path)
 
     monkeypatch.setattr("ondevice.session.checkpoints.save_reading", save_reading)
-    assert ask(model, text, "When?").exit_code == 0
+    assert ask(checkpoint, text, "When?").exit_code == 0
     assert not written, "it was read in less time"
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "_MOST_SHARE", 1e9)
-    done = ask(model, text, "When?")
+    done = ask(checkpoint, text, "When?")
     assert done.exit_code == 0, done.output
     assert len(written) == 3
     assert "Reading goes on, and is not kept while it does" in done.stderr
@@ -159,40 +161,40 @@ def test_a_reading_is_kept_now_and_then_and_a_disk_that_refuses_does_not_end_it(
 # -- saving ------------------------------------------------------------------------------------------
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_reading(model: Path, text: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused_before_reading(checkpoint: Path, text: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "folder.pot").mkdir()
     for place in (tmp_path / "file" / "a.pot", tmp_path / "folder.pot"):
-        refused = ask(model, text, "When?", "--save", place)
+        refused = ask(checkpoint, text, "When?", "--save", place)
         assert refused.exit_code == 2
         assert last_json(refused)["error"]["code"] == "pot"
         assert "Reading" not in refused.stderr
         assert "Loading" not in refused.stderr
 
 
-def test_a_full_disk_is_said_before_reading(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said_before_reading(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    refused = ask(model, text, "When?", "--save", text.with_suffix(".pot"))
+    refused = ask(checkpoint, text, "When?", "--save", text.with_suffix(".pot"))
     assert refused.exit_code == 2
     assert "are free" in last_json(refused)["error"]["what"]
     assert "Reading:" not in refused.stderr
 
 
 def test_a_save_that_fails_loses_no_answers_and_no_reading(
-    model: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, text: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise PotError("The pot cannot be saved: No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(saving, "save_session", fail)
-        failed = ask(model, text, "When?", "--save", text.with_suffix(".pot"))
+        failed = ask(checkpoint, text, "When?", "--save", text.with_suffix(".pot"))
     assert failed.exit_code == 2
     report = last_json(failed)
     assert "No space left" in report["error"]["what"]
     assert report["turns"][0]["num_tokens"] > 0
-    again = ask(model, text, "When?", "--save", text.with_suffix(".pot"))
+    again = ask(checkpoint, text, "When?", "--save", text.with_suffix(".pot"))
     assert again.exit_code == 0, again.output
     assert "Going on" in again.stderr
     assert same(last_json(again)) == same(report)
@@ -222,9 +224,21 @@ app()
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_it_ends_as_if_nothing_had_been(model: Path, text: Path, kept: Path) -> None:
-    expected = same(last_json(ask(model, text, "When?", "Who?")))
-    command = [sys.executable, "-c", SLOWLY, "ask", str(text), "When?", "Who?", "--model", str(model), *POT, "--json"]
+def test_killed_at_random_moments_it_ends_as_if_nothing_had_been(checkpoint: Path, text: Path, kept: Path) -> None:
+    expected = same(last_json(ask(checkpoint, text, "When?", "Who?")))
+    command = [
+        sys.executable,
+        "-c",
+        SLOWLY,
+        "ask",
+        str(text),
+        "When?",
+        "Who?",
+        "--model",
+        str(checkpoint),
+        *POT,
+        "--json",
+    ]
     moments, resumed = random.Random(7), 0
     for _ in range(6):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -30,7 +30,7 @@ from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 from ondevice.events import PagesExtracted
 from ondevice.model.decoder import Decoder
 from ondevice.results.results import Row, read_result, row
-from tests.builders.models import save_checkpoint, tiny_model
+from tests.builders.models import tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,11 +38,6 @@ SNAPSHOT = Path(__file__).with_name("measurements.txt")
 ENTRIES = (*EVALUATIONS, *BENCHMARKS, CALIBRATE)
 TEXT = "\n\n".join(f"Keeper {i} lit lamp {i * 37 % 101} at dusk." for i in range(60))
 POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from ondevice.cli import app
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.results.process_memory import peak_rss_bytes
 from ondevice.session import machines
-from tests.builders.models import default_model, save_checkpoint, tiny_model
+from tests.builders.models import default_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,8 +26,8 @@ POT = ["--capacity", "512", "--keep", "128", "--reserve", "160"]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny"))
+def checkpoint(checkpoint: Path) -> str:
+    return str(checkpoint)
 
 
 @pytest.fixture(autouse=True)

@@ -26,10 +26,10 @@ FOUND, OPENED = "The library holds this document, read with these settings", "no
 
 
 @pytest.fixture
-def saved(model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
+def saved(checkpoint: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
     """What the app saves when the document was read with these settings."""
     monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path / "data"))
-    config = PotOptions(model=str(model), **POT).config(GenerationConfig(chat=False))
+    config = PotOptions(model=str(checkpoint), **POT).config(GenerationConfig(chat=False))
     engine = Engine.load(config)
     session = engine.session()
     for _ in session.read(read(text)):
@@ -38,9 +38,9 @@ def saved(model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return Library().save(session, {}, address=address)
 
 
-def run(command: str, model: Path, *arguments: object, **changes: Any) -> Result:
+def run(command: str, checkpoint: Path, *arguments: object, **changes: Any) -> Result:
     pot = [f"--{name}={value}" for name, value in (POT | changes).items()]
-    line = [command, *arguments, "--model", model, *pot, "--no-chat", "--max-new-tokens", "6", "--json"]
+    line = [command, *arguments, "--model", checkpoint, *pot, "--no-chat", "--max-new-tokens", "6", "--json"]
     return CliRunner().invoke(app, [str(argument) for argument in line])
 
 
@@ -49,9 +49,9 @@ def report(result: Result) -> dict[str, Any]:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_it_is_opened_and_answers_as_if_it_had_been_read(model: Path, text: Path, saved: Entry) -> None:
-    opened = run("ask", model, text, "When?", "Who?")
-    read_anew = run("ask", model, text, "When?", "Who?", "--read-again")
+def test_it_is_opened_and_answers_as_if_it_had_been_read(checkpoint: Path, text: Path, saved: Entry) -> None:
+    opened = run("ask", checkpoint, text, "When?", "Who?")
+    read_anew = run("ask", checkpoint, text, "When?", "Who?", "--read-again")
     told = " ".join(opened.stderr.split())
     assert f"{FOUND} (“lamp.txt”, saved {saved.saved[:10]}): opened, {saved.num_tokens:,} tokens, {OPENED}" in told
     assert FOUND not in read_anew.stderr
@@ -63,40 +63,42 @@ def test_it_is_opened_and_answers_as_if_it_had_been_read(model: Path, text: Path
     assert len(Library().entries()) == 1, "asking changes nothing there"
 
 
-def test_one_question_is_answered_by_a_reading_for_any(model: Path, text: Path, saved: Entry, tmp_path: Path) -> None:
-    assert OPENED in run("ask", model, text, "When?").stderr
+def test_one_question_is_answered_by_a_reading_for_any(
+    checkpoint: Path, text: Path, saved: Entry, tmp_path: Path
+) -> None:
+    assert OPENED in run("ask", checkpoint, text, "When?").stderr
     pot = tmp_path / "lamp.pot"
-    result = run("ask", model, text, "--save", pot)
+    result = run("ask", checkpoint, text, "--save", pot)
     assert OPENED in result.stderr
     assert pot.is_file()
     assert not list(tmp_path.glob("*.tensor")), "what is saved elsewhere is one file"
-    assert report(run("ask", model, pot, "When?"))["ledger"]["tokens_read"] == saved.num_tokens
+    assert report(run("ask", checkpoint, pot, "When?"))["ledger"]["tokens_read"] == saved.num_tokens
 
 
-def test_other_settings_or_another_text_are_read(model: Path, text: Path, saved: Entry) -> None:
-    assert FOUND not in run("ask", model, text, "When?", keep=64).stderr
+def test_other_settings_or_another_text_are_read(checkpoint: Path, text: Path, saved: Entry) -> None:
+    assert FOUND not in run("ask", checkpoint, text, "When?", keep=64).stderr
     text.write_text(text.read_text() + "!")
-    assert FOUND not in run("ask", model, text, "When?").stderr
+    assert FOUND not in run("ask", checkpoint, text, "When?").stderr
 
 
-def test_a_shelf_opens_it_too(model: Path, text: Path, saved: Entry, tmp_path: Path) -> None:
+def test_a_shelf_opens_it_too(checkpoint: Path, text: Path, saved: Entry, tmp_path: Path) -> None:
     other = tmp_path / "boat.txt"
     other.write_text("A boat went out at noon. ")
-    assert run("shelf", model, other, text, "--ask", "Zzxj?").stderr.count(OPENED) == 1
-    assert OPENED not in run("shelf", model, other, text, "--ask", "Zzxj?", "--read-again").stderr
+    assert run("shelf", checkpoint, other, text, "--ask", "Zzxj?").stderr.count(OPENED) == 1
+    assert OPENED not in run("shelf", checkpoint, other, text, "--ask", "Zzxj?", "--read-again").stderr
 
 
 def test_what_is_read_faster_than_opened_or_cannot_be_opened_is_read(
-    model: Path, text: Path, saved: Entry, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, text: Path, saved: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(load_rate, "load_rate", lambda: 1.0)
-        assert OPENED in run("ask", model, text, "When?").stderr, "how fast it reads is not known"
+        assert OPENED in run("ask", checkpoint, text, "When?").stderr, "how fast it reads is not known"
         patch.setattr("ondevice.serving.forecast.ReadingSpeeds.of_model", lambda self, source: 1000.0)
-        result = run("ask", model, text, "When?")
+        result = run("ask", checkpoint, text, "When?")
     assert "reading it again is faster than opening that" in " ".join(result.stderr.split())
     assert "\nRead " in result.stderr
     (Library().folder / saved.id / "pot.safetensors").write_bytes(b"no pot")
-    result = run("ask", model, text, "When?")
+    result = run("ask", checkpoint, text, "When?")
     assert "cannot be opened, and is read again" in " ".join(result.stderr.split())
     assert report(result)["ledger"]["tokens_read"] == saved.num_tokens

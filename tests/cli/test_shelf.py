@@ -10,16 +10,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ANSWERS = ["--max-new-tokens", "6", "--no-chat"]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture
