@@ -13,13 +13,13 @@ from llvmlite import ir
 from numba.core import cgutils
 from ondevice.kernels.cpu.vectors import (
     F32,
+    I8,
+    I16,
     I32,
     I64,
-    across,
     call_function,
     fma,
     kernel_part,
-    larger,
     pointer_to,
     prefetch,
     splat,
@@ -40,11 +40,10 @@ def _best_level() -> int:
 
 LEVEL = _best_level()  # instructions with sums of 32 bits, in vectors of 64 bytes or of 32; with sums of 16 bits; none
 
-_I8, _I16, _F16 = ir.IntType(8), ir.IntType(16), ir.HalfType()
-_INTEGERS, _FLOATS = ir.VectorType(I32, 8), ir.VectorType(F32, 8)  # while activations are rounded
+_F16 = ir.HalfType()
 _LARGEST_WORD = 32767
 _AHEAD = 2048  # bytes of packed weights that are on their way while others are multiplied
-_LARGEST = 127  # of a rounded activation
+LARGEST = 127  # of a rounded activation
 
 
 def largest_step() -> int:
@@ -76,19 +75,19 @@ def _first(part: int) -> int:
     return 4 * _num_lanes() * part
 
 
-def _same(vector: ir.VectorType, value: float) -> ir.Constant:
+def same(vector: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(vector, [value] * vector.count)
 
 
-def _load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:
+def load(b: ir.IRBuilder, address: ir.Value, offset: int, kind: ir.Type, align: int = 4) -> ir.Value:
     return b.load(pointer_to(b, address, offset, kind), align=align)
 
 
-def _store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0, align: int = 4) -> None:
+def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0, align: int = 4) -> None:
     b.store(value, pointer_to(b, address, offset, value.type), align=align)
 
 
-def _advanced(b: ir.IRBuilder, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
+def advanced(b: ir.IRBuilder, address: ir.Value, stride: ir.Value | int, index: ir.Value | int) -> ir.Value:
     stride, index = (x if isinstance(x, ir.Value) else ir.Constant(I64, x) for x in (stride, index))
     return b.add(address, b.mul(stride, index))
 
@@ -112,16 +111,16 @@ def _add_byte_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, acti
 def _byte_products(b: ir.IRBuilder, weights: ir.Value, activations: ir.Value) -> ir.Value:
     """Unsigned times signed bytes, neighbours added: two numbers of 16 bits for each output. They must fit."""
     if LEVEL == AVX2:
-        return call_function(b, "llvm.x86.avx2.pmadd.ub.sw", _of(_I16, 2), [weights, activations])
-    words = _of(_I16, 4)
+        return call_function(b, "llvm.x86.avx2.pmadd.ub.sw", _of(I16, 2), [weights, activations])
+    words = _of(I16, 4)
     return _add_pairs(b, b.mul(b.zext(weights, words), b.sext(activations, words)))
 
 
 def _word_sums(b: ir.IRBuilder, words: ir.Value, factor: int) -> ir.Value:
     """Neighbours added, times `factor`: a number of 32 bits for each output."""
     if LEVEL == AVX2:
-        return call_function(b, "llvm.x86.avx2.pmadd.wd", _of(I32), [words, _same(_of(_I16, 2), factor)])
-    return b.mul(_add_pairs(b, b.sext(words, _of(I32, 2))), _same(_of(I32), factor))
+        return call_function(b, "llvm.x86.avx2.pmadd.wd", _of(I32), [words, same(_of(I16, 2), factor)])
+    return b.mul(_add_pairs(b, b.sext(words, _of(I32, 2))), same(_of(I32), factor))
 
 
 def _num_planes(form: Format) -> int:
@@ -143,14 +142,14 @@ class _Packed:
 
     def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
         """Some outputs x 4 inputs, unsigned; of `plane` 1 the upper four of eight bits."""
-        b, form, kind = self._b, self._form, _of(_I8, 4)
+        b, form, kind = self._b, self._form, _of(I8, 4)
         low = self._nibbles(part, chunk, plane)
         if form.num_high_bits:
             high = self._words(form.header_bytes + form.plane_bytes, part)
             upper = ((1 << form.num_high_bits) - 1) << 4
             low = b.or_(low, self._bits(high, 4 - form.num_high_bits * chunk, upper))
         elif form.num_planes > _num_planes(form):
-            low = b.or_(low, b.shl(self._nibbles(part, chunk, 1), _same(low.type, 4)))
+            low = b.or_(low, b.shl(self._nibbles(part, chunk, 1), same(low.type, 4)))
         return b.bitcast(low, kind)
 
     def _nibbles(self, part: int, chunk: int, plane: int) -> ir.Value:
@@ -160,17 +159,17 @@ class _Packed:
         return self._bits(nibbles, 0 if chunk < pairs else -4, 0x0F)
 
     def _words(self, offset: int, part: int) -> ir.Value:
-        return _load(self._b, self._address, offset + _first(part), _of(_I16, 2))
+        return load(self._b, self._address, offset + _first(part), _of(I16, 2))
 
     def _bits(self, words: ir.Value, shift: int, mask: int) -> ir.Value:
         """Bits of every byte, moved up by `shift` or down; what crosses into the neighbour is masked away."""
         b = self._b
         if shift:
-            words = (b.shl if shift > 0 else b.lshr)(words, _same(words.type, abs(shift)))
-        return b.and_(words, _same(words.type, mask << 8 | mask))
+            words = (b.shl if shift > 0 else b.lshr)(words, same(words.type, abs(shift)))
+        return b.and_(words, same(words.type, mask << 8 | mask))
 
     def _factor(self, offset: int) -> ir.Value:
-        return self._b.fpext(_load(self._b, self._address, offset, _of(_F16)), _of(F32))
+        return self._b.fpext(load(self._b, self._address, offset, _of(_F16)), _of(F32))
 
 
 class _Panel:
@@ -180,14 +179,14 @@ class _Panel:
         self._b, self._address, self._form = b, address, form
 
     def scale(self, part: int) -> ir.Value:
-        return _load(self._b, self._address, _first(part), _of(F32))
+        return load(self._b, self._address, _first(part), _of(F32))
 
     def offset(self, part: int) -> ir.Value:
-        return _load(self._b, self._address, 4 * TILE_ROWS + _first(part), _of(F32))
+        return load(self._b, self._address, 4 * TILE_ROWS + _first(part), _of(F32))
 
     def weights(self, part: int, chunk: int, plane: int) -> ir.Value:
         at = self._form.panel_offset(chunk, plane) + _first(part)
-        return _load(self._b, self._address, at, _of(_I8, 4))
+        return load(self._b, self._address, at, _of(I8, 4))
 
 
 @kernel_part(num_literals=2)
@@ -197,12 +196,12 @@ def unpack_group(b: ir.IRBuilder, packed: ir.Value, panel: ir.Value, bits: int, 
     group = _Packed(b, packed, form)
     for part in _parts():
         first = _first(part)
-        _store(b, group.scale(part), panel, first)
+        store(b, group.scale(part), panel, first)
         if has_offset:
-            _store(b, group.offset(part), panel, 4 * TILE_ROWS + first)
+            store(b, group.offset(part), panel, 4 * TILE_ROWS + first)
         for plane in range(_num_planes(form)):
             for chunk in range(form.num_chunks):
-                _store(b, group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
+                store(b, group.weights(part, chunk, plane), panel, form.panel_offset(chunk, plane) + first)
 
 
 @kernel_part(num_literals=5)
@@ -234,43 +233,43 @@ def multiply_groups(
     form = FORMATS[bits, bool(has_offset)]
     layout = _Packed if is_packed else _Panel
     tokens, parts = range(num_tokens), _parts()
-    out_rows = [_advanced(b, out, out_stride, token) for token in tokens]
+    out_rows = [advanced(b, out, out_stride, token) for token in tokens]
     columns = [4 * TILE_ROWS * tile + _first(part) for tile in range(num_tiles) for part in parts]
-    begun_rows = [_advanced(b, begun, begun_stride, token) for token in tokens]
+    begun_rows = [advanced(b, begun, begun_stride, token) for token in tokens]
     results = [
-        [cgutils.alloca_once_value(b, _load(b, row, column, _of(F32))) for column in columns] for row in begun_rows
+        [cgutils.alloca_once_value(b, load(b, row, column, _of(F32))) for column in columns] for row in begun_rows
     ]
 
     def vectors_of(group: ir.Value) -> list[tuple[_Packed | _Panel, int]]:
         """By column: what holds the weights, and the part of it."""
-        at = _advanced(b, weights, weight_stride, group)
-        tiles = [layout(b, _advanced(b, at, tile_stride, tile), form) for tile in range(num_tiles)]
+        at = advanced(b, weights, weight_stride, group)
+        tiles = [layout(b, advanced(b, at, tile_stride, tile), form) for tile in range(num_tiles)]
         return [(tile, part) for tile in tiles for part in parts]
 
     with cgutils.for_range(b, num_groups) as loop:
         vectors = vectors_of(loop.index)
         if is_packed:
-            prefetch(b, _advanced(b, weights, weight_stride, loop.index), _AHEAD, form.group_bytes)
-        here = _advanced(b, x, form.group_size * num_tokens, loop.index)
-        group_scales = _advanced(b, scales, 4 * num_tokens, loop.index)
-        group_sums = None if has_offset else _advanced(b, sums, 4 * num_tokens, loop.index)
+            prefetch(b, advanced(b, weights, weight_stride, loop.index), _AHEAD, form.group_bytes)
+        here = advanced(b, x, form.group_size * num_tokens, loop.index)
+        group_scales = advanced(b, scales, 4 * num_tokens, loop.index)
+        group_sums = None if has_offset else advanced(b, sums, 4 * num_tokens, loop.index)
         totals = _group_products(b, vectors, here, group_sums, num_tokens, form)
         for token in tokens:
-            scale = splat(b, _load(b, group_scales, 4 * token, F32), _num_lanes())
+            scale = splat(b, load(b, group_scales, 4 * token, F32), _num_lanes())
             for (tile, part), total, result in zip(vectors, totals[token], results[token], strict=True):
                 factor = b.fmul(tile.scale(part), scale)
                 b.store(fma(b, b.sitofp(total, _of(F32)), factor, b.load(result)), result)
     if has_offset:
         with cgutils.for_range(b, num_groups) as loop:
             offsets = [tile.offset(part) for tile, part in vectors_of(loop.index)]
-            group_sums = _advanced(b, sums, 4 * num_tokens, loop.index)
+            group_sums = advanced(b, sums, 4 * num_tokens, loop.index)
             for token in tokens:
-                total = splat(b, _load(b, group_sums, 4 * token, F32), _num_lanes())
+                total = splat(b, load(b, group_sums, 4 * token, F32), _num_lanes())
                 for offset, result in zip(offsets, results[token], strict=True):
                     b.store(fma(b, offset, total, b.load(result)), result)
     for row, row_results in zip(out_rows, results, strict=True):
         for column, result in zip(columns, row_results, strict=True):
-            _store(b, b.load(result), row, column)
+            store(b, b.load(result), row, column)
 
 
 def _group_products(
@@ -282,16 +281,16 @@ def _group_products(
     form: Format,
 ) -> list[list[ir.Value]]:
     """For each token the sums of 32 bits of each vector of outputs; they begin with those at `sums`, or with 0."""
-    zero, tokens = _same(_of(I32), 0), range(num_tokens)
-    begun = [zero if sums is None else splat(b, _load(b, sums, 4 * token, I32), _num_lanes()) for token in tokens]
+    zero, tokens = same(_of(I32), 0), range(num_tokens)
+    begun = [zero if sums is None else splat(b, load(b, sums, 4 * token, I32), _num_lanes()) for token in tokens]
     totals = [[total] * len(vectors) for total in begun]
     for plane, chunks in _stretches(form):
         words: dict[tuple[int, int], ir.Value] = {}
         for chunk in chunks:
             weights = [tile.weights(part, chunk, plane) for tile, part in vectors]
             for token in tokens:
-                four = splat(b, _load(b, x, 4 * (num_tokens * chunk + token), I32), _num_lanes())
-                four = b.bitcast(four, _of(_I8, 4))
+                four = splat(b, load(b, x, 4 * (num_tokens * chunk + token), I32), _num_lanes())
+                four = b.bitcast(four, _of(I8, 4))
                 for at, vector in enumerate(weights):
                     if LEVEL >= VNNI:
                         totals[token][at] = _add_byte_products(b, totals[token][at], vector, four)
@@ -306,50 +305,7 @@ def _group_products(
 
 def _stretches(form: Format) -> Iterator[tuple[int, range]]:
     """Chunks whose products can be added up in 16 bits, where that is what sums have."""
-    length = form.num_chunks if LEVEL >= VNNI else min(4, _LARGEST_WORD // (2 * form.largest * _LARGEST))
+    length = form.num_chunks if LEVEL >= VNNI else min(4, _LARGEST_WORD // (2 * form.largest * LARGEST))
     for plane in range(_num_planes(form)):
         for first in range(0, form.num_chunks, length):
             yield plane, range(first, min(first + length, form.num_chunks))
-
-
-@kernel_part(num_literals=2)
-def round_group(
-    b: ir.IRBuilder,
-    x: ir.Value,
-    rounded: ir.Value,
-    chunk_stride: ir.Value,
-    scale: ir.Value,
-    total: ir.Value,
-    bits: int,
-    has_offset: int,
-) -> None:
-    """x, a group of float32, as bytes times a scale; and the sum of those bytes, as `multiply_groups` wants it.
-
-    Every four bytes stand `chunk_stride` bytes after those before them: between them is room for other tokens.
-    """
-    form = FORMATS[bits, bool(has_offset)]
-    vectors = [_load(b, x, 32 * at, _FLOATS) for at in range(form.group_size // 8)]
-    largest = _same(_FLOATS, 0.0)
-    for vector in vectors:
-        size = call_function(b, "llvm.fabs.v8f32", _FLOATS, [vector])
-        largest = larger(b, size, largest)
-    peak = across(b, largest, larger)
-    zero = ir.Constant(F32, 0.0)
-    inverse = b.select(b.fcmp_ordered(">", peak, zero), b.fdiv(ir.Constant(F32, float(_LARGEST)), peak), zero)
-    factor = splat(b, inverse, _FLOATS.count)
-    sums = _same(_INTEGERS, 0)
-    for at, vector in enumerate(vectors):
-        nearest = call_function(b, "llvm.rint.v8f32", _FLOATS, [b.fmul(vector, factor)])
-        whole = b.fptosi(nearest, _INTEGERS)
-        sums = b.add(sums, whole)
-        fours = b.bitcast(b.trunc(whole, ir.VectorType(_I8, 8)), ir.VectorType(I32, 2))
-        for half in range(2):
-            four = b.extract_element(fours, ir.Constant(I32, half))
-            _store(b, four, _advanced(b, rounded, chunk_stride, 2 * at + half))
-    step = b.fmul(peak, ir.Constant(F32, 1.0 / _LARGEST))
-    _store(b, step, scale)
-    whole_sum = across(b, sums, ir.IRBuilder.add)
-    if has_offset:
-        _store(b, b.fmul(b.sitofp(whole_sum, F32), step), total)
-    else:
-        _store(b, b.mul(whole_sum, ir.Constant(I32, -form.middle)), total)

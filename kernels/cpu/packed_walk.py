@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from numba import carray, literally, njit
-from ondevice.kernels.cpu import byte_vectors, counters, vectors
+from ondevice.kernels.cpu import byte_rounding, byte_vectors, counters, vectors
 from ondevice.kernels.cpu.building import built, last_change
-from ondevice.kernels.cpu.byte_vectors import multiply_groups, round_group, unpack_group
+from ondevice.kernels.cpu.byte_rounding import round_group
+from ondevice.kernels.cpu.byte_vectors import multiply_groups, unpack_group
 from ondevice.kernels.cpu.counters import draw
 from ondevice.kernels.packed import FORMATS, TILE_ROWS
 
@@ -34,7 +35,7 @@ def compiled(stage: int, bits: int, has_offset: int, step: int) -> Any:
     """One kernel; later processes find it in Numba's cache."""
     from ondevice.kernels import packed
 
-    parts_changed = last_change((byte_vectors, counters, packed, vectors))
+    parts_changed = last_change((byte_rounding, byte_vectors, counters, packed, vectors))
     form = FORMATS[bits, bool(has_offset)]
     group_size, group_bytes, panel_bytes = form.group_size, form.group_bytes, form.panel_bytes
     level, at_once = byte_vectors.LEVEL, byte_vectors.tiles_at_once()
