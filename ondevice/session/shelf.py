@@ -25,7 +25,8 @@ from ondevice.errors import PotError
 from ondevice.events import PageNote
 from ondevice.kernels.codes import Frame
 from ondevice.pot.host.chunks import UNIT_ROWS
-from ondevice.pot.host.kv_tier import HostTier, stored_beside
+from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.tier_fields import stored_beside
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
 from ondevice.session.engine import Engine

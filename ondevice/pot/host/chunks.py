@@ -156,3 +156,12 @@ def _allocate(num_bytes: int, folder: Path | None) -> Tensor:
         raise PotError(
             f"The host tier cannot be kept in a file: {error}", where=str(folder), fix="Name another {tier.folder}."
         ) from error
+
+
+def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
+    """(part of the new tokens, first place it goes to): one part, or two where the ring begins again."""
+    before_end = min(count, capacity - start)
+    parts = [(slice(0, before_end), start)]
+    if before_end < count:
+        parts.append((slice(before_end, count), 0))
+    return parts

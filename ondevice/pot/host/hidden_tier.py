@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
-from ondevice.pot.host.kv_tier import ring_parts, to_host
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field, ring_parts
+from ondevice.pot.host.copies import to_host
 from ondevice.pot.saved_state import Extent, check_distinct, check_finite, check_names, check_within, take
 
 _DTYPE = (

@@ -21,7 +21,8 @@ from ondevice.events import TokensOffloaded
 from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
-from ondevice.pot.host.kv_tier import HostTier, stored_beside
+from ondevice.pot.host.kv_tier import HostTier
+from ondevice.pot.host.tier_fields import stored_beside
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PotShape

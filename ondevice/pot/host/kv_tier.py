@@ -8,23 +8,21 @@ tokens (equation 1 of SlimInfer), by which a look finds where to look closely. I
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ondevice.config import TierDtypeName
 from ondevice.errors import DamagedPot, PotError
 from ondevice.kernels.codes import Frame, decode, encode
-from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, Field
+from ondevice.pot.host.chunks import UNIT_ROWS, Chunks, ring_parts
+from ondevice.pot.host.copies import to_device, to_host
 from ondevice.pot.host.device_means import DeviceMeans
+from ondevice.pot.host.tier_fields import StoredTier, tier_fields
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names, check_ring, take, take_counts
 from ondevice.pot.shape import FREE, PotShape
 
 _ALL = slice(None)
-
-StoredTier = Literal["int8", "stored", "int4"]
 
 
 class HostTier:
@@ -59,7 +57,7 @@ class HostTier:
         assert shape.batch == 1, "a tier belongs to one document"
         self.frame = frame  # that of the pot itself, which takes over another when it is restored
         self.shape, self._dtype, self._is_quantized = shape, dtype, stored != "stored"
-        self._fields = _fields(shape, dtype, stored)
+        self._fields = tier_fields(shape, dtype, stored)
         self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
         self._rings = [Chunks(self._fields, self.capacity, folder) for _ in range(shape.num_layers)]
         self._num_written = [0] * shape.num_layers
@@ -69,12 +67,12 @@ class HostTier:
     @staticmethod
     def token_bytes(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> int:
         """Bytes of one token with what is kept beside it, over all layers."""
-        return -(-shape.num_layers * Chunks.unit_bytes(_fields(shape, dtype, stored)) // UNIT_ROWS)
+        return -(-shape.num_layers * Chunks.unit_bytes(tier_fields(shape, dtype, stored)) // UNIT_ROWS)
 
     @classmethod
     def capacity_of(cls, budget_bytes: int, shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> int:
         """Tokens of each layer that a budget has room for; raises PotError as the class."""
-        unit = shape.num_layers * Chunks.unit_bytes(_fields(shape, dtype, stored))
+        unit = shape.num_layers * Chunks.unit_bytes(tier_fields(shape, dtype, stored))
         if budget_bytes < unit:
             raise PotError(
                 f"A host tier of {budget_bytes:,} bytes does not hold {UNIT_ROWS} tokens, which take {unit:,}",
@@ -360,60 +358,3 @@ class HostTier:
             to_device(self._rings[layer].read(name, at)[:, which], device) for name in names[: 1 + self._is_quantized]
         )
         return decode(numbers, scales[0], dtype) if scales else numbers.to(dtype)
-
-
-def _fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict[str, Field]:
-    """What is kept for a token of one layer, and for a unit of them; the wider types first."""
-    token, unit = (2, shape.num_kv_heads), (shape.num_kv_heads,)
-    if stored == "int4":
-        (codes, size), (scales, scale_size) = shape.code_kinds
-        return {
-            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
-            "origin": Field((), torch.int32),
-            "scales": Field((*token, *scale_size), scales),
-            "numbers": Field((*token, *size), codes),
-            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
-        }
-    if stored == "int8":
-        return {
-            "scales": Field(token, torch.float32),
-            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
-            "origin": Field((), torch.int32),
-            "numbers": Field((*token, shape.head_dim), torch.int8),
-            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
-        }
-    origin = {"origin": Field((), torch.int32)}
-    numbers = {
-        "numbers": Field((*token, shape.head_dim), dtype),
-        "means": Field((*unit, shape.head_dim), dtype, UNIT_ROWS),
-    }
-    return numbers | origin if dtype.itemsize > torch.int32.itemsize else origin | numbers
-
-
-def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:
-    """What a tier beside such a pot stores: what is in codes stays in them."""
-    return wanted if shape.stored == "model" else shape.stored
-
-
-def to_host(tensor: Tensor) -> Tensor:
-    """A tensor in host memory; from CUDA through pinned memory, which lets other streams go on meanwhile."""
-    if tensor.device.type != "cuda":
-        return tensor.cpu()
-    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    pinned.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream().synchronize()
-    return pinned
-
-
-def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The inverse; the copy to CUDA goes on while this thread does other things."""
-    return tensor if torch.device(device).type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
-def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:
-    """(part of the new tokens, first place it goes to): one part, or two where the ring begins again."""
-    before_end = min(count, capacity - start)
-    parts = [(slice(0, before_end), start)]
-    if before_end < count:
-        parts.append((slice(before_end, count), 0))
-    return parts

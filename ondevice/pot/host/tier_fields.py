@@ -1,0 +1,46 @@
+"""What the host tier keeps of a token and of a unit of them, by what its numbers are stored as."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ondevice.config import TierDtypeName
+from ondevice.pot.host.chunks import UNIT_ROWS, Field
+from ondevice.pot.shape import PotShape
+
+StoredTier = Literal["int8", "stored", "int4"]
+
+
+def tier_fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict[str, Field]:
+    """What is kept for a token of one layer, and for a unit of them; the wider types first."""
+    token, unit = (2, shape.num_kv_heads), (shape.num_kv_heads,)
+    if stored == "int4":
+        (codes, size), (scales, scale_size) = shape.code_kinds
+        return {
+            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
+            "origin": Field((), torch.int32),
+            "scales": Field((*token, *scale_size), scales),
+            "numbers": Field((*token, *size), codes),
+            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
+        }
+    if stored == "int8":
+        return {
+            "scales": Field(token, torch.float32),
+            "mean_scales": Field(unit, torch.float32, UNIT_ROWS),
+            "origin": Field((), torch.int32),
+            "numbers": Field((*token, shape.head_dim), torch.int8),
+            "means": Field((*unit, shape.head_dim), torch.int8, UNIT_ROWS),
+        }
+    origin = {"origin": Field((), torch.int32)}
+    numbers = {
+        "numbers": Field((*token, shape.head_dim), dtype),
+        "means": Field((*unit, shape.head_dim), dtype, UNIT_ROWS),
+    }
+    return numbers | origin if dtype.itemsize > torch.int32.itemsize else origin | numbers
+
+
+def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:
+    """What a tier beside such a pot stores: what is in codes stays in them."""
+    return wanted if shape.stored == "model" else shape.stored
