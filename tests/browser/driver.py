@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = [
@@ -17,6 +17,7 @@ ARGUMENTS = [
     "--disable-gpu", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-lcd-text",
 ]  # fmt: skip
 LIMIT_MS = 30_000
+expect.set_options(timeout=LIMIT_MS)  # what a page comes to, however busy the machine is
 # What Gradio's client reports when its page goes while a stream is open.
 _OF_ITS_END = ("abort", "errored out", "unexpected client exception")
 _IS_LOADED = "body[data-state]:not([data-state=loading])"

@@ -14,7 +14,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, new_context
+from tests.browser.driver import CHROMIUM, Visit, expect, new_context
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import slow_down, tiny_engine
 
@@ -61,9 +61,9 @@ def read_sample(visit: Visit) -> None:
 
 def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit: Visit) -> None:
     page = visit.page
-    assert page.is_disabled("#od-export-json")
+    expect(page.locator("#od-export-json")).to_be_disabled()
     read_sample(visit)
-    assert not page.is_visible(".od-sources")
+    expect(page.locator(".od-sources")).not_to_be_visible()
     ask(visit, "Who is the keeper?")
     ask(visit, "And before?")
     assert page.locator(".od-answers details").count() == 2
@@ -121,8 +121,8 @@ def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
     visit.ask("What so far?")
     visit.state("answering")
     visit.until(lambda: page.is_visible("#od-stop-answer"), "the answer can be stopped")
-    assert page.is_visible("#od-pause")
-    assert not page.is_visible("#od-stop")
+    expect(page.locator("#od-pause")).to_be_visible()
+    expect(page.locator("#od-stop")).not_to_be_visible()
     assert "Reading goes on after that" in visit.text("#od-status")
     visit.until(lambda: answers(visit) == 1, "answered")
     assert "Answered after " in visit.text("#od-chat")

@@ -17,7 +17,7 @@ from ondevice.session.engine import Session
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
-from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
@@ -61,14 +61,14 @@ def test_from_a_document_to_an_answer(visit: Visit, slow: None) -> None:
     assert "tiny-llama on CPU, float32" in visit.text("#od-header")
     assert "100 % local" in visit.text("#od-header")
     assert page.locator(".od-notice code").inner_text() == "command"
-    assert page.is_disabled("#od-read")
-    assert page.is_enabled("#od-ask"), "a question may wait for its document"
+    expect(page.locator("#od-read")).to_be_disabled()
+    expect(page.locator("#od-ask"), "a question may wait for its document").to_be_enabled()
     visit.open_sample()
     assert "lighthouse.md" in visit.text("#od-card")
     page.click("#od-read")
     visit.state("reading")
-    assert page.is_visible("#od-pause")
-    assert not page.is_visible("#od-read")
+    expect(page.locator("#od-pause")).to_be_visible()
+    expect(page.locator("#od-read")).not_to_be_visible()
     bar = page.get_by_role("progressbar", name="Tokens read")
     visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "progress is shown while reading")
     assert "left" in (bar.get_attribute("aria-valuetext") or "")
@@ -98,8 +98,8 @@ def test_pause_then_resume(visit: Visit, slow: None) -> None:
     assert f"Paused after {done:,} of" in page.get_by_role("status").first.inner_text()
     page.wait_for_timeout(400)
     assert int(bar.get_attribute("aria-valuenow") or 0) == done, "it really stands still"
-    assert page.is_enabled("#od-ask")
-    assert not page.is_visible("#od-pause")
+    expect(page.locator("#od-ask")).to_be_enabled()
+    expect(page.locator("#od-pause")).not_to_be_visible()
     assert page.inner_text("#od-resume") == "Resume reading"
     page.click("#od-resume")
     visit.state("read")
@@ -134,7 +134,7 @@ def test_a_locked_pdf_asks_for_its_password_in_place(visit: Visit, tmp_path: Pat
     field.press("Enter")
     visit.state("ready")
     assert "locked.pdf" in visit.text("#od-card")
-    assert not field.is_visible()
+    expect(field).not_to_be_visible()
 
 
 def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Pa
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\x00" * 100)
     visit.upload(str(picture))
     visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "shown beside it")
-    assert visit.page.locator("#od-problem").get_by_role("alert").is_visible()
+    expect(visit.page.locator("#od-problem").get_by_role("alert")).to_be_visible()
     toast = visit.page.get_by_test_id("toast-body")
     visit.until(lambda: not toast.is_visible(), "and not over the page once more")
 

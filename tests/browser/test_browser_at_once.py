@@ -14,7 +14,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.documents import extract
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import POT, slow_down, tiny_engine
 
@@ -307,7 +307,7 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     page.keyboard.press("Escape")
     answered(visit, 2)
     assert "The answer was stopped." in visit.text("#od-chat")
-    assert not page.is_visible("#od-stop-answer")
+    expect(page.locator("#od-stop-answer")).not_to_be_visible()
 
 
 def test_a_question_mark_shows_the_keys(visit: Visit) -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import CHROMIUM, Visit, expect
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
 
@@ -77,7 +77,7 @@ def test_several_files_at_once(visit: Visit, tmp_path: Path) -> None:
     visit.until(lambda: "2 pots in memory" in visit.text("#od-memory"), "all pots are counted")
     visit.close_document()
     visit.until(lambda: "last.txt" in visit.text("#od-card"), "the other one is shown")
-    assert not page.is_visible("#od-documents")
+    expect(page.locator("#od-documents")).not_to_be_visible()
 
 
 def test_a_page_acts_only_on_the_document_that_it_shows(visit: Visit, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, monkeyp
     visit.state("answering")
     visit.reload()
     visit.state("answering")
-    assert page.is_visible("#od-stop-answer")
+    expect(page.locator("#od-stop-answer")).to_be_visible()
     gate.open()
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the answer ends with its account")
     assert "was stopped" not in visit.text("#od-chat .thought-group")
@@ -164,7 +164,7 @@ def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     entry.get_by_role("button", name="Delete").click()
     entry.get_by_role("button", name="Delete for good").click()
     visit.until(lambda: entry.count() == 0, "it has gone")
-    assert page.locator(".od-nothing").is_visible()
+    expect(page.locator(".od-nothing")).to_be_visible()
     page.get_by_role("tab", name="Read & ask").click()
     visit.until(lambda: "Save to library" in visit.text("#od-save"), "what is open is not saved any more")
 
@@ -208,4 +208,4 @@ def test_a_comparison_is_stopped(visit: Visit, slow: None) -> None:
     page.locator(".od-column[data-stage=reading]").wait_for()
     page.click("#od-compare-stop")
     visit.until(lambda: page.locator(".od-column[data-stage=stopped]").count() == 2, "both have ended")
-    assert page.is_visible("#od-compare-run")
+    expect(page.locator("#od-compare-run")).to_be_visible()

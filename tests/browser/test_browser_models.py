@@ -17,7 +17,7 @@ from ondevice.serving import models as module
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG
 
@@ -81,7 +81,7 @@ def test_another_model_is_used_and_the_open_document_read_with_it(visit: Visit) 
     visit.until(lambda: "qwen3-0.6b on CPU" in visit.text(".od-badge-model"), "it is the one in use")
     visit.until(lambda: "in use" in row(visit, "Qwen3-0.6B").inner_text(), "the list says so")
     page.keyboard.press("Escape")
-    assert not page.is_visible(".od-models")
+    expect(page.locator(".od-models")).not_to_be_visible()
     visit.state("read")
     visit.ask("Who is the keeper?")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "it answers")

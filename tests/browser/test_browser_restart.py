@@ -14,7 +14,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.session.library import Library, data_dir
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, visiting
+from tests.browser.driver import CHROMIUM, Visit, expect, visiting
 from tests.builders.screens import slow_down, tiny_engine, variables_kept
 
 pytestmark = [
@@ -84,7 +84,7 @@ def test_a_document_comes_back_with_its_conversation_and_goes_when_it_is_closed(
     visit.state("read")
     visit.until(lambda: answers(visit) == 1, "the conversation is there")
     assert (visit.text("#od-chat"), visit.text("#od-card")) == before
-    assert page.locator("#od-problem .od-problem").is_hidden()
+    expect(page.locator("#od-problem .od-problem")).to_be_hidden()
     visit.ask("And before?")
     visit.until(lambda: answers(visit) == 2, "it answers on")
     visit.state("read")

@@ -14,7 +14,7 @@ from ondevice.config import PotConfig
 from ondevice.session.engine import Engine
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import CHROMIUM, Visit, expect
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.scans import name_in_chunks
 from tests.builders.screens import slow_down
@@ -40,21 +40,21 @@ def test_a_scan_is_offered_and_its_findings_lead_into_the_text(visit: Visit, mon
     name_in_chunks(monkeypatch, ["Ingrid Falk", "Sigrun Aas", "Tomas Lind"], doubts=["Tomas Lind"])
     page = visit.page
     visit.open_sample()
-    assert not page.is_visible(".od-offer")
+    expect(page.locator(".od-offer")).not_to_be_visible()
     page.click("#od-read")
     visit.state("read")
     page.fill("#od-question textarea", "Who is the keeper?")
-    assert not page.is_visible(".od-offer"), "one thing is asked for"
+    expect(page.locator(".od-offer"), "one thing is asked for").not_to_be_visible()
     page.fill("#od-question textarea", QUESTION)
     page.wait_for_selector(".od-offer", state="visible")
     assert page.locator("#od-chat .thought-group").count() == 0, "nothing has begun"
     page.click("#od-ask")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "the answer comes from the pot")
     visit.state("read")
-    assert page.is_visible(".od-offer"), "and the scan is still offered"
+    expect(page.locator(".od-offer"), "and the scan is still offered").to_be_visible()
     page.click(".od-scan-all")
     visit.until(lambda: visit.text(".od-found [role=status]").startswith("Done"), "it ends")
-    assert not page.is_visible(".od-offer"), "what was done is not offered"
+    expect(page.locator(".od-offer"), "what was done is not offered").not_to_be_visible()
     account = visit.text(".od-scan-account")
     assert "Every chunk was looked at" in account
     assert "Tomas Lind" in account, "what was doubted is named"
@@ -88,7 +88,7 @@ def test_a_scan_that_is_stopped_keeps_what_it_found_and_the_document_can_be_aske
     page.fill("#od-question textarea", QUESTION)
     page.click(".od-scan-all")
     visit.state("scanning")
-    assert page.is_enabled("#od-ask"), "a question may wait for the end of the scan"
+    expect(page.locator("#od-ask"), "a question may wait for the end of the scan").to_be_enabled()
     page.click(".od-scan-stop")
     visit.state("read")
     visit.until(lambda: visit.text(".od-found [role=status]").startswith("Stopped"), "it says so")
