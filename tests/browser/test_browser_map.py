@@ -15,7 +15,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import PotConfig
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
 from tests.browser.map_frames import ACTS, FRAMES_PER_SECOND, frames_of, open_million
 from tests.browser.million import NUM_TOKENS, served_million
 from tests.builders.models import plain_config, plain_generation
@@ -236,7 +236,7 @@ def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     visit.state("read")
     page.wait_for_selector(".od-text .od-t-5")
     page.wait_for_selector(".od-text .od-t-2")
-    assert page.locator(".od-text .od-t-0").count() == 0
+    expect(page.locator(".od-text .od-t-0")).to_have_count(0)
     page.fill(".od-page input", "5")
     page.keyboard.press("Enter")
     visit.until(lambda: page.get_attribute(".od-text", "data-page") == "5", "it goes to the page")
