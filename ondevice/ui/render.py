@@ -143,9 +143,10 @@ def answering(workspace: Workspace) -> Patch:
 def conversation_tools(workspace: Workspace) -> Patch:
     """The sources of the answers, and the buttons that save the conversation."""
     button = gr.update(interactive=bool(workspace.exchanges))
-    unit = workspace.document.unit if workspace.document is not None else "page"
+    document = workspace.document
+    unit, kind = ("page", "") if document is None else (document.unit, document.kind)
     return {
-        "sources": sources_panel(workspace.exchanges, unit),
+        "sources": sources_panel(workspace.exchanges, unit, kind),
         "scan": scan_panel(workspace),  # a question that was asked may be one for a scan
         "export_markdown": button,
         "export_json": button,

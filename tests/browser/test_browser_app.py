@@ -126,10 +126,13 @@ def test_a_locked_pdf_asks_for_its_password_in_place(visit: Visit, tmp_path: Pat
     field = visit.page.locator("#od-password input")
     field.wait_for()
     assert field.get_attribute("type") == "password"
+    has_focus = "(field) => field === document.activeElement"
+    visit.until(lambda: field.evaluate(has_focus), "it can be typed at once")
     visit.until(lambda: "is locked" in visit.text("#od-problem"), "it says what is missing")
     field.fill("wrong")
     field.press("Enter")
     visit.until(lambda: "does not open" in visit.text("#od-problem"), "a wrong password has its own message")
+    visit.until(lambda: field.count() == 1 and field.evaluate(has_focus), "and is typed again")
     field.fill("sesame")
     field.press("Enter")
     visit.state("ready")
@@ -143,8 +146,13 @@ def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Pa
     visit.upload(str(picture))
     visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "shown beside it")
     assert visit.page.locator("#od-problem").get_by_role("alert").is_visible()
-    toast = visit.page.get_by_test_id("toast-body")
-    visit.until(lambda: not toast.is_visible(), "and not over the page once more")
+    toast = visit.page.locator(".toast-body:visible")
+    visit.until(lambda: toast.count() == 0, "and not over the page once more")
+    empty = tmp_path / "empty.pdf"
+    empty.write_bytes(b"")
+    visit.upload(str(empty))
+    visit.until(lambda: "empty.pdf" in visit.text("#od-problem"), "the next one, too")
+    visit.until(lambda: toast.count() == 0, "and not with the one before it")
 
 
 HOSTILE = (
@@ -281,8 +289,36 @@ def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) ->
     page.get_by_role("radio", name="Workstation").check(force=True)
     slots = page.get_by_label("Slots in the pot")
     visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
+    page.get_by_role("radio", name="Workstation").press("ArrowLeft")
+    visit.until(lambda: slots.input_value() == "2048", "arrow keys go from one to the next")
     slots.fill("3000")
     visit.until(lambda: page.locator("#od-preset input:checked").count() == 0, "own sizes are no preset")
+
+
+def test_every_tab_has_an_address_and_back_goes_to_the_one_before(visit: Visit) -> None:
+    page = visit.page
+
+    def is_at(name: str, ends: str) -> bool:
+        tab = page.get_by_role("tab", name=name)
+        return tab.get_attribute("aria-selected") == "true" and page.url.removeprefix(visit.url).endswith(ends)
+
+    for name, ends in (("Compare", "#compare"), ("Library", "#library")):
+        page.get_by_role("tab", name=name).click()
+        visit.until(lambda name=name, ends=ends: is_at(name, ends), f"{name} is at {ends}")
+    page.go_back()
+    visit.until(lambda: is_at("Compare", "#compare"), "back to the tab before")
+    page.go_back()
+    visit.until(lambda: is_at("Read & ask", "/"), "and to the first one")
+    page.goto(f"{visit.url}/#library")
+    page.reload()
+    visit.until(lambda: is_at("Library", "#library"), "an address leads to its tab")
+
+
+def test_the_page_tells_others_its_own_name(visit: Visit) -> None:
+    told = visit.page.evaluate("[...document.querySelectorAll('meta')].map((one) => one.outerHTML).join()")
+    assert "ondevice" in told
+    assert "gradio" not in told.lower()
+    assert "{url}" not in told
 
 
 def test_settings_say_what_is_wrong_at_their_field_and_when_they_count(visit: Visit) -> None:
