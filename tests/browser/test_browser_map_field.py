@@ -267,6 +267,13 @@ def test_forced_colours_leave_the_map_and_what_is_chosen_to_be_seen(program: Any
         ground = "getComputedStyle(document.querySelector('.od-map-box'))"
         assert page.evaluate(f"{ground}.forcedColorAdjust") == "none"
         assert page.evaluate(f"{ground}.backgroundColor") == "rgb(255, 255, 255)", "on the ground they were chosen for"
+        edge = "(button) => getComputedStyle(button).borderTopWidth"
+        for button in ("#od-ask", "#od-read", "[data-drawer-button=settings]"):
+            assert page.locator(button).evaluate(edge) == "1px", "a button is told by its edge alone"
+        page.click("[data-drawer-button=settings]")
+        slider = page.locator("#od-settings input[type=range]").first
+        assert slider.evaluate("(slider) => getComputedStyle(slider).appearance") == "auto"
+        page.keyboard.press("Escape")
         visit.grow_map()
         page.click("[data-layer=novel]")
         assert page.evaluate("getComputedStyle(document.querySelector('[data-layer=novel]')).outlineStyle") == "solid"
