@@ -97,7 +97,7 @@ slow: setup
 # Without Chromium these tests skip, and say so.
 browser: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
-	$(BIN)/pytest -q -n 2 --dist worksteal tests/browser
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/browser
 
 # Every speed once more, into a folder of its own. Files of bench/results that need what is not part of this checkout
 # are repeated with it where it is named: BOOKS, two texts, of which thresholds are calibrated on the first and the

@@ -43,7 +43,8 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096.", option="--capacity",
+        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096, or in codes of as many "
+        "as take the same memory.", option="--capacity",
         zero="auto", api="capacity", label="Slots in the pot",
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),
@@ -60,10 +61,11 @@ class PotConfig:
                         "slots of the document, which are restored.", low=1))
     retention: RetentionName = setting(  # what it says is in the others once it was chosen: see `with_choices`
         AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
-        "thorough, which takes about twice as long to read.", option="--retention", api="retention", answers=True,
-        among=RETENTIONS, label="How carefully to keep",
-        form=Control(21, "Fast reads quickest, thorough knows most afterwards. Default: {default}. All but the default "
-                         "choose what to keep, and how exactly, for you. Takes effect at the next reading.",
+        "thorough, which keeps several times as many tokens in 8 bits.", option="--retention", api="retention",
+        answers=True, among=RETENTIONS, label="How carefully to keep",
+        form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
+                         "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
+                         "reading.",
                      choices=tuple((row.choice, row.name) for row in RETENTIONS.values())))
     policy: PolicyName = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",

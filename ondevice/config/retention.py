@@ -25,11 +25,11 @@ class Retention:
     values: Mapping[str, Any]
 
 
-def _values(policy: str, context_reset: str) -> dict[str, Any]:
+def _values(policy: str, stored: str = "model") -> dict[str, Any]:
     return {
         "pot.policy": policy,
-        "pot.context_reset": context_reset,
-        "pot.stored": "model",
+        "pot.context_reset": "late",
+        "pot.stored": stored,
         "pot.slot_shares": "auto",
         "pot.reservoir": 0.0,
         "pot.renews_novelty": False,
@@ -42,9 +42,9 @@ RETENTIONS = {
     row.name: row
     for row in (
         Retention(AS_SET, "As set one by one", {}),
-        Retention("fast", "Fast", _values("foresight", "late")),
-        Retention("balanced", "Balanced", _values("infinipot", "late")),
-        Retention("thorough", "Thorough: reads twice", _values("repeat", "late")),
+        Retention("fast", "Fast", _values("foresight")),
+        Retention("balanced", "Balanced", _values("infinipot")),
+        Retention("thorough", "Thorough: 8 bits, more tokens", _values("infinipot", "int8")),
     )
 }
 

@@ -148,7 +148,7 @@ class MemoryPlan:
         try:
             return plan.sized(self._num_tokens, free, None if machine.is_shared else main)
         except ConfigError:  # there is no room for any: what the usual one takes is then told
-            pot = plan.config.pot.sized(plan.config.pot.usual_capacity)
+            pot = plan.config.pot.sized(plan.usual_capacity)
             return replace(plan, config=replace(plan.config, pot=pot))
 
     def _footprint(self, plan: Plan) -> Footprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
+from ondevice.config import EngineConfig, SlimLayer, SlotShares, StoredPot, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
@@ -58,7 +58,8 @@ class Plan:
 
         A text that fits into the model's window and into half of the memory that may be taken has a slot for every
         token, and room for questions beside; nothing is evicted, so that it needs no host tier unless it is pruned.
-        One that does not fit has a pot of the usual size, and a host tier as far as there is room beside.
+        One that does not fit has a pot of the usual bytes, in codes with more slots in them, and a host tier as far as
+        there is room beside.
 
         Args:
             free_bytes: that are free on the device; None: asks.
@@ -78,7 +79,7 @@ class Plan:
                 f"Window and free memory leave {most:,} slots, and {{pot.reserve}} takes {pot.reserve:,}",
                 fix="Free some memory, lower {pot.reserve}, or choose another model.",
             )
-        capacity, fits = min(pot.usual_capacity, most), False
+        capacity, fits = min(self.usual_capacity, most), False
         if num_tokens is not None:
             needed = len(self.chat.prefix) + pot.reserve + most_read(num_tokens, self.config.spec)
             if fits := needed <= most:
@@ -109,6 +110,12 @@ class Plan:
         return lowered
 
     @property
+    def usual_capacity(self) -> int:
+        """Slots of a pot that a text does not fit into: in codes as many as take the bytes of the usual ones."""
+        in_model, own = (self._shape(1, stored=stored).nbytes(self.decoder.dtype) for stored in ("model", None))
+        return self.config.pot.usual_capacity * in_model // own
+
+    @property
     def _slot_bytes(self) -> int:
         """Memory of one slot in every layer, that of the speculator's pot included."""
         own = self._shape(1).nbytes(self.decoder.dtype)
@@ -116,9 +123,13 @@ class Plan:
             return own
         return own + small.pot_shape(1, key_rotation=self.config.pot.key_rotation).nbytes(small.dtype)
 
-    def _shape(self, capacity: int, capacities: tuple[int, ...] | None = None) -> PotShape:
+    def _shape(
+        self, capacity: int, capacities: tuple[int, ...] | None = None, stored: StoredPot | None = None
+    ) -> PotShape:
         pot = self.config.pot
-        return self.decoder.pot_shape(capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=pot.stored)
+        return self.decoder.pot_shape(
+            capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=stored or pot.stored
+        )
 
     def new_context(self) -> Context:
         """An empty context; nothing is allocated for it yet."""

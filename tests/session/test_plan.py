@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ondevice.cli.options import PotOptions
@@ -76,6 +78,19 @@ def test_sizes(num_tokens: int | None, free_slots: int, capacity: int) -> None:
     fits = num_tokens is not None and num_tokens + 256 <= min(free_slots, 4096)
     assert sized.config.pot.needs_novelty == (not fits)
     assert bool(sized.config.tier.budget_bytes) == (not fits)
+
+
+@pytest.mark.parametrize("stored", ["int8", "int4"])
+def test_a_pot_in_codes_has_more_slots_in_the_bytes_of_the_usual_one(stored: str) -> None:
+    loaded = tiny_loaded(max_positions=65_536, chat_template=None)
+    usual, coded = (
+        Engine(loaded, EngineConfig(pot=PotConfig(stored=one))).plan().sized(10**6, 10**12)  # type: ignore[arg-type]
+        for one in ("model", stored)
+    )
+    assert coded.config.pot.capacity > 3 * usual.config.pot.capacity == 3 * 4096
+    assert 0.99 < coded.pot_bytes(10**6) / usual.pot_bytes(10**6) <= 1.0
+    given = replace(coded.config, pot=PotConfig(capacity=512, stored=stored))  # type: ignore[arg-type]
+    assert Engine(loaded, given).plan().sized(10**6).config.pot.capacity == 512, "what is named is kept"
 
 
 def test_pruning_keeps_the_tier_for_what_it_drops() -> None:
