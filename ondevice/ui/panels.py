@@ -213,6 +213,7 @@ def scripts() -> str:
     files = (
         "ui.js",
         "gradio_roles.js",
+        "focus.js",
         "text_panels.js",
         "models.js",
         *SCRIPTS,

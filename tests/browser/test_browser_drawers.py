@@ -84,7 +84,8 @@ _PALE = (
         return parseFloat(style.borderTopWidth) && style.borderTopStyle !== "none"
             ? contrast(rgb(style.borderTopColor), ground(element.parentElement)) : 1; };
     return [...document.querySelectorAll(selector)].filter((field) => field.checkVisibility() && field.offsetWidth > 1)
-        .map((field) => [field.outerHTML.slice(0, 90), edge(field), edge(field.closest(".wrap:has(> .wrap-inner)") ?? field)])
+        .map((field) => [field.outerHTML.slice(0, 90), edge(field),
+            edge(field.closest(".wrap:has(> .wrap-inner)") ?? field)])
         .filter(([_, own, around]) => Math.max(own, around) < 3); }"""
 ).replace("CONTRAST", CONTRAST)
 _FIELDS = ":is(input:not([type=radio], [type=checkbox], [type=range], [type=file]), textarea, select)"
