@@ -313,32 +313,6 @@ def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) ->
     visit.until(lambda: page.locator("#od-preset input:checked").count() == 0, "own sizes are no preset")
 
 
-def test_every_tab_has_an_address_and_back_goes_to_the_one_before(visit: Visit) -> None:
-    page = visit.page
-
-    def is_at(name: str, ends: str) -> bool:
-        tab = page.get_by_role("tab", name=name)
-        return tab.get_attribute("aria-selected") == "true" and page.url.removeprefix(visit.url).endswith(ends)
-
-    for name, ends in (("Compare", "#compare"), ("Library", "#library")):
-        page.get_by_role("tab", name=name).click()
-        visit.until(lambda name=name, ends=ends: is_at(name, ends), f"{name} is at {ends}")
-    page.go_back()
-    visit.until(lambda: is_at("Compare", "#compare"), "back to the tab before")
-    page.go_back()
-    visit.until(lambda: is_at("Read & ask", "/"), "and to the first one")
-    page.goto(f"{visit.url}/#library")
-    page.reload()
-    visit.until(lambda: is_at("Library", "#library"), "an address leads to its tab")
-
-
-def test_the_page_tells_others_its_own_name(visit: Visit) -> None:
-    told = visit.page.evaluate("[...document.querySelectorAll('meta')].map((one) => one.outerHTML).join()")
-    assert "ondevice" in told
-    assert "gradio" not in told.lower()
-    assert "{url}" not in told
-
-
 def test_settings_say_what_is_wrong_at_their_field_and_when_they_count(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()

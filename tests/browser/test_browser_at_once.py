@@ -204,49 +204,6 @@ def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypat
     answered(visit, 2)
 
 
-def test_the_focus_goes_on_to_what_takes_the_place_of_a_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = visit.page
-
-    def press(selector: str) -> None:
-        page.focus(selector)
-        page.keyboard.press("Enter")
-
-    def leads_to(selector: str) -> None:
-        has_focus = "(selector) => document.activeElement.matches(selector)"
-        visit.until(lambda: page.evaluate(has_focus, selector), f"the focus is on {selector}")
-
-    press("#od-sample")
-    leads_to("#od-question textarea")
-    visit.state("read")
-    slow_down(monkeypatch, ENGINE, 0.05)
-    press("#od-read")
-    press("#od-confirm [data-do]")
-    leads_to("#od-pause")
-    page.keyboard.press("Enter")
-    leads_to("#od-resume")
-    page.keyboard.press("Enter")
-    leads_to("#od-pause")
-    visit.state("read")
-    leads_to("#od-read")
-    page.fill("#od-question textarea", "How many steps?")
-    press("#od-ask")
-    leads_to("#od-question textarea")
-    answered(visit, 1)
-    visit.state("read")
-    before = last_answer(visit)
-    press(".od-anew")
-    visit.until(lambda: last_answer(visit) != before, "another answer is written")
-    answered(visit, 1)
-    visit.state("read")
-    leads_to(".od-anew")
-    press("#od-save")
-    visit.until(lambda: page.locator("#od-save", has_text="Save again").count() == 1, "it is saved")
-    leads_to("#od-save")
-    press("#od-forget")
-    press("#od-confirm [data-do]")
-    leads_to("#od-sample")
-
-
 WIDE, NARROW = [(1440, 900), (1024, 768)], [(390, 844)]
 
 
@@ -353,14 +310,6 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     assert not page.is_visible("#od-stop-answer")
 
 
-def test_a_question_mark_shows_the_keys(visit: Visit) -> None:
-    page = visit.page
-    page.locator("body").press("?")
-    assert page.is_visible(".od-keys")
-    page.keyboard.press("Escape")
-    visit.until(lambda: not page.is_visible(".od-keys"), "and goes")
-
-
 def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     blank = """() => [...document.querySelectorAll("#od-workbench button")].filter((button) =>
@@ -391,23 +340,6 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     page.press("#od-question textarea", "Enter")
     answered(visit, 2)
     assert page.evaluate(blank) == []
-
-
-def test_the_keys_of_the_page_lead_to_the_question_and_bring_the_last_one_back(visit: Visit) -> None:
-    page = visit.page
-    page.click("#od-sample")
-    visit.state("read")
-    page.evaluate("document.activeElement.blur()")
-    page.locator("body").press("/")
-    field = page.locator("#od-question textarea")
-    assert field.evaluate("(field) => field === document.activeElement")
-    assert field.input_value() == "", "the key itself is not written"
-    page.keyboard.type("and/or?")
-    page.keyboard.press("Enter")
-    answered(visit, 1)
-    visit.until(lambda: field.input_value() == "", "the field is free")
-    field.press("ArrowUp")
-    assert field.input_value() == "and/or?"
 
 
 def test_a_double_click_opens_the_sample_once(visit: Visit) -> None:

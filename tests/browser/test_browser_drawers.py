@@ -109,6 +109,17 @@ def test_every_field_has_an_edge(read: Visit, scheme: str) -> None:
         assert page.evaluate(_PALE, f"{field} textarea") == []
 
 
+def test_forced_colours_leave_buttons_their_edges_and_sliders_to_be_seen(read: Visit) -> None:
+    page = read.page
+    page.emulate_media(forced_colors="active")
+    edge = "(button) => getComputedStyle(button).borderTopWidth"
+    for button in ("#od-ask", "#od-read", "[data-drawer-button=settings]"):
+        read.until(lambda button=button: page.locator(button).evaluate(edge) == "1px", f"{button} has an edge")
+    page.click("[data-drawer-button=settings]")
+    slider = page.locator("#od-settings input[type=range]").first
+    assert slider.evaluate("(slider) => getComputedStyle(slider).appearance") == "auto"
+
+
 def test_what_is_wrong_opens_the_drawer(read: Visit) -> None:
     page = read.page
     page.click("[data-drawer-button=settings]")
