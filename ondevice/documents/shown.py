@@ -29,7 +29,9 @@ _MARKS = re.compile(
 
 def as_shown(kind: str) -> Callable[[str], str]:
     """For the text of a page of this kind of document: the same, with `GONE` in place of what is left out."""
-    return {"pdf": flowing, "md": unmarked}.get(kind, str)
+    if kind == "pdf":
+        return flowing
+    return unmarked if kind == "md" else str
 
 
 def without_gone(text: str) -> str:
