@@ -1,5 +1,5 @@
 // Roles of Gradio's own parts for screen readers, where they are wrong or missing; found by axe-core, held by a test. And
-// its toasts, where they say over the page what stands on it.
+// its toasts, where they say over the page what stands on it, and the focus, where it is asked for something.
 (() => {
   "use strict";
   const mends = [
@@ -16,11 +16,28 @@
       header.removeAttribute("tabindex");
     }],
   ];
+  // Of one group each radio button has a name of its own: arrow keys would not go from one to the next, and all were
+  // stops of the tab key.
+  let groups = 0;
+  mends.push([".wrap:has(> label > input[type=radio])", (group) => {
+    group.dataset.group ??= `od-group-${++groups}`;
+    for (const button of group.querySelectorAll("input[type=radio]")) {
+      if (button.name !== group.dataset.group) button.name = group.dataset.group;
+    }
+  }]);
   const words = (element) => element.textContent.replace(/\s+/g, " ").trim();
-  mends.push([".toast-body", (toast) => {
-    const problem = document.querySelector("#od-problem .od-problem"), texts = [...toast.querySelectorAll(".toast-message-text")];
-    if (!problem?.checkVisibility() || !texts.length) return;
-    if (texts.every((text) => words(text) === words(problem))) toast.style.display = "none";
+  mends.push([".toast-message-item", (message) => {
+    const problem = document.querySelector("#od-problem .od-problem"), toast = message.closest(".toast-body");
+    if (problem?.checkVisibility() && words(message) === words(problem)) message.style.display = "none";
+    const isSaying = [...toast.querySelectorAll(".toast-message-item")].some((one) => one.style.display !== "none");
+    toast.style.display = isSaying ? "" : "none";
+  }]);
+  const asked = new WeakSet();
+  mends.push(["#od-password input", (field) => {
+    const isTyping = document.activeElement.matches("textarea, input:not([type=file], [type=radio])");
+    if (asked.has(field) || !field.checkVisibility()) return;
+    asked.add(field);
+    if (!isTyping) field.focus();
   }]);
   let isDue = false;
   const mend = () => {
@@ -31,5 +48,5 @@
     if (isDue) return;
     isDue = true;
     requestAnimationFrame(mend);
-  }).observe(document.documentElement, { childList: true, subtree: true });
+  }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["name"] });
 })();

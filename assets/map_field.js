@@ -25,7 +25,9 @@
       for (let index = first; index <= last && index * BAND * across < total; index++) {
         let band = bands.get(index);
         if (!band) bands.set(index, band = bandOf(index, across, total, layers));
-        context.drawImage(band, shape.left, index * BAND * tall - shape.scroll, across * pitch, band.height * tall);
+        const y = Math.round(index * BAND * tall - shape.scroll); // on whole pixels: else bands would part
+        const foot = Math.round((index * BAND + band.height) * tall - shape.scroll);
+        context.drawImage(band, shape.left, y, across * pitch, foot - y);
       }
       paintPages(context);
       paintFrame(context);

@@ -5,6 +5,7 @@
   const od = window.ondevice;
   const LEFT = 46, RIGHT = 12, BELOW = 15; // numbers of pages and the bar that shows where one is; below a strip, numbers
   const PITCHES = [16, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4], FINE = 8, CLOSER = [14, 24];
+  const TALLEST = 2; // times as high as wide, for the cells of all of the document
 
   class Shape {
     constructor() { Object.assign(this, { width: 0, height: 0, numTokens: 0, isStrip: true, ladder: [], level: 0, scroll: 0 }); }
@@ -29,11 +30,15 @@
       const fits = (size, pitch) => Math.ceil(Math.ceil(this.numTokens / size) / this.#across(pitch)) * pitch <= this.height;
       let size = 1;
       while (!fits(size, PITCHES.at(-1)) && size < this.numTokens) size *= 2;
-      const whole = { size, pitch: PITCHES.find((pitch) => fits(size, pitch)) ?? PITCHES.at(-1) }, ladder = [whole];
+      const pitch = PITCHES.find((one) => fits(size, one)) ?? PITCHES.at(-1);
+      const lines = Math.ceil(Math.ceil(this.numTokens / size) / this.#across(pitch));
+      // Whole pixels would leave the foot of the box blank: these lines are as high as fills it.
+      const tall = Math.max(Math.min(Math.floor((100 * this.height) / lines) / 100, TALLEST * pitch), pitch);
+      const ladder = [{ size, pitch, tall }];
       for (size /= 2; size >= 1; size /= 2) ladder.push({ size, pitch: FINE });
       ladder.push(...[FINE, ...CLOSER].filter((pitch) => ladder.at(-1).size === 1 && pitch > ladder.at(-1).pitch)
         .map((pitch) => ({ size: 1, pitch })));
-      return ladder.map((zoom) => ({ ...zoom, tall: zoom.pitch }));
+      return ladder.map((zoom) => ({ tall: zoom.pitch, ...zoom }));
     }
 
     #across(pitch) { return Math.max(Math.floor((this.width - LEFT - RIGHT) / pitch), 1); }

@@ -3,7 +3,8 @@
 (() => {
   "use strict";
   const od = window.ondevice;
-  const PLAY_MS = 8000, MOST_PITCH = 22, COLUMNS = 48;
+  const PLAY_MS = 8000, MOST_PITCH = 22, LEAST_PITCH = 5, COLUMNS = 48;
+  const BESIDE = 520; // pixels of the window that are not the map's, so that memory is seen below it
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   const size = (bytes) => (bytes < 1e9 ? `${Math.round(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(2)} GB`);
@@ -17,11 +18,14 @@
 
   od.recording = (element, props, watch) => {
     const find = (selector) => element.querySelector(selector);
-    const button = find("[data-play]"), close = find("[data-close]"), canvas = find(".od-recorded"), said = find(".od-ended");
+    const button = find("[data-play]"), close = find("[data-close]"), sample = find("[data-sample]"), canvas = find(".od-recorded"), said = find(".od-ended");
     let recording = null, at = 0, timer = 0;
 
     const numCells = () => Math.ceil(recording.tokens / recording.cell_tokens);
-    const pitchOf = (width) => Math.max(Math.min(Math.floor(width / COLUMNS), MOST_PITCH), 5);
+    const pitchOf = (width) => {
+      const inHeight = Math.sqrt((width * (window.innerHeight - BESIDE)) / numCells());
+      return Math.max(Math.floor(Math.min(width / COLUMNS, MOST_PITCH, inHeight || 0)), LEAST_PITCH);
+    };
     const rowsOf = (width) => Math.ceil(numCells() / Math.floor(width / pitchOf(width)));
 
     const paint = od.canvasOf(canvas, (width) => (recording ? rowsOf(width) * pitchOf(width) : 1), (pen, width) => {
@@ -51,6 +55,7 @@
       }
     });
 
+    addEventListener("resize", () => paint());
     const tell = (name, text) => { find(`[data-number=${name}] .od-bar-text`).textContent = text; };
     const show = (index) => {
       at = index;
@@ -105,7 +110,7 @@
     };
     const unfold = (isOpen) => {
       document.body.dataset.recording = isOpen ? "open" : "closed";
-      find(".od-stage").hidden = close.hidden = !isOpen;
+      find(".od-stage").hidden = close.hidden = sample.hidden = !isOpen;
       find(".od-teaser").hidden = isOpen;
     };
     button.addEventListener("click", async () => {
@@ -126,6 +131,7 @@
       said.textContent = "";
       button.focus();
     });
+    sample.addEventListener("click", () => document.querySelector("#od-sample")?.click()); // which is hidden meanwhile
     od.follow(props, watch, (value) => {
       find(".od-caption").textContent = value?.caption ?? "";
       find("[data-cell]").textContent = value?.cell ?? "";

@@ -14,13 +14,24 @@
     card.querySelector("ul").replaceChildren(...(value?.notes ?? []).map((text) => od.textElement("li", text)));
   });
 
-  od.memory = (element, props, watch) => od.follow(props, watch, (value) => {
-    const line = element.querySelector(".od-memory");
-    line.hidden = !value?.text;
-    line.textContent = value?.text ?? "";
-    // It comes with the list of documents, which scrolls: the chosen one is to be seen.
-    requestAnimationFrame(() => document.querySelector("#od-documents label.selected")?.scrollIntoView({ block: "nearest" }));
-  });
+  od.memory = (element, props, watch) => {
+    od.follow(props, watch, (value) => {
+      const line = element.querySelector(".od-memory");
+      line.hidden = !value?.text;
+      line.textContent = value?.text ?? "";
+    });
+    // The list of documents above it scrolls: one that is chosen now, or stands elsewhere now, is to be seen.
+    let seen = "";
+    const reveal = () => {
+      const chosen = document.querySelector("#od-documents label.selected");
+      const now = chosen ? [chosen.querySelector("input").value, chosen.offsetTop, chosen.offsetHeight].join() : "";
+      if (now !== seen) chosen?.scrollIntoView({ block: "nearest" });
+      seen = now;
+    };
+    const box = document.getElementById("od-document");
+    new MutationObserver(reveal).observe(box, { subtree: true, childList: true, attributeFilter: ["class"] });
+    new ResizeObserver(() => { seen = ""; reveal(); }).observe(box);
+  };
 
   // What is said of the settings: an error stands under its field, the rest above all of them.
   od.settings_note = (element, props, watch) => od.follow(props, watch, (value) => {

@@ -7,11 +7,14 @@ window.ondevice = (() => {
   const redrawAll = () => requestAnimationFrame(() => redraws.forEach((draw) => draw()));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
-  // What Gradio's page says of itself to who looks at links.
+  // What Gradio's page says of itself to who looks at links: some of it twice, and with a picture from elsewhere.
+  document.querySelectorAll('meta[property^="og:"], meta[name^="twitter:"]').forEach((told) => told.remove());
   for (const [name, text] of [["title", "ondevice"], ["description", "Reads documents of any length on this machine."]]) {
-    document.querySelector(`meta[property="og:${name}"]`)?.setAttribute("content", text);
+    const told = document.createElement("meta");
+    told.setAttribute("property", `og:${name}`);
+    told.content = text;
+    document.head.append(told);
   }
-  document.querySelector('meta[property="og:url"]')?.remove();
 
   // Links in an answer come from a model that has read somebody else's text: show them, never follow them.
   for (const kind of ["click", "auxclick"]) {

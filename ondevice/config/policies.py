@@ -102,7 +102,7 @@ class DecodePolicy:
     observes_answer: bool = False
 
 
-_ATTENDED = "kept for the attention that it got"
+_ATTENDED = "kept for attention received"
 
 POLICIES = {
     row.name: row
@@ -197,7 +197,7 @@ POLICIES = {
             label="foresight",
             choice="What looks as if it will be looked at (KVzap)",
             differs="Keeps what looks as if it will be looked at.",
-            kept="kept because it looks useful",
+            kept="kept for looking useful",
             scorer="Foresight",
             observes="forecast",
             scores_once=True,
@@ -209,7 +209,7 @@ POLICIES = {
             label="expected attention",
             choice="What will likely be looked at (Expected Attention)",
             differs="Keeps what questions like the text itself would look at.",
-            kept="kept for the attention that is expected",
+            kept="kept for expected attention",
             scorer="ExpectedAttention",
             observes="queries",
             keeps_per_head=True,
@@ -220,7 +220,7 @@ POLICIES = {
             label="SirLLM",
             choice="Surprising (SirLLM)",
             differs="Keeps what surprises the model.",
-            kept="kept because it was surprising",
+            kept="kept for being surprising",
             scorer="SirLLM",
             novelty="everything",
         ),

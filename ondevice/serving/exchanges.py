@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondevice.decode.prompt import Turn
+from ondevice.documents.shown import passage
 from ondevice.events import Source
 from ondevice.schema import SchemaError, parse
 
@@ -60,11 +61,12 @@ def turns(exchanges: Sequence[Exchange]) -> list[Turn]:
     return [Turn(exchange.question, exchange.text) for exchange in exchanges if exchange.text]
 
 
-def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
+def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> dict[str, Any]:
     """The latest answers, the last one first, with their sources and what is copied of them.
 
     Args:
         unit: what the pages of the document are called.
+        kind: of document; what its text is shown without goes from the passages, too.
     """
     return {
         "answers": [
@@ -77,7 +79,7 @@ def sources_panel(exchanges: Sequence[Exchange], unit: str) -> dict[str, Any]:
                 "copy": markdown_of(exchange, unit),
                 "sources": [
                     {
-                        "text": source.text,
+                        "text": passage(source.text, kind),
                         "where": f"{unit.capitalize()} {source.page}",
                         "start": source.start_token,
                         "stop": source.stop_token,

@@ -9,6 +9,7 @@ from ondevice.errors import ConfigError
 from ondevice.serving.comparing import ColumnsChanged, compare
 from ondevice.serving.failure import problem_text
 from ondevice.serving.visitor import Visitor
+from ondevice.ui.compare_layout import QUESTION
 from ondevice.ui.compare_render import can_be_saved, compare_controls, comparison_payload, to_json, to_markdown
 from ondevice.ui.form import Form
 from ondevice.ui.render import Patch, download
@@ -24,6 +25,11 @@ class CompareActions:
 
     def __init__(self, runner: Runner) -> None:
         self._runner, self._jobs = runner, runner.jobs
+
+    def open(self, visitor_id: object, question: object) -> Patch:
+        """The tab was chosen: what was asked last of the document is compared, where nothing else was written there."""
+        exchanges = self._runner.visitor(visitor_id).current.exchanges
+        return {"compare_question": exchanges[-1].question} if question == QUESTION and exchanges else {}
 
     def run(
         self, visitor_id: object, question: str, keys: list[str], form: Form, shown: object = None

@@ -9,6 +9,9 @@ import gradio as gr
 from ondevice.serving.contenders import CONTENDERS, DEFAULT_KEYS
 from ondevice.ui.panels import panel
 
+# What answers it stands all over a document: a way of reading that leaves the middle out shows.
+QUESTION = "Which dates does it name, and what happened then?"
+
 
 def compare_parts() -> dict[str, Any]:
     """Lay out the tab inside the current Blocks."""
@@ -26,7 +29,7 @@ def compare_parts() -> dict[str, Any]:
         with gr.Column(elem_id="od-compare-right"):
             with gr.Row(elem_id="od-compare-row"):
                 parts["compare_question"] = gr.Textbox(
-                    "What is this document about?",
+                    QUESTION,
                     label="Question",
                     max_lines=3,
                     scale=1,

@@ -66,7 +66,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             panel("panes")
         with gr.Tab("Shelf", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
             parts |= shelf_parts()
-        with gr.Tab("Compare", id="compare", elem_id="od-tab-compare"):
+        with gr.Tab("Compare", id="compare", elem_id="od-tab-compare") as parts["compare_tab"]:
             parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()

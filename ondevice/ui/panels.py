@@ -147,7 +147,8 @@ TEMPLATES = {
         '<section class="od-panel od-recording"><div class="od-recording-head"><button type="button" '
         'class="od-primary" data-play>See it read a novel</button>'
         '<button type="button" data-close hidden>Close</button>'
-        '<p class="od-explain od-teaser">A real reading, recorded: in 8 seconds.</p></div>'
+        '<p class="od-explain od-teaser">A real reading, recorded: in 8 seconds.</p>'
+        '<button type="button" data-sample hidden>Try the sample</button></div>'
         '<div class="od-stage" hidden><p class="od-explain"><b>Recording</b> <span class="od-caption"></span></p>'
         f'{_reading_of("Tokens read", "read")}<canvas class="od-recorded" role="img" aria-label="Map of what is kept">'
         '</canvas><p class="od-explain" data-cell></p>'
@@ -212,6 +213,7 @@ def scripts() -> str:
     files = (
         "ui.js",
         "gradio_roles.js",
+        "focus.js",
         "text_panels.js",
         "models.js",
         *SCRIPTS,

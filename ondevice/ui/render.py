@@ -16,9 +16,9 @@ from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
 from ondevice.serving.conversation import start_of, without_images
 from ondevice.serving.exchanges import sources_panel
-from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.session import Session
+from ondevice.ui.composer import invitation, is_unread, waits_for
 from ondevice.ui.form import CONTROLS, element_id
 from ondevice.ui.progress import progress
 from ondevice.ui.scan_render import scan_panel, scan_progress
@@ -30,21 +30,6 @@ _AT_WORK = (Phase.OPENING, Phase.REOPENING, Phase.READING, Phase.ANSWERING, Phas
 _STOPPED_ELSEWHERE = (Phase.ANSWERING, Phase.SCANNING)  # by a button of their own
 _NOTES = 6  # lines on the card about pages without text
 _CAN_ASK = (Phase.STOPPED, Phase.READ)
-_ASK_EARLY = "Ask now; it is answered once reading has begun"
-_ASK_ALL = "Ask about the document"
-_ASK = {
-    Phase.EMPTY: "Ask now, or drop a document first",
-    Phase.OPENING: _ASK_EARLY,
-    Phase.REOPENING: _ASK_EARLY,
-    Phase.SAVING: _ASK_ALL,
-    Phase.READY: _ASK_EARLY,
-    Phase.READING: "Ask about what has been read so far",
-    Phase.STOPPED: "Ask about what has been read so far",
-    Phase.READ: _ASK_ALL,
-    Phase.ANSWERING: "Ask the next question",
-    Phase.SCANNING: "Ask now; it is answered after the scan",
-}
-_ONE_WAITS = "Your question waits; you can write the next one"
 
 
 def everything(workspace: Workspace) -> Patch:
@@ -67,7 +52,7 @@ def conversation(workspace: Workspace) -> list[dict[str, Any]]:
     return [
         *before,
         {"role": "user", "content": without_images(waiting.question)},
-        {"role": "assistant", "content": f"*{_waits_for(workspace, waiting)}*"},
+        {"role": "assistant", "content": f"*{waits_for(workspace, waiting)}*"},
     ]
 
 
@@ -80,25 +65,6 @@ def with_question(patch: Patch, text: str) -> Patch:
     """The patch, with this text in the field of the question."""
     update = patch.get("question")
     return patch | {"question": (update if isinstance(update, dict) else gr.update()) | {"value": text}}
-
-
-def _waits_for(workspace: Workspace, asked: Asked) -> str:
-    match workspace.phase:
-        case Phase.EMPTY if workspace.locked is not None:
-            return "Waits until the document is unlocked."
-        case Phase.EMPTY:
-            return "Waits for a document: drop one, or try the sample."
-        case Phase.OPENING | Phase.REOPENING:
-            return "Waits until the document is open and reading has begun."
-        case Phase.READY if not workspace.is_waiting:
-            return "Waits until the document is read."
-        case Phase.READING if asked.is_early:
-            return "Waits until enough of the document is read."
-        case Phase.READING:
-            return "Comes after this step of reading."
-        case Phase.ANSWERING:
-            return "Comes after this answer."
-    return "Waits in line."
 
 
 def following(is_active: bool) -> Any:
@@ -143,9 +109,10 @@ def answering(workspace: Workspace) -> Patch:
 def conversation_tools(workspace: Workspace) -> Patch:
     """The sources of the answers, and the buttons that save the conversation."""
     button = gr.update(interactive=bool(workspace.exchanges))
-    unit = workspace.document.unit if workspace.document is not None else "page"
+    document = workspace.document
+    unit, kind = ("page", "") if document is None else (document.unit, document.kind)
     return {
-        "sources": sources_panel(workspace.exchanges, unit),
+        "sources": sources_panel(workspace.exchanges, unit, kind),
         "scan": scan_panel(workspace),  # a question that was asked may be one for a scan
         "export_markdown": button,
         "export_json": button,
@@ -184,7 +151,7 @@ def controls(workspace: Workspace) -> Patch:
             visible=phase is Phase.READ and not is_busy, value="Save again" if workspace.entry_id else "Save to library"
         ),
         "forget": gr.update(visible=(workspace.document or workspace.locked) is not None and not is_busy),
-        "question": gr.update(placeholder=_ONE_WAITS if is_asked else _ASK[phase]),
+        "question": gr.update(placeholder=invitation(workspace)),
         "ask": gr.update(visible=phase is not Phase.ANSWERING and not is_asked),
         "stop_answer": gr.update(
             visible=phase is Phase.ANSWERING or is_asked,
@@ -257,8 +224,7 @@ def status(workspace: Workspace) -> dict[str, str]:
         case Phase.READING:
             text = _reading(workspace)
         case Phase.STOPPED:
-            done = words.count(telemetry.num_passed)
-            text = f"Paused after {done} of {total} tokens. You can ask about what was read, or resume."
+            text = _paused(workspace, total)
         case Phase.READ:
             text = f"All {total} tokens were read in {words.duration(telemetry.ingest_seconds)}."
             if workspace.session is not None and workspace.session.context.num_skipped:
@@ -272,6 +238,13 @@ def status(workspace: Workspace) -> dict[str, str]:
     if phase in (Phase.STOPPED, Phase.READ) and workspace.session is not None:
         text = " ".join((text, *workspace.session.notices))
     return {"text": text, "phase": phase.value}
+
+
+def _paused(workspace: Workspace, total: str) -> str:
+    if is_unread(workspace):
+        return f"Paused before the first of {total} tokens was read. Resume, and questions are answered."
+    done = words.count(workspace.telemetry.num_passed)
+    return f"Paused after {done} of {total} tokens. You can ask about what was read, or resume."
 
 
 def _reading(workspace: Workspace) -> str:

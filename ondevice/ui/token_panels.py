@@ -54,8 +54,9 @@ MAP = (
     '<div class="od-map-box"><canvas class="od-map" tabindex="0" role="application" aria-label="No document yet">'
     '</canvas><div class="od-pins"></div></div>'
     f'<div class="od-past">{_LAYERS}{_REPLAY}<p class="od-replay-note"></p><p class="od-explain">The document in '
-    "order; the numbers count its pages. Zoom with the buttons, a double click, a pinch, or Ctrl and the wheel; drag "
-    'to move.</p></div><div class="od-detail" hidden><output class="od-readout" aria-live="off"></output>'
+    "order; numbers and fine lines mark where its pages begin. Zoom with the buttons, a double click, a pinch, or Ctrl "
+    "and the wheel; drag to move.</p></div>"
+    '<div class="od-detail" hidden><output class="od-readout" aria-live="off"></output>'
     '<p class="od-quote"></p>'
     '<figure class="od-heads-box" hidden><canvas class="od-heads" role="img"></canvas>'
     "<figcaption>Layers from left to right, heads from top to bottom: filled where it is held, in the other colour "

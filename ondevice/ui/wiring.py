@@ -161,6 +161,7 @@ def _wire_compare(screen: Screen, compare: CompareActions) -> None:
     def export(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
         return once(compare.export)(visitor_id, event._data.get("kind"))
 
+    parts["compare_tab"].select(once(compare.open), [session_id, parts["compare_question"]], **common, **QUICK_LANE)
     parts["compare_stop"].click(once(compare.stop), session_id, **common, **QUICK_LANE)
     parts["compare"].export(export, session_id, **common, **QUICK_LANE)
 

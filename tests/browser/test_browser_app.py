@@ -106,6 +106,24 @@ def test_pause_then_resume(visit: Visit, slow: None) -> None:
     assert bar.get_attribute("aria-valuenow") == bar.get_attribute("aria-valuemax")
 
 
+def test_nothing_is_answered_from_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, gate = visit.page, Gate(monkeypatch, ENGINE, 0)
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("reading")
+    page.click("#od-pause")
+    visit.until(lambda: "Pausing" in visit.text("#od-pause"), "it is to pause")
+    gate.open()
+    visit.state("stopped")
+    assert "Paused before the first of" in visit.text("#od-status")
+    assert "You can ask" not in visit.text("#od-status")
+    visit.ask("How many steps?")
+    visit.until(lambda: "Waits until reading is resumed" in visit.text("#od-chat"), "the question waits")
+    page.click("#od-resume")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "and is answered then")
+    visit.state("read")
+
+
 def test_a_reload_loses_nothing(visit: Visit) -> None:
     visit.open_sample()
     visit.page.click("#od-read")
@@ -126,10 +144,13 @@ def test_a_locked_pdf_asks_for_its_password_in_place(visit: Visit, tmp_path: Pat
     field = visit.page.locator("#od-password input")
     field.wait_for()
     assert field.get_attribute("type") == "password"
+    has_focus = "(field) => field === document.activeElement"
+    visit.until(lambda: field.evaluate(has_focus), "it can be typed at once")
     visit.until(lambda: "is locked" in visit.text("#od-problem"), "it says what is missing")
     field.fill("wrong")
     field.press("Enter")
     visit.until(lambda: "does not open" in visit.text("#od-problem"), "a wrong password has its own message")
+    visit.until(lambda: field.count() == 1 and field.evaluate(has_focus), "and is typed again")
     field.fill("sesame")
     field.press("Enter")
     visit.state("ready")
@@ -143,8 +164,13 @@ def test_a_file_that_cannot_be_read_is_told_beside_it(visit: Visit, tmp_path: Pa
     visit.upload(str(picture))
     visit.until(lambda: "picture.pdf" in visit.text("#od-problem"), "shown beside it")
     expect(visit.page.locator("#od-problem").get_by_role("alert")).to_be_visible()
-    toast = visit.page.get_by_test_id("toast-body")
-    visit.until(lambda: not toast.is_visible(), "and not over the page once more")
+    toast = visit.page.locator(".toast-body:visible")
+    expect(toast).to_have_count(0)  # and not over the page once more
+    empty = tmp_path / "empty.pdf"
+    empty.write_bytes(b"")
+    visit.upload(str(empty))
+    visit.until(lambda: "empty.pdf" in visit.text("#od-problem"), "the next one, too")
+    expect(toast).to_have_count(0)
 
 
 HOSTILE = (
@@ -281,6 +307,8 @@ def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) ->
     page.get_by_role("radio", name="Workstation").check(force=True)
     slots = page.get_by_label("Slots in the pot")
     visit.until(lambda: slots.input_value() == "4096", "the preset fills the fields")
+    page.get_by_role("radio", name="Workstation").press("ArrowLeft")
+    visit.until(lambda: slots.input_value() == "2048", "arrow keys go from one to the next")
     slots.fill("3000")
     visit.until(lambda: page.locator("#od-preset input:checked").count() == 0, "own sizes are no preset")
 

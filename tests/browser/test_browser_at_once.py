@@ -310,14 +310,6 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     expect(page.locator("#od-stop-answer")).not_to_be_visible()
 
 
-def test_a_question_mark_shows_the_keys(visit: Visit) -> None:
-    page = visit.page
-    page.locator("body").press("?")
-    assert page.is_visible(".od-keys")
-    page.keyboard.press("Escape")
-    visit.until(lambda: not page.is_visible(".od-keys"), "and goes")
-
-
 def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     blank = """() => [...document.querySelectorAll("#od-workbench button")].filter((button) =>
@@ -330,7 +322,15 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     page.click("#od-read")
     page.dblclick("#od-confirm [data-do]")
     visit.state("reading")
+    page.dblclick("#od-pause")
+    visit.state("stopped")
+    page.keyboard.press("Escape")  # where the second click has met what took its place
+    assert page.evaluate(blank) == []
+    page.dblclick("#od-resume")
     visit.state("read")
+    assert page.evaluate(blank) == []
+    page.dblclick("#od-save")
+    visit.until(lambda: page.locator("#od-save", has_text="Save again").count() == 1, "it is saved")
     assert page.evaluate(blank) == []
     page.fill("#od-question textarea", "How many steps?")
     page.dblclick("#od-ask")
@@ -340,22 +340,6 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     page.press("#od-question textarea", "Enter")
     answered(visit, 2)
     assert page.evaluate(blank) == []
-
-
-def test_the_keys_of_the_page_lead_to_the_question_and_bring_the_last_one_back(visit: Visit) -> None:
-    page = visit.page
-    page.click("#od-sample")
-    visit.state("read")
-    page.locator("body").press("/")
-    field = page.locator("#od-question textarea")
-    assert field.evaluate("(field) => field === document.activeElement")
-    assert field.input_value() == "", "the key itself is not written"
-    page.keyboard.type("and/or?")
-    page.keyboard.press("Enter")
-    answered(visit, 1)
-    visit.until(lambda: field.input_value() == "", "the field is free")
-    field.press("ArrowUp")
-    assert field.input_value() == "and/or?"
 
 
 def test_a_double_click_opens_the_sample_once(visit: Visit) -> None:

@@ -179,6 +179,75 @@ def test_a_busy_page_shows_how_quick_work_ended(visit: Visit) -> None:
     visit.state("read")
 
 
+def test_the_chosen_one_of_many_documents_and_reading_stay_in_view(visit: Visit, tmp_path: Path) -> None:
+    page = visit.page
+    (tmp_path / "other").mkdir()
+    name = "a very long name " * 9 + "end"
+    written = dict.fromkeys(("b", "c", "d", "e", "f", name), b"The lamp is lit. " * 20)
+    more = files(tmp_path / "other", b=b"Another text of the same name. " * 20)
+    visit.page.set_input_files("#od-file input[type=file]", [*files(tmp_path, **written), *more])
+    listed = page.locator("#od-documents label")
+    visit.until(lambda: listed.count() == 7, "all are listed")
+    visit.until(lambda: "b.txt (2)" in listed.last.inner_text(), "two of the same name can be told apart")
+    visit.until(lambda: all("not read yet" in one for one in listed.all_inner_texts()), "all are open")
+    in_view = """() => { const box = document.querySelector("#od-documents label.selected")?.getBoundingClientRect();
+        const list = document.querySelector("#od-documents .wrap:has(> label)").getBoundingClientRect();
+        const pane = document.querySelector("#od-left > #od-document").getBoundingClientRect();
+        return box && box.top >= Math.max(list.top, pane.top) - 1
+            && box.bottom <= Math.min(list.bottom, pane.bottom) + 1; }"""
+    reading = """() => ["#od-read", "#od-progress", "[data-drawer-button=settings]"].every((selector) => {
+        const box = document.querySelector(selector).getBoundingClientRect();
+        const pane = document.querySelector("#od-left").getBoundingClientRect();
+        return box.height > 0 && box.top >= pane.top && box.bottom <= pane.bottom + 1; })"""
+    for width, height in ((1280, 860), (1024, 768)):
+        page.set_viewport_size({"width": width, "height": height})
+        for at in (6, 0, 5, 6):
+            listed.nth(at).click()
+            visit.until(lambda at=at: listed.nth(at).locator("input").is_checked(), "it is chosen")
+            visit.until(lambda: page.evaluate(in_view), "the chosen one is in view")
+        visit.until(lambda: page.evaluate(reading), "so is what reads it")
+    page.set_viewport_size({"width": 1280, "height": 860})
+    for number in range(6, -1, -1):
+        visit.close_document()
+        visit.until(lambda number=number: listed.count() == (number if number > 1 else 0), "it is closed")
+
+
+def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
+    page = visit.page
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("read")
+    page.click("#od-save")
+    toast = page.locator(".toast-body")
+    visit.until(lambda: toast.count() == 1 and toast.is_visible(), "it is told")
+    assert toast.inner_text().replace("×", "").strip().startswith("Saved to the library"), "without a head"  # noqa: RUF001
+    overlaps = """() => { const one = document.querySelector(".toast-body").getBoundingClientRect();
+        return [...document.querySelectorAll("#od-header :is(h1, .od-badge), #od-tabs [role=tab], #od-right button")]
+            .map((other) => [other.outerHTML, other.getBoundingClientRect()])
+            .filter(([_, box]) => box.width > 0 && one.left < box.right && box.left < one.right && one.top < box.bottom
+                && box.top < one.bottom).map(([html]) => html); }"""
+    assert page.evaluate(overlaps) == []
+
+
+def test_what_was_asked_last_is_compared(visit: Visit) -> None:
+    page, field = visit.page, visit.page.locator("#od-compare-question textarea")
+    visit.open_sample()
+    page.click("#od-read")
+    visit.state("read")
+    page.get_by_role("tab", name="Compare").click()
+    assert "dates" in field.input_value(), "what stands all over a document shows the ways' differences"
+    page.get_by_role("tab", name="Read & ask").click()
+    visit.ask("How many steps?")
+    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "answered")
+    page.get_by_role("tab", name="Compare").click()
+    visit.until(lambda: field.input_value() == "How many steps?", "the question is taken over")
+    field.fill("And who?")
+    page.get_by_role("tab", name="Read & ask").click()
+    page.get_by_role("tab", name="Compare").click()
+    page.wait_for_timeout(300)
+    assert field.input_value() == "And who?", "not over what was written"
+
+
 def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
     page = visit.page
     visit.open_sample()

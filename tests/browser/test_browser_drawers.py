@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from tests.browser.axe import serious_violations
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import CHROMIUM, CONTRAST, Visit
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -73,6 +73,51 @@ def test_settings_stand_in_three_groups(read: Visit) -> None:
     page.get_by_label("Guiding prompt", exact=True).click()
     page.keyboard.press("Escape")
     assert page.is_visible("#od-settings")
+
+
+# Fields and buttons that can be seen and have an edge of less than 3 to 1, with it and what is around them.
+_PALE = (
+    """(selector) => { CONTRAST
+    const ground = (element) => { const text = getComputedStyle(element).backgroundColor, [, , , alpha = 1] = rgb(text);
+        return alpha > 0.5 || !element.parentElement ? rgb(text) : ground(element.parentElement); };
+    const edge = (element) => { const style = getComputedStyle(element);
+        return parseFloat(style.borderTopWidth) && style.borderTopStyle !== "none"
+            ? contrast(rgb(style.borderTopColor), ground(element.parentElement)) : 1; };
+    return [...document.querySelectorAll(selector)].filter((field) => field.checkVisibility() && field.offsetWidth > 1)
+        .map((field) => [field.outerHTML.slice(0, 90), edge(field),
+            edge(field.closest(".wrap:has(> .wrap-inner)") ?? field)])
+        .filter(([_, own, around]) => Math.max(own, around) < 3); }"""
+).replace("CONTRAST", CONTRAST)
+_FIELDS = ":is(input:not([type=radio], [type=checkbox], [type=range], [type=file]), textarea, select)"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_field_has_an_edge(read: Visit, scheme: str) -> None:
+    page = read.page
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    read.until(lambda: page.evaluate("document.body.classList.contains('dark')") == (scheme == "dark"), scheme)
+    assert page.evaluate(_PALE, f"#od-workbench {_FIELDS}") == []
+    assert page.evaluate(_PALE, ":is(#od-document-buttons, #od-answer-tools) button:enabled") == []
+    page.click("[data-drawer-button=settings]")
+    page.locator("#od-settings .od-group > button").nth(2).click()
+    read.until(lambda: page.get_by_label("Guiding prompt", exact=True).is_visible(), "all of them are unfolded")
+    assert page.evaluate(_PALE, f"#od-settings {_FIELDS}") == []
+    page.keyboard.press("Escape")
+    for tab, field in (("Compare", "#od-compare-question"), ("Shelf", "#od-shelf-question")):
+        page.get_by_role("tab", name=tab).click()
+        read.until(lambda field=field: page.locator(f"{field} textarea").is_visible(), f"{tab} is shown")
+        assert page.evaluate(_PALE, f"{field} textarea") == []
+
+
+def test_forced_colours_leave_buttons_their_edges_and_sliders_to_be_seen(read: Visit) -> None:
+    page = read.page
+    page.emulate_media(forced_colors="active")
+    edge = "(button) => getComputedStyle(button).borderTopWidth"
+    for button in ("#od-ask", "#od-read", "[data-drawer-button=settings]"):
+        read.until(lambda button=button: page.locator(button).evaluate(edge) == "1px", f"{button} has an edge")
+    page.click("[data-drawer-button=settings]")
+    slider = page.locator("#od-settings input[type=range]").first
+    assert slider.evaluate("(slider) => getComputedStyle(slider).appearance") == "auto"
 
 
 def test_what_is_wrong_opens_the_drawer(read: Visit) -> None:

@@ -316,3 +316,35 @@ def test_the_page_never_scrolls(program: Any, url: str, size: tuple[int, int]) -
         assert last_entry["y"] + last_entry["height"] <= size[1] + 1
         assert visit.errors == []
     context.close()
+
+
+# Stretches of rows with ink in the column of numbers beside the grown map: [top, bottom) in pixels of the page.
+_NUMBERS = """() => { const map = document.querySelector(".od-map"), scale = devicePixelRatio, found = [];
+    const rows = map.height, { data } = map.getContext("2d").getImageData(0, 0, Math.round(40 * scale), rows);
+    const inked = (y) => { for (let x = 0; x < data.length / rows / 4; x++)
+        if (data[4 * (y * (data.length / rows / 4) + x) + 3] > 96) return true; return false; };
+    for (let y = 0; y < rows; y++) if (inked(y)) {
+        const top = y; while (y < rows && inked(y)) y++; found.push([top / scale, y / scale]); }
+    return found; }"""
+
+
+@pytest.mark.parametrize("height", [700, 860, 901])
+def test_the_grown_map_fills_its_box_and_its_topmost_number_is_whole(visit: Visit, height: int) -> None:
+    page = visit.page
+    page.set_viewport_size({"width": 1280, "height": height})
+    read_sample(visit)
+    visit.grow_map()
+    settle(visit)
+    box = page.locator(".od-map").bounding_box()
+    visit.until(lambda: any(line_of(visit, box["height"] - 4)), "cells go down to its foot")
+    assert page.evaluate("document.querySelector('.od-map').dataset.level") == "0"
+    tops = page.evaluate(_NUMBERS)
+    assert len(tops) > 2
+    heights = [bottom - top for top, bottom in tops]
+    assert abs(heights[0] - max(heights)) <= 1, "no number is cut, the first one neither"
+    visit.page.click("[data-zoom=in]")
+    settle(visit)
+    heights = [bottom - top for top, bottom in page.evaluate(_NUMBERS)]
+    assert min(heights) >= max(heights) - 1
+    assert "fine lines mark where its pages begin" in visit.text("#od-map"), "what the lines are is said"
+    visit.grow_map()

@@ -56,6 +56,16 @@ def test_the_text_is_plain_until_memory_is_asked_for(asked: Visit) -> None:
     assert (button.get_attribute("aria-pressed"), evicted.evaluate(opacity)) == ("false", "1")
 
 
+def test_markdown_is_shown_without_its_marks(asked: Visit) -> None:
+    asked.page.wait_for_selector(".od-text[data-settled=true] .od-t")
+    text = asked.text(".od-text")
+    assert "\nStation log of the Varre Skerry light\n" in text
+    assert "\nThe station\n" in text
+    for shown in (text, *asked.page.locator(".od-source q").all_inner_texts()):
+        assert "**" not in shown
+        assert "#" not in shown
+
+
 def test_sources_one_after_the_other_and_back_to_where_one_was(asked: Visit) -> None:
     page, box = asked.page, asked.page.locator(".od-text")
     number = page.locator(".od-source").count()

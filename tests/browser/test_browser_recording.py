@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.recording import recording
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.builders.screens import tiny_engine
 
 pytestmark = [
@@ -78,3 +79,31 @@ def test_a_document_takes_its_place(visit: Visit, tmp_path: Path) -> None:
     visit.state("ready", "read")
     assert not visit.page.locator("#od-recording").is_visible()
     assert visit.page.locator("#od-chat").is_visible()
+
+
+_SCROLLS = """() => { const box = document.querySelector("#od-recording");
+    return box.scrollHeight > box.clientHeight || document.documentElement.scrollHeight > innerHeight; }"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1280, 720), (1024, 768), (390, 844)])
+def test_all_of_it_is_in_view_with_the_sample_beside_it(program: Any, url: str, width: int, height: int) -> None:
+    context = new_context(program, width=width, height=height)
+    with visiting(context, url) as visit:
+        page = visit.page
+        page.click("#od-recording [data-play]")
+        page.wait_for_selector(f".od-recorded[data-frame='{LAST}']")
+        visit.until(lambda: not page.evaluate(_SCROLLS), "nothing of it is to be scrolled for")
+        sample, close = (page.locator(f"#od-recording [data-{name}]").bounding_box() for name in ("sample", "close"))
+        assert abs(sample["y"] + sample["height"] / 2 - close["y"] - close["height"] / 2) < 6, "in one line"
+        assert sample["x"] > close["x"] + close["width"], "beside what ends it"
+        assert not page.is_visible("#od-sample"), "one button for one thing"
+        assert page.is_visible("#od-ask")
+        visit.ask("How many steps?")
+        waits = page.get_by_text("Waits for a document")
+        visit.until(lambda: waits.count() == 1 and waits.is_visible(), "a question is taken meanwhile, and seen")
+        page.click("#od-recording [data-sample]")
+        visit.until(lambda: "lighthouse.md" in visit.text("body"), "the sample is opened")
+        visit.state("ready", "read")
+        assert not page.is_visible("#od-recording")
+        assert (visit.foreign, visit.errors) == ([], [])
+    context.close()

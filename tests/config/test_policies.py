@@ -35,6 +35,12 @@ def test_rows_are_found_by_their_names_and_name_classes_that_there_are() -> None
         assert hasattr(getattr(eviction, rule.eviction), "for_answer")
 
 
+def test_why_tokens_are_kept_can_be_said_of_one_and_of_several() -> None:
+    for row in POLICIES.values():
+        assert row.kept.startswith("kept")
+        assert not {"it", "is", "was", "are", "were"} & set(row.kept.split()), row.name
+
+
 def test_the_command_line_offers_every_row() -> None:
     assert get_args(table.PolicyName) == tuple(POLICIES)
     assert get_args(table.DecodePolicyName) == tuple(DECODE_POLICIES)

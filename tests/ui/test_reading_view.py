@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondevice.ui.map.reading_view import flowing
+from ondevice.documents.shown import GONE, flowing, unmarked, without_gone
 
 PARAGRAPH = """The lamp of the tower was lit at dusk on every day of the year
 and burned until the morning, as the law asked of all keepers.
@@ -42,4 +42,43 @@ def test_letters_without_cases_flow_too() -> None:
 def test_every_character_keeps_its_place(text: str) -> None:
     shown = flowing(text)
     assert len(shown) == len(text)
-    assert all(new == old or (old == "\n" and new == " ") for old, new in zip(text, shown, strict=True))
+    assert all(new == old or (old == "\n" and new in (" ", GONE)) or (old == "-" and new == GONE)
+               for old, new in zip(text, shown, strict=True))  # fmt: skip
+
+
+def test_a_word_that_the_end_of_a_line_has_broken_is_whole_where_it_stands_so_elsewhere() -> None:
+    page = """The keeper found the retrieval of the book diffi-
+cult in winter, and in summer it was a two-
+fold work to go on with it, for every new retri-
+eval of a book asked for a lamp and a ladder"""
+    shown = without_gone(flowing(page))
+    assert "every new retrieval of a book" in shown
+    assert "diffi-cult" in shown, "nowhere in one piece: the hyphen may be the word's own"
+    assert "two-fold" in shown
+
+
+MARKDOWN = """# The *old* station ##
+
+Two **white _and_ red** flashes; 2 * 3 * 4, snake_case_name and __all__ of it.
+
+```
+# a comment ** of code
+```
+**9 October.** Calm.
+"""
+
+
+def test_markdown_is_shown_without_its_marks() -> None:
+    shown = unmarked(MARKDOWN)
+    assert len(shown) == len(MARKDOWN)
+    lines = without_gone(shown).split("\n")
+    assert lines[0] == "The old station"
+    assert lines[2] == "Two white and red flashes; 2 * 3 * 4, snake_case_name and all of it."
+    assert lines[5] == "# a comment ** of code"
+    assert lines[7] == "9 October. Calm."
+
+
+@given(st.text(alphabet="ab *_#`\n~", max_size=200))
+def test_of_markdown_every_character_keeps_its_place(text: str) -> None:
+    shown = unmarked(text)
+    assert all(new == old or (new == GONE and old in "#*_ ") for old, new in zip(text, shown, strict=True))

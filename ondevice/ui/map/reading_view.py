@@ -6,7 +6,6 @@ that the pieces of a page can stand below each other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ondevice.documents import Document
+from ondevice.documents.shown import as_shown, without_gone
 from ondevice.documents.tokens import DocumentTokens, Encode
 from ondevice.serving.token_map import Look
 from ondevice.serving.token_view import TokenView
@@ -25,8 +25,6 @@ PIECE_TOKENS = 384
 _SEARCHED = 128  # tokens before the end of a piece among which a better end is looked for
 _MAX_CHARS = 12_000  # of a piece: 64 kB even where every character takes four bytes and some for its mark
 _CONTEXT_CHARS = 48
-_FEWEST_CHARS = 30  # of a usual line: shorter ones are those of lists and tables
-_GAP, _ENDS = re.compile(r"\S(?:\t| {3,})\S"), ".!?:;\u061f\u3002"
 
 PageText = tuple[str, npt.NDArray[np.int32]]
 PageSource = Callable[[int], PageText]
@@ -48,7 +46,7 @@ def page_source(document: Document, tokens: DocumentTokens | None, encode: Encod
         tokens: of the session; None before reading has begun: a page is then tokenised when it is asked for, and
             the last ones are remembered.
     """
-    shown = flowing if document.kind == "pdf" else str
+    shown = as_shown(document.kind)
     if tokens is not None and tokens.keeps_text and tokens.num_total is not None:
         return lambda index: (shown(tokens.texts[index]), tokens.page_spans(index))
     pages = document.pages
@@ -60,30 +58,6 @@ def page_source(document: Document, tokens: DocumentTokens | None, encode: Encod
         return shown(text), encode(text)[1] if text else np.empty((0, 2), np.int32)
 
     return encoded
-
-
-def flowing(text: str) -> str:
-    """The text of a PDF's page with its lines joined into paragraphs: as many characters, some ends of lines as spaces.
-
-    A line goes on in the next one where it is nearly as long as the long ones of the page, ends no sentence, and a word
-    begins the next; rows of tables and short lines stay as they are.
-    """
-    lines = text.split("\n")
-    lengths = sorted(len(line) for line in lines if line.strip())
-    usual = lengths[len(lengths) * 3 // 4] if lengths else 0
-    if usual < _FEWEST_CHARS:
-        return text
-    ends = [" " if _goes_on(line, after, usual) else "\n" for line, after in pairwise(lines)]
-    return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
-
-
-def _goes_on(line: str, after: str, usual: int) -> bool:
-    end = line.rstrip()
-    begins = after[:1].isalpha() or (end[-1:] == "," and after[:1].strip())
-    if len(end) < 0.75 * usual or not begins or _GAP.search(line) or _GAP.search(after):
-        return False
-    digits = sum(map(str.isdigit, line))
-    return digits < 0.2 * len(line) and (after[0].islower() or end[-1] not in _ENDS)
 
 
 def num_pieces(num_tokens: int) -> int:
@@ -108,7 +82,7 @@ def piece(
     edges = sorted({0, *(np.flatnonzero(np.diff(marks)) + 1).tolist(), *within, len(marks)})
     runs, room = [], _MAX_CHARS
     for run, after in pairwise(edges):
-        shown = _text_of(text, spans, begin + run, begin + after)
+        shown = without_gone(_text_of(text, spans, begin + run, begin + after))
         if part and not run:  # what parted it from the piece before
             shown = shown.removeprefix(" ")
         if len(shown) > room:
@@ -125,7 +99,8 @@ def excerpt(view: TokenView, source: PageSource, start: int, stop: int) -> Excer
     text, spans = source(index)
     begin, end = int(spans[start - first][0]), _char_of(text, spans, min(stop, last) - first)
     end = max(min(end, begin + 2 * _CONTEXT_CHARS), int(spans[start - first][1]) if stop - start == 1 else begin)
-    return Excerpt(text[max(begin - _CONTEXT_CHARS, 0) : begin], text[begin:end], text[end : end + _CONTEXT_CHARS])
+    parts = text[max(begin - _CONTEXT_CHARS, 0) : begin], text[begin:end], text[end : end + _CONTEXT_CHARS]
+    return Excerpt(*map(without_gone, parts))
 
 
 def _cut(text: str, spans: npt.NDArray[np.int32], at: int) -> int:

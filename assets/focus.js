@@ -1,0 +1,41 @@
+// Where the focus goes when the button that was pressed is gone: what takes its place, or else the question. Gradio takes
+// buttons out of the page and puts others in, and the focus would fall to the beginning of the page.
+(() => {
+  "use strict";
+  const hasKeys = matchMedia("(pointer: fine)"); // elsewhere a field that has the focus raises a keyboard over the page
+  const QUESTION = "#od-question textarea", FIELD = /textarea$/;
+  const after = [
+    ["#od-read, #od-resume", ["#od-pause", "#od-stop", "#od-read"]],
+    ["#od-pause", ["#od-resume", "#od-read"]],
+    ["#od-stop", ["#od-resume", "#od-read", "#od-sample"]],
+    ["#od-save", ["#od-save"]],
+    ["#od-forget", ["#od-documents input:checked", "#od-sample"]],
+    [".od-answers .od-continue", [".od-continue", ".od-anew"]],
+    [".od-answers .od-anew", [".od-anew"]],
+    [".od-rewording [type=submit]", [".od-edit"]],
+    ["#od-sample, [data-sample], #od-ask, #od-stop-answer, #od-chat .examples button, #od-chat button[aria-label=Clear], "
+      + "#od-password button", ["#od-password input", QUESTION]],
+    ["#od-compare-run", ["#od-compare-stop", "#od-compare-run"]],
+    ["#od-compare-stop", ["#od-compare-run"]],
+    ["#od-shelf-ask, #od-shelf-stop", ["#od-shelf-question textarea"]],
+  ];
+  let awaited = [];
+
+  const place = () => {
+    if (!awaited.length || document.activeElement !== document.body) return;
+    const found = awaited.map((selector) => document.querySelector(selector))
+      .find((one) => one && !one.disabled && one.checkVisibility());
+    found?.focus({ preventScroll: true });
+  };
+
+  document.addEventListener("click", (event) => {
+    const pressed = event.target instanceof Element ? after.find(([selector]) => event.target.closest(selector)) : null;
+    awaited = (pressed?.[1] ?? []).filter((selector) => hasKeys.matches || !FIELD.test(selector));
+  }, true);
+  // Whoever goes elsewhere meanwhile stays there.
+  document.addEventListener("focusin", (event) => {
+    if (awaited.length && !after.some(([selector]) => event.target.closest(selector))) awaited = [];
+  });
+  new MutationObserver(place).observe(document.documentElement,
+    { childList: true, subtree: true, attributeFilter: ["class", "disabled", "hidden", "style"] });
+})();

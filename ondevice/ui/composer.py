@@ -1,0 +1,56 @@
+"""What the field of the question invites to, and what a question that was taken waits for."""
+
+from __future__ import annotations
+
+from ondevice.serving.question_box import Asked
+from ondevice.serving.workspace import Phase, Workspace
+
+_ASK_EARLY = "Ask now; it is answered once reading has begun"
+_ASK_ALL = "Ask about the document"
+_ASK = {
+    Phase.EMPTY: "Ask now, or drop a document first",
+    Phase.OPENING: _ASK_EARLY,
+    Phase.REOPENING: _ASK_EARLY,
+    Phase.SAVING: _ASK_ALL,
+    Phase.READY: _ASK_EARLY,
+    Phase.READING: "Ask about what has been read so far",
+    Phase.STOPPED: "Ask about what has been read so far",
+    Phase.READ: _ASK_ALL,
+    Phase.ANSWERING: "Ask the next question",
+    Phase.SCANNING: "Ask now; it is answered after the scan",
+}
+_ONE_WAITS = "Your question waits; you can write the next one"
+
+
+def invitation(workspace: Workspace) -> str:
+    """What the empty field says."""
+    if workspace.asked.waiting is not None:
+        return _ONE_WAITS
+    return _ASK_EARLY if is_unread(workspace) else _ASK[workspace.phase]
+
+
+def waits_for(workspace: Workspace, asked: Asked) -> str:
+    """What the question waits for that was taken."""
+    match workspace.phase:
+        case Phase.EMPTY if workspace.locked is not None:
+            return "Waits until the document is unlocked."
+        case Phase.EMPTY:
+            return "Waits for a document: drop one, or try the sample."
+        case Phase.OPENING | Phase.REOPENING:
+            return "Waits until the document is open and reading has begun."
+        case Phase.READY if not workspace.is_waiting:
+            return "Waits until the document is read."
+        case Phase.READING if asked.is_early:
+            return "Waits until enough of the document is read."
+        case Phase.READING:
+            return "Comes after this step of reading."
+        case Phase.ANSWERING:
+            return "Comes after this answer."
+        case Phase.STOPPED if is_unread(workspace):
+            return "Waits until reading is resumed."
+    return "Waits in line."
+
+
+def is_unread(workspace: Workspace) -> bool:
+    """Whether reading was paused before there was anything to answer from."""
+    return workspace.phase is Phase.STOPPED and not workspace.telemetry.num_passed

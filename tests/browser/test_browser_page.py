@@ -1,0 +1,40 @@
+"""The page itself: an address for every tab, and what it tells others of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from tests.browser.driver import CHROMIUM, Visit
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+def test_every_tab_has_an_address_and_back_goes_to_the_one_before(visit: Visit) -> None:
+    page = visit.page
+
+    def is_at(name: str, ends: str) -> bool:
+        tab = page.get_by_role("tab", name=name)
+        return tab.get_attribute("aria-selected") == "true" and page.url.removeprefix(visit.url).endswith(ends)
+
+    for name, ends in (("Compare", "#compare"), ("Library", "#library")):
+        page.get_by_role("tab", name=name).click()
+        visit.until(lambda name=name, ends=ends: is_at(name, ends), f"{name} is at {ends}")
+    page.go_back()
+    visit.until(lambda: is_at("Compare", "#compare"), "back to the tab before")
+    page.go_back()
+    visit.until(lambda: is_at("Read & ask", "/"), "and to the first one")
+    page.goto(f"{visit.url}/#library")
+    page.reload()
+    visit.until(lambda: is_at("Library", "#library"), "an address leads to its tab")
+
+
+def test_the_page_tells_others_its_own_name(visit: Visit) -> None:
+    told = visit.page.evaluate("[...document.querySelectorAll('meta')].map((one) => one.outerHTML).join()")
+    assert "ondevice" in told
+    assert "gradio" not in told.lower()
+    assert "{url}" not in told
