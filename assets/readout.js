@@ -3,6 +3,14 @@
   "use strict";
   const od = window.ondevice;
 
+  // Where something scrolls, a browser tells of a pointer that moves and leaves though it lies still.
+  let place = "", isMoved = false;
+  document.addEventListener("pointermove", (event) => {
+    const now = `${event.clientX} ${event.clientY}`;
+    isMoved = now !== place;
+    place = now;
+  }, true);
+
   /**
    * Lets one of the things drawn on a canvas be chosen, and says in words what it is.
    *
@@ -10,8 +18,10 @@
    * `paint` draws again. Gives back an object whose `index` is the chosen one, and `refresh` for new numbers.
    */
   od.readout = (canvas, output, { count, at, describe, paint }) => {
-    const chosen = { index: -1, refresh: () => choose(Math.min(chosen.index, count() - 1), true) };
+    let byKey = false;
+    const chosen = { index: -1, refresh: () => choose(Math.min(chosen.index, count() - 1), true, byKey) };
     const choose = (index, isNew, isSpoken = false) => {
+      byKey = isSpoken && index >= 0;
       if (index === chosen.index && !isNew) return;
       output.ariaLive = isSpoken ? "polite" : "off"; // what the pointer passes over is not said aloud
       chosen.index = index;
@@ -20,10 +30,11 @@
       paint();
     };
     canvas.addEventListener("pointermove", (event) => {
+      if (byKey && !isMoved) return;
       const box = canvas.getBoundingClientRect();
       choose(at(event.clientX - box.left, event.clientY - box.top));
     });
-    canvas.addEventListener("pointerleave", () => choose(-1));
+    canvas.addEventListener("pointerleave", () => { if (!byKey) choose(-1); });
     canvas.addEventListener("blur", () => choose(-1));
     canvas.addEventListener("keydown", (event) => {
       const last = count() - 1, index = chosen.index;

@@ -157,6 +157,26 @@ def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> N
     assert "of the blocks read" in visit.text("#od-blocks")
 
 
+def test_what_keys_chose_in_a_chart_stays_where_the_page_scrolls_beneath_the_pointer(visit: Visit) -> None:
+    page = visit.page
+    page.set_viewport_size({"width": 1280, "height": 620})
+    read_sample(visit)
+    page.click("[data-drawer-button=inside]")
+    canvas = page.locator("#od-fill canvas")
+    canvas.hover(position={"x": 3, "y": 6})
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    chosen = visit.text("#od-fill .od-readout")
+    top = canvas.bounding_box()["y"]  # type: ignore[index]
+    page.evaluate("document.querySelector('#od-inside').scrollTop += 160")
+    page.wait_for_timeout(400)  # until the browser has told of the pointer that lies still
+    assert canvas.bounding_box()["y"] != top  # type: ignore[index]
+    assert visit.text("#od-fill .od-readout") == chosen
+    page.keyboard.press("Escape")
+    assert page.is_visible("#od-inside")  # Esc gave up the choice, not the drawer
+
+
 def test_earlier_questions_are_forgotten_where_that_is_wished(visit: Visit) -> None:
     page = visit.page
     read_sample(visit)
