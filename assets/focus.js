@@ -19,17 +19,22 @@
     ["#od-compare-stop", ["#od-compare-run"]],
     ["#od-shelf-ask, #od-shelf-stop", ["#od-shelf-question textarea"]],
   ];
-  let awaited = [];
+  let awaited = [], placed = null;
 
+  // Gradio shows one part after the other: what comes later may be what the focus is meant for.
   const place = () => {
-    if (!awaited.length || document.activeElement !== document.body) return;
+    const active = document.activeElement;
+    if (!awaited.length || active !== document.body && active !== placed) return;
     const found = awaited.map((selector) => document.querySelector(selector))
       .find((one) => one && !one.disabled && one.checkVisibility());
-    found?.focus({ preventScroll: true });
+    if (!found || found === active) return;
+    placed = found;
+    found.focus({ preventScroll: true });
   };
 
   document.addEventListener("click", (event) => {
     const pressed = event.target instanceof Element ? after.find(([selector]) => event.target.closest(selector)) : null;
+    placed = null;
     awaited = (pressed?.[1] ?? []).filter((selector) => hasKeys.matches || !FIELD.test(selector));
   }, true);
   // Whoever goes elsewhere meanwhile stays there.

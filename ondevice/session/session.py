@@ -58,8 +58,9 @@ class Session:
             PotError: this session has a document already, the policy cannot read a stream, or there is no room for the
                 host tier.
         """
+        self._stop.clear()
         yield from self.open(document)
-        yield from self.resume()
+        yield from self._read_on()
 
     def open(self, document: Document | DocumentTokens) -> Iterator[Event]:
         """Tokenise a document, where that is not done yet, and plan its reading; raises as `read`."""
@@ -102,9 +103,12 @@ class Session:
         Raises:
             OutOfMemory: what was read before stays, and it may be called again.
         """
+        self._stop.clear()
+        yield from self._read_on()
+
+    def _read_on(self) -> Iterator[Event]:
         context, began = self.context, time.perf_counter()
         self.require_whole()
-        self._stop.clear()
         with memory_watched("reading", context.decoder.device):
             try:
                 while context.spans and not self.is_stopping():
@@ -122,7 +126,7 @@ class Session:
         return combine(self.context.config, self.context.decoder.parts, is_stream=is_stream).notices
 
     def stop(self) -> None:
-        """Ask a running `resume` or `ask` to end within one layer of the model; may be called from any thread."""
+        """Ask a running `read`, `resume` or `ask` to end within one layer of the model; may be called from any thread."""
         self._stop.set()
 
     def is_stopping(self) -> bool:

@@ -106,24 +106,6 @@ def test_pause_then_resume(visit: Visit, slow: None) -> None:
     assert bar.get_attribute("aria-valuenow") == bar.get_attribute("aria-valuemax")
 
 
-def test_nothing_is_answered_from_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    page, gate = visit.page, Gate(monkeypatch, ENGINE, 0)
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("reading")
-    page.click("#od-pause")
-    visit.until(lambda: "Pausing" in visit.text("#od-pause"), "it is to pause")
-    gate.open()
-    visit.state("stopped")
-    assert "Paused before the first of" in visit.text("#od-status")
-    assert "You can ask" not in visit.text("#od-status")
-    visit.ask("How many steps?")
-    visit.until(lambda: "Waits until reading is resumed" in visit.text("#od-chat"), "the question waits")
-    page.click("#od-resume")
-    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "and is answered then")
-    visit.state("read")
-
-
 def test_a_reload_loses_nothing(visit: Visit) -> None:
     visit.open_sample()
     visit.page.click("#od-read")

@@ -243,7 +243,7 @@ def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     visit.until(lambda: "Section 5" in visit.text(".od-text"), "which is there")
     page.click("[data-page=back]")
     visit.until(lambda: page.get_attribute(".od-text", "data-page") == "4", "and one back")
-    page.evaluate("window.ondevice.showSpan(9000, 9040)")
+    page.evaluate("window.ondevice.showSpan(8960, 9000)")
     visit.until(lambda: page.locator(".od-text .od-flash").count() > 0, "a span is shown where it stands")
     shown = page.evaluate("[...document.querySelectorAll('.od-flash')].map((run) => run.textContent).join('')")
     assert len(shown.encode()) == 40, "exactly these tokens; one is a byte here"
@@ -251,10 +251,10 @@ def test_the_text_with_what_became_of_it(visit: Visit) -> None:
         const run = document.querySelector(".od-flash").getBoundingClientRect();
         return run.top >= box.top && run.bottom <= box.bottom; }"""
     visit.until(lambda: page.evaluate(is_in_view), "scrolled into view")
-    visit.until(lambda: data(visit, "chosen") == "9000-9040", "the map goes there too")
+    visit.until(lambda: data(visit, "chosen") == "8960-9000", "the map goes there too")
     assert page.is_hidden(".od-detail"), "a card that nobody asked for would cover the page"
     page.locator(".od-text .od-t").nth(3).click()
-    visit.until(lambda: data(visit, "chosen") != "9000-9040", "a click on the text goes to the map")
+    visit.until(lambda: data(visit, "chosen") != "8960-9000", "a click on the text goes to the map")
     visit.until(lambda: page.is_visible(".od-detail"), "and says what became of the word")
 
 

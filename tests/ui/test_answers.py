@@ -295,6 +295,26 @@ def test_a_question_without_a_document_waits_for_one_and_for_its_reading(tmp_pat
     assert "Waits" not in str(screen["chat"])
 
 
+def test_nothing_is_answered_from_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = ENGINE.decoder.forward
+
+    def paused_meanwhile(*args: Any, **options: Any) -> Any:
+        desk.actions.pause(desk.id)
+        return forward(*args, **options)
+
+    with monkeypatch.context() as first_pass:  # that of what comes before the document
+        first_pass.setattr(ENGINE.decoder, "forward", paused_meanwhile)
+        paused = screen_after(desk.actions.read(desk.id, desk.form))
+    assert paused["status"]["text"].startswith(f"Paused before the first of {len(TEXT):,} tokens was read.")
+    assert paused["question"]["placeholder"] == "Ask now; it is answered once reading has begun"
+    asked = screen_after(desk.actions.ask(desk.id, "When?", desk.form))
+    assert asked["chat"][-1]["content"] == "*Waits until reading is resumed.*"
+    screen_after(desk.actions.resume(desk.id))
+    (exchange,) = desk.workspace.exchanges
+    assert exchange.question == "When?"
+    assert exchange.text
+
+
 def test_an_early_question_does_not_wait_for_the_end_of_a_long_reading(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,3 +82,15 @@ def test_markdown_is_shown_without_its_marks() -> None:
 def test_of_markdown_every_character_keeps_its_place(text: str) -> None:
     shown = unmarked(text)
     assert all(new == old or (new == GONE and old in "#*_ ") for old, new in zip(text, shown, strict=True))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["**a b ", "__a b ", "*a b ", " #", "```\n", "a \t"])
+def test_marks_that_nothing_closes_take_no_time(piece: str) -> None:
+    text = piece * 200_000
+    assert len(unmarked(text)) == len(text)
+
+
+def test_strong_words_of_more_than_a_paragraph_keep_their_marks() -> None:
+    assert without_gone(unmarked(f"**{'a' * 400}**")) == "a" * 400
+    assert unmarked(f"**{'a' * 402}**") == f"**{'a' * 402}**"
