@@ -126,7 +126,7 @@ class Session:
         return combine(self.context.config, self.context.decoder.parts, is_stream=is_stream).notices
 
     def stop(self) -> None:
-        """Ask a running `read`, `resume` or `ask` to end within one layer of the model; may be called from any thread."""
+        """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""
         self._stop.set()
 
     def is_stopping(self) -> bool:
