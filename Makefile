@@ -94,10 +94,11 @@ unit: setup
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(SLOW_PROCESSES) --dist worksteal -m slow --ignore=tests/browser
 
-# Without Chromium these tests skip, and say so.
+# Without Chromium these tests skip, and say so. A browser that shares two cores with others can stand still for longer
+# than a test waits: what failed is run once more, and both runs are printed.
 browser: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
-	$(BIN)/pytest -q tests/browser
+	$(BIN)/pytest -q tests/browser || $(BIN)/pytest -q --last-failed --last-failed-no-failures none tests/browser
 
 # Every speed once more, into a folder of its own. Files of bench/results that need what is not part of this checkout
 # are repeated with it where it is named: BOOKS, two texts, of which thresholds are calibrated on the first and the

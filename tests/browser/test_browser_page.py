@@ -29,7 +29,7 @@ def test_every_tab_has_an_address_and_back_goes_to_the_one_before(visit: Visit) 
     page.go_back()
     visit.until(lambda: is_at("Read & ask", "/"), "and to the first one")
     page.goto(f"{visit.url}/#library")
-    page.reload()
+    visit.reload()
     visit.until(lambda: is_at("Library", "#library"), "an address leads to its tab")
 
 
