@@ -113,7 +113,8 @@ def _kill_other_node(corpus: Corpus, out: Path, log: Path) -> tuple[dict[str, in
     first, second = log.with_name("node.log"), log.with_name("other-node.log")
     with (
         _node(["--head", f"--port={port}", "--num-cpus=5", "--include-dashboard=false"], first, cluster),
-        _node([f"--address={address}", "--num-cpus=1"], second, cluster) as other,
+        # As much room as on the first: where a page is being parsed on its only core, the engine would go there.
+        _node([f"--address={address}", "--num-cpus=5"], second, cluster) as other,
     ):
         options = ("--address", address, "--engines", "2", "--cpus-per-engine", "1")
         with started(corpus.command(out, *options), log, cluster) as process:
