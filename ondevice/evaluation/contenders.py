@@ -89,11 +89,12 @@ def _of_policy(name: str) -> Contender:
     return Contender(POLICIES[name].label, config)
 
 
-def _coded(stored: StoredPot) -> Callable[[EngineConfig, int], EngineConfig]:
-    """A pot alone, in codes."""
+def _coded(stored: StoredPot, policy: str = "") -> Callable[[EngineConfig, int], EngineConfig]:
+    """A pot alone, in codes; distilled as the settings say, or by another policy."""
 
     def config(given: EngineConfig, budget: int) -> EngineConfig:
-        return _pot(replace(given, pot=replace(given.pot, stored=stored)), budget, 0)
+        changed = replace(given, pot=replace(given.pot, stored=stored))
+        return CONTENDERS[policy].config(changed, budget) if policy else _pot(changed, budget, 0)
 
     return config
 
@@ -148,6 +149,8 @@ CONTENDERS: dict[str, Contender] = {
     "pot-int4-bf16": Contender(
         "pot alone in 4 bits, bytes of a bfloat16 cache", _coded("int4"), in_bytes_of="bfloat16"
     ),
+    "foresight-int8": Contender("foresight in 8 bits, same bytes", _coded("int8", "foresight"), in_bytes_of="pot"),
+    "foresight-int4": Contender("foresight in 4 bits, same bytes", _coded("int4", "foresight"), in_bytes_of="pot"),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
     **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
     **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},
