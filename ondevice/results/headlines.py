@@ -104,6 +104,21 @@ QUESTIONS = (
                     ("continuing a novel", f"recall_{ratio}to1"),
                 )
             ),
+            *(
+                Headline(
+                    f"{what}, 0.5B, {length} in bytes of 512 slots, foresight in 8 bits",
+                    run,
+                    (Rival("full cache", key), *_less(key, ("in 4 bits", f"{key}_foresight-int4"))),
+                )
+                for run, ratio, length in (
+                    ("retention_0_5b_foresight_codes", 8, "4,096"),
+                    ("retention_0_5b_16to1", 16, "8,192"),
+                )
+                for what, key in (
+                    ("nine RULER tasks", f"ruler_share_{ratio}to1"),
+                    ("continuing a novel", f"recall_{ratio}to1"),
+                )
+            ),
             Headline(
                 "nine RULER tasks, InfiniPot as published, 0.5B, 1,024 slots",
                 "ruler_0_5b_4k",
@@ -238,12 +253,12 @@ QUESTIONS = (
             ),
             Headline(
                 "`ondevice batch`, two engines of one thread: documents a second",
-                "scale",
+                "scale_two",
                 (Rival("one engine", "speedup_2_workers"),),
             ),
             Headline(
                 "documents lost where worker, command, its node, another node are killed",
-                "scale",
+                "scale_kills",
                 figure="documents_lost",
                 unit="",
             ),
