@@ -71,7 +71,7 @@ def test_no_call_waits_longer_than_it_may(jobs: Jobs, tmp_path: Path, monkeypatc
     card = tools.open(text=TEXT)
     began = time.monotonic()
     early = tools.ask(card["id"], "When?")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 1.5
     assert early["state"] == "reading"
     assert "hint" in early
     until_read(tools, card["id"])

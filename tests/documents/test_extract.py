@@ -83,7 +83,7 @@ def test_closing_kills_the_worker_at_once(tmp_path, monkeypatch) -> None:
     (child,) = children()
     start = time.monotonic()
     steps.close()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 1
     assert not child.is_running()
     assert not children()
 
@@ -93,7 +93,7 @@ def test_a_slow_worker_still_lets_the_caller_in(tmp_path, monkeypatch) -> None:
     steps = extract(make_pdf(tmp_path / "a.pdf", show("x")))
     start = time.monotonic()
     assert next(steps) == PagesExtracted(0, None)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 2
     steps.close()
 
 
@@ -221,7 +221,7 @@ def test_real_page_that_is_too_slow(tmp_path) -> None:
     path = make_pdf(tmp_path / "a.pdf", show("first"), SLOW_PAGE, show("last"), stream=deflated)
     start = time.monotonic()
     document = read(path, limits=Limits(page_seconds=0.3))
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 10
     assert [page.problem_code for page in document.pages] == ["", "too-complex", ""]
     assert document.pages[2].text == "last\n"
 
@@ -264,7 +264,7 @@ def test_worker_is_light_and_shut_in(tmp_path) -> None:
         [sys.executable, "-P", "-c", code, str(tmp_path / "file")], capture_output=True, text=True, check=True, cwd="/"
     )
     heavy, refused, memory = json.loads(done.stdout)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 3
     assert heavy == []
     assert refused == ["connect", "run", "write"]
     assert memory == Limits().memory_bytes
