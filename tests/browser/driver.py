@@ -66,6 +66,11 @@ class Visit:
         self.page.fill("#od-question textarea", question)
         self.page.click("#od-ask")
 
+    def answered(self, number: int) -> None:
+        """Wait until so many answers stand there with their account."""
+        accounts = self.page.locator("#od-chat .thought-group")
+        self.until(lambda: accounts.count() == number, f"answer {number} is there")
+
     def grow_map(self) -> None:
         """Let the strip of the map grow to half of the screen, where all of its controls are."""
         self.page.click("[data-map=grow]")

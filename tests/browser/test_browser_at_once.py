@@ -47,17 +47,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def answered(visit: Visit, number: int) -> None:
-    visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == number, f"answer {number} is there")
-
-
 def test_what_is_dropped_anywhere_is_read_and_an_example_asks(visit: Visit) -> None:
     page = visit.page
     assert page.evaluate(_DROP, "The lamp was lit at dusk. " * 40), "the browser does not open the file itself"
     visit.state("read")
     assert "dropped.txt" in visit.text("#od-card")
     page.get_by_role("button", name="What is this document about?").click()
-    answered(visit, 1)
+    visit.answered(1)
     assert "What is this document about?" in visit.text("#od-chat")
     visit.until(lambda: page.input_value("#od-question textarea") == "", "the field is free for the next one")
 
@@ -72,7 +68,7 @@ def test_a_question_waits_for_its_document_and_is_answered_when_that_is_read(vis
     page.press("#od-question textarea", "Enter")
     visit.until(lambda: "Waits for a document" in visit.text("#od-chat"), "it waits again")
     assert page.evaluate(_DROP, "The lamp was lit at dusk. " * 40)
-    answered(visit, 1)
+    visit.answered(1)
     assert "Waits" not in visit.text("#od-chat")
     assert "dropped.txt" in visit.text("#od-card")
 
@@ -98,7 +94,7 @@ def test_a_question_is_taken_while_several_files_are_opened(
     visit.until(lambda: "last.txt" in visit.text("#od-card"), "both are open")
     visit.state("read")
     page.get_by_role("radio", name="first.txt").check(force=True)
-    answered(visit, 1)
+    visit.answered(1)
     assert "When?" in visit.text("#od-chat")
 
 
@@ -107,7 +103,7 @@ def test_what_would_be_lost_is_asked_about(visit: Visit) -> None:
     page.click("#od-sample")
     visit.state("read")
     visit.ask("How many steps?")
-    answered(visit, 1)
+    visit.answered(1)
     for selector, word in (
         ("#od-forget", "Close lighthouse.md?"),
         ("#od-read", "Read lighthouse.md again"),
@@ -137,13 +133,13 @@ def test_an_answer_goes_on_is_written_anew_and_its_question_is_edited(visit: Vis
     visit.state("read")
     for number, question in enumerate(("How many steps?", "And who?"), 1):
         visit.ask(question)
-        answered(visit, number)
+        visit.answered(number)
     asked, field = page.locator("#od-chat [data-testid=user]"), page.locator("#od-question textarea")
     field.fill("What I am typing")
     before = last_answer(visit)
     page.click(".od-continue")  # the tiny model always writes to its limit
     visit.until(lambda: len(last_answer(visit)) > len(before), "it goes on")
-    answered(visit, 2)
+    visit.answered(2)
     visit.state("read")
     assert last_answer(visit).startswith(before), "the same text, and more of it"
     page.click(".od-anew")
@@ -165,9 +161,9 @@ def test_an_answer_goes_on_is_written_anew_and_its_question_is_edited(visit: Vis
     words.press("Enter")
     visit.until(lambda: asked.all_inner_texts() == ["How many windows?"], "it takes the place of all that came after")
     visit.until(lambda: page.locator(".od-answers details").count() == 1, "and is answered")
-    answered(visit, 1)
+    visit.answered(1)
     visit.reload()
-    answered(visit, 1)
+    visit.answered(1)
     assert asked.all_inner_texts() == ["How many windows?"]
 
 
@@ -176,7 +172,7 @@ def test_the_account_unfolds_to_rows(visit: Visit) -> None:
     page.click("#od-sample")
     visit.state("read")
     visit.ask("How many steps?")
-    answered(visit, 1)
+    visit.answered(1)
     page.locator("#od-chat .thought-group .title button").click()
     rows = page.locator("#od-chat .thought-group li")
     visit.until(lambda: rows.count() > 4, "it is unfolded")
@@ -197,11 +193,11 @@ def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypat
     visit.state("answering")
     assert field.input_value() == "And who"
     assert page.evaluate("document.activeElement.tagName") == "TEXTAREA", "and keeps the focus"
-    answered(visit, 1)
+    visit.answered(1)
     assert field.input_value() == "And who"
     field.press_sequentially(" was it?")
     field.press("Enter")
-    answered(visit, 2)
+    visit.answered(2)
 
 
 WIDE, NARROW = [(1440, 900), (1024, 768)], [(390, 844)]
@@ -217,7 +213,7 @@ def test_answer_evidence_document_and_map_are_in_view_together(program: Any, url
         visit.state("read")
         assert page.evaluate(_OVERFLOW) == [0, 0], "read"
         visit.ask("How many steps?")
-        answered(visit, 1)
+        visit.answered(1)
         page.wait_for_selector(".od-source")
         assert page.evaluate(_OVERFLOW) == [0, 0], "the page itself never scrolls"
         for selector in ("#od-chat", ".od-source", ".od-text", ".od-map", "#od-ask"):
@@ -252,7 +248,7 @@ def test_a_phone_shows_one_pane_at_a_time(program: Any, url: str, width: int, he
         visit.state("read")
         assert page.evaluate(_OVERFLOW) == [0, 0], "read"
         visit.ask("How many steps?")
-        answered(visit, 1)
+        visit.answered(1)
         page.wait_for_selector(".od-source")
         for selector in ("#od-chat", ".od-source", "#od-ask"):
             visit.until(lambda selector=selector: page.evaluate(_IN_VIEW, selector), f"{selector} is in view")
@@ -294,7 +290,7 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     page.click("#od-sample")
     visit.state("read")
     visit.ask("How many steps?")
-    answered(visit, 1)
+    visit.answered(1)
     link = page.locator("#od-chat a[href^='#passage-']").first
     assert link.inner_text().startswith("[1] section ")
     link.click()
@@ -305,7 +301,7 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     page.wait_for_selector("#od-stop-answer")
     visit.until(lambda: page.locator("#od-chat [data-testid=bot]").count() > 3, "a word is there")
     page.keyboard.press("Escape")
-    answered(visit, 2)
+    visit.answered(2)
     assert "The answer was stopped." in visit.text("#od-chat")
     expect(page.locator("#od-stop-answer")).not_to_be_visible()
 
@@ -334,11 +330,11 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     assert page.evaluate(blank) == []
     page.fill("#od-question textarea", "How many steps?")
     page.dblclick("#od-ask")
-    answered(visit, 1)
+    visit.answered(1)
     page.fill("#od-question textarea", "And who?")
     page.press("#od-question textarea", "Enter")
     page.press("#od-question textarea", "Enter")
-    answered(visit, 2)
+    visit.answered(2)
     assert page.evaluate(blank) == []
 
 

@@ -28,10 +28,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def answered(visit: Visit, number: int) -> None:
-    visit.until(lambda: visit.page.locator("#od-chat .thought-group").count() == number, f"answer {number} is there")
-
-
 def test_a_question_mark_shows_the_keys(visit: Visit) -> None:
     page = visit.page
     page.locator("body").press("?")
@@ -51,7 +47,7 @@ def test_the_keys_of_the_page_lead_to_the_question_and_bring_the_last_one_back(v
     assert field.input_value() == "", "the key itself is not written"
     page.keyboard.type("and/or?")
     page.keyboard.press("Enter")
-    answered(visit, 1)
+    visit.answered(1)
     visit.until(lambda: field.input_value() == "", "the field is free")
     field.press("ArrowUp")
     assert field.input_value() == "and/or?"
@@ -84,13 +80,13 @@ def test_the_focus_goes_on_to_what_takes_the_place_of_a_button(visit: Visit, mon
     page.fill("#od-question textarea", "How many steps?")
     press("#od-ask")
     leads_to("#od-question textarea")
-    answered(visit, 1)
+    visit.answered(1)
     visit.state("read")
     written = page.locator("#od-chat [data-testid=bot]").first
     before = written.inner_text()
     press(".od-anew")
     visit.until(lambda: written.count() == 1 and written.inner_text() != before, "another answer is written")
-    answered(visit, 1)
+    visit.answered(1)
     visit.state("read")
     leads_to(".od-anew")
     press("#od-save")
