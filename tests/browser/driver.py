@@ -79,6 +79,12 @@ class Visit:
         self.page.click("#od-sample")
         self.state("ready")
 
+    def read_sample(self) -> None:
+        """Open the sample, and wait until it is read."""
+        self.open_sample()
+        self.page.click("#od-read")
+        self.state("read")
+
     def close_document(self) -> None:
         """Close what is shown, and agree where that is asked."""
         self.page.click("#od-forget")

@@ -53,16 +53,10 @@ def ask(visit: Visit, question: str) -> None:
     visit.state("read")
 
 
-def read_sample(visit: Visit) -> None:
-    visit.open_sample()
-    visit.page.click("#od-read")
-    visit.state("read")
-
-
 def test_sources_lead_to_the_document_and_answers_can_be_copied_and_saved(visit: Visit) -> None:
     page = visit.page
     expect(page.locator("#od-export-json")).to_be_disabled()
-    read_sample(visit)
+    visit.read_sample()
     expect(page.locator(".od-sources")).not_to_be_visible()
     ask(visit, "Who is the keeper?")
     ask(visit, "And before?")
@@ -135,7 +129,7 @@ def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
 
 def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> None:
     page = visit.page
-    read_sample(visit)
+    visit.read_sample()
     ask(visit, "Who is the keeper?")
     page.click("[data-drawer-button=inside]")
     for panel, first, second in (
@@ -160,7 +154,7 @@ def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> N
 def test_what_keys_chose_in_a_chart_stays_where_the_page_scrolls_beneath_the_pointer(visit: Visit) -> None:
     page = visit.page
     page.set_viewport_size({"width": 1280, "height": 620})
-    read_sample(visit)
+    visit.read_sample()
     page.click("[data-drawer-button=inside]")
     canvas = page.locator("#od-fill canvas")
     canvas.hover(position={"x": 3, "y": 6})
@@ -179,7 +173,7 @@ def test_what_keys_chose_in_a_chart_stays_where_the_page_scrolls_beneath_the_poi
 
 def test_earlier_questions_are_forgotten_where_that_is_wished(visit: Visit) -> None:
     page = visit.page
-    read_sample(visit)
+    visit.read_sample()
     ask(visit, "Who is the keeper?")
     page.uncheck("#od-remember input")
     ask(visit, "And before?")

@@ -200,9 +200,7 @@ def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monke
         yield AnswerFinished(question, text, 1, "end", 0.01, 0.1, 0, self.context.ledger, unfounded=("224", "Oslo"))
 
     monkeypatch.setattr(Session, "ask", ask)
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("read")
+    visit.read_sample()
     visit.ask("How many?")
     marked = "[...(CSS.highlights.get('od-unfounded') ?? [])].map(String)"
     visit.until(lambda: page.evaluate(marked) == ["224", "Oslo"], "both are marked")
@@ -297,9 +295,7 @@ def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) ->
 
 def test_settings_say_what_is_wrong_at_their_field_and_when_they_count(visit: Visit) -> None:
     page = visit.page
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("read")
+    visit.read_sample()
     page.click("[data-drawer-button=settings]")
     kept, note = page.locator("#od-set-pot-num-kept"), page.locator(".od-note")
     slots = page.get_by_label("Slots in the pot")

@@ -115,9 +115,7 @@ def test_a_reload_in_the_middle_of_reading_loses_nothing(visit: Visit, monkeypat
 
 def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("read")
+    visit.read_sample()
     gate = Gate(monkeypatch, ENGINE, 5)
     visit.ask("How many steps?")
     visit.state("answering")
@@ -131,9 +129,7 @@ def test_a_reload_in_the_middle_of_an_answer_loses_nothing(visit: Visit, monkeyp
 
 def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     page = visit.page
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("read")
+    visit.read_sample()
     visit.ask("How many steps?")
     visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "answered")
     page.click("#od-save")
@@ -214,9 +210,7 @@ def test_the_chosen_one_of_many_documents_and_reading_stay_in_view(visit: Visit,
 
 def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
     page = visit.page
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("read")
+    visit.read_sample()
     page.click("#od-save")
     toast = page.locator(".toast-body")
     visit.until(lambda: toast.count() == 1 and toast.is_visible(), "it is told")
@@ -231,9 +225,7 @@ def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
 
 def test_what_was_asked_last_is_compared(visit: Visit) -> None:
     page, field = visit.page, visit.page.locator("#od-compare-question textarea")
-    visit.open_sample()
-    page.click("#od-read")
-    visit.state("read")
+    visit.read_sample()
     page.get_by_role("tab", name="Compare").click()
     assert "dates" in field.input_value(), "what stands all over a document shows the ways' differences"
     page.get_by_role("tab", name="Read & ask").click()
