@@ -30,6 +30,7 @@ _PARTS = {
     "pot": "pot",
     "speculator": "pot of the small model",
     "tier": "host tier, at most",
+    "measuring": "before the pot, once for a model: what its heads need",
     "reading": "while it reads: activations",
     "undo": "while it answers: copy of the pot, at most",
     "answering": "while it answers: activations",

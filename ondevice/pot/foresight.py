@@ -24,6 +24,11 @@ def fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
     Returns:
         (num_layers, num_kv_heads, 2 * head_dim + 3) float32: of key, value, their lengths, and 1.
     """
+    return torch.stack([_fit(*layer) for layer in zip(keys, values, peaks, strict=True)])
+
+
+def _fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
+    """`fit` of one layer: its numbers of 8 bytes, several times over, would be as much as a small model for all."""
     features, wanted = _features(keys, values).double(), peaks.double()[..., None]
     mean, spread = features.mean(dim=-2, keepdim=True), features.std(dim=-2, keepdim=True).clamp_min(1e-6)
     scaled, middle = (features - mean) / spread, wanted.mean(dim=-2, keepdim=True)

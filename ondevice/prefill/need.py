@@ -31,7 +31,9 @@ from ondevice.pot.foresight import fit
 from ondevice.prefill.repeat import repeat_peaks
 
 _TEXT = "lighthouse.md"
-_TOKENS, _ROOM, _PASS = 1024, 640, 512  # of half the text, or of twice as much, shares differ by about one part in ten
+_TOKENS, _ROOM = 1024, 640  # of half the text, or of twice as much, shares differ by about one part in ten
+NUM_SLOTS = _TOKENS + _ROOM  # of the pot that it is measured in
+PASS_SIZE = 512  # tokens of a pass, of the text and of its repetition
 _FIRST = 4  # tokens that say nothing of others: sinks
 _PARTS = tuple(2 ** (-step / 2) for step in range(1, 13))  # of all slots that are kept: those whose heads are counted
 _LEAST = 0.05  # of an even share, so that no head is left with nothing
@@ -117,8 +119,8 @@ def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Needs:
     text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
     ids = tokenizer.encode(text)[0][: min(_TOKENS, decoder.parts.max_positions // 2)]
     pot = decoder.new_pot(len(ids) + _ROOM)
-    for start in range(0, len(ids), _PASS):
-        decoder.forward(decoder.ids(ids[start : start + _PASS]), pot)
+    for start in range(0, len(ids), PASS_SIZE):
+        decoder.forward(decoder.ids(ids[start : start + PASS_SIZE]), pot)
     peaks = torch.stack(repeat_peaks(decoder, pot, ids, tokenizer))[:, 0].cpu()
     best_first = peaks.flatten().argsort(descending=True, stable=True)
     counts = []

@@ -15,6 +15,7 @@ from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
 from ondevice.pot.host.device_means import MOST
 from ondevice.pot.policies import num_observed
+from ondevice.prefill.need import NUM_SLOTS, PASS_SIZE
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.session.plan import Plan
 
@@ -28,8 +29,13 @@ _LIBRARIES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """Bytes on the device at the peak of a reading, and of an answer without its undo log."""
+    """Bytes on the device at the peak of a reading, and of an answer without its undo log.
 
+    Attributes:
+        measuring: before there is a pot, where what the heads need decides its shape and is not known yet; else 0.
+    """
+
+    measuring: int
     reading: int
     answering: int
 
@@ -47,7 +53,14 @@ def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activ
     question = one.layers(plan.config.pot.reserve, num_observed=0)
     tier_bytes = plan.tier_bytes(num_tokens)
     looks = _VOTES + (0 if device == "cpu" else int(MOST * tier_bytes)) if tier_bytes else 0
-    return Activations(libraries + one.reading(), libraries + max(question, looks))
+    measuring, reading = 0, one.reading()
+    if plan.must_measure(num_tokens):
+        needed = one.measuring()
+        if plan.shares_by_need:
+            measuring = libraries + needed
+        else:
+            reading = max(reading, needed)
+    return Activations(measuring, libraries + reading, libraries + max(question, looks))
 
 
 class _Pass:
@@ -81,9 +94,18 @@ class _Pass:
         # On a CPU the C library keeps what a stage has freed, in pieces that the next one finds no use for.
         return waiting + mass + (largest + chosen if self._device == "cpu" else max(largest, chosen))
 
-    def layers(self, num_tokens: int, num_observed: int) -> int:
-        """A pass of so many tokens through a layer: the larger of attention and feed-forward network."""
-        parts = self._parts
+    def measuring(self) -> int:
+        """What the heads need: a text and its repetition in a pot of its own, then its keys and values once more."""
+        pot = self._plan.decoder.pot_shape(NUM_SLOTS).nbytes(self._plan.decoder.dtype)
+        return pot + max(pot, self.layers(PASS_SIZE, PASS_SIZE, NUM_SLOTS))
+
+    def layers(self, num_tokens: int, num_observed: int, num_slots: int = 0) -> int:
+        """A pass of so many tokens through a layer: the larger of attention and feed-forward network.
+
+        Args:
+            num_slots: of the layer; 0: as many as the pot's largest has.
+        """
+        parts, num_slots = self._parts, num_slots or self._slots
         queries, keys = parts.num_heads * parts.head_dim, parts.num_kv_heads * parts.head_dim
         # Residual and norm; projections, rotated once more; keys and values of all heads, outputs of both parts,
         # folded queries and the joined output.
@@ -92,8 +114,8 @@ class _Pass:
         if num_tokens > 1 and shape.key_rotation == "on-read":
             # Of one layer keys and values made wide, with their roundings and angles on the way, and keys rotated.
             vectors = 3 if shape.stored == "model" else 6
-            attention += vectors * self._slots * shape.num_kv_heads * parts.head_dim * _FLOAT
-        attention += _SCORES * _FLOAT * num_observed * parts.num_heads * self._slots
+            attention += vectors * num_slots * shape.num_kv_heads * parts.head_dim * _FLOAT
+        attention += _SCORES * _FLOAT * num_observed * parts.num_heads * num_slots
         intermediate = parts.layers[0].intermediate_size
         at_once = min(num_tokens, tokens_at_once(intermediate, self._plan.decoder.dtype, self._device))
         network = at_once * (3 * intermediate + parts.hidden_size) + 4 * num_tokens * parts.hidden_size

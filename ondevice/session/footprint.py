@@ -31,6 +31,7 @@ class Footprint:
         pot: of the document.
         speculator: the small model's pot.
         tier: host memory for what was evicted, at most; always main memory.
+        measuring: what the heads of the model need, before there is a pot; 0 where that is known.
         reading: activations while a text is read.
         undo: the copy of the pot by which an answer is taken back, at most.
         answering: activations of a question and its answer.
@@ -41,14 +42,16 @@ class Footprint:
     pot: int
     speculator: int
     tier: int
+    measuring: int
     reading: int
     undo: int
     answering: int
 
     @property
     def device_bytes(self) -> int:
-        """The peak on the device: reading and answering do not meet."""
-        return self.weights + self.pot + self.speculator + max(self.reading, self.undo + self.answering)
+        """The peak on the device: measuring, reading and answering do not meet."""
+        with_pot = self.pot + self.speculator + max(self.reading, self.undo + self.answering)
+        return self.weights + max(self.measuring, with_pot)
 
     @property
     def main_bytes(self) -> int:
@@ -162,6 +165,7 @@ class MemoryPlan:
             pot=plan.pot_bytes(tokens),
             speculator=plan.speculator_bytes(tokens),
             tier=plan.tier_bytes(tokens),
+            measuring=passes.measuring,
             reading=passes.reading,
             undo=plan.undo_bytes(tokens),
             answering=passes.answering,

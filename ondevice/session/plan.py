@@ -143,7 +143,7 @@ class Plan:
     def needs_length_for_pot(self) -> bool:
         """Whether the document's length decides how large its pot is, or how layers and heads share it."""
         pot = self.config.pot
-        return pot.method.keeps_all or pot.is_auto or self._shares_by_need
+        return pot.method.keeps_all or pot.is_auto or self.shares_by_need
 
     def new_pot(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> MemoryPot:
         """An empty pot of `pot_shape`; raises as that and `Decoder.allocate`. One in codes has the frame of the keys,
@@ -165,7 +165,7 @@ class Plan:
         """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
         model need: `pot_shape` measures it, or else the first distillation."""
         foretells = self.config.pot.method.observes == "forecast"
-        must_know = (self._shares_by_need or foretells) and not self._fits(num_tokens)
+        must_know = (self.shares_by_need or foretells) and not self._fits(num_tokens)
         return must_know and known_needs(self.decoder, self.loaded.fingerprint) is None
 
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
@@ -180,7 +180,7 @@ class Plan:
         """
         config = self.config
         if not config.pot.method.keeps_all:
-            if not self._shares_by_need or self._fits(num_tokens):
+            if not self.shares_by_need or self._fits(num_tokens):
                 return self._shape(config.pot.capacity)
             by_need = saved if saved is not None and self._is_share(saved) else self._share(num_tokens)
             return self._shape(max(by_need), by_need)
@@ -217,7 +217,7 @@ class Plan:
 
     def foreseen_shape(self, num_tokens: int | None = None) -> PotShape:
         """`pot_shape`; where heads share by a need that is not known yet, with even shares, for nothing is measured."""
-        if not (self._shares_by_need and self.must_measure(num_tokens)):
+        if not (self.shares_by_need and self.must_measure(num_tokens)):
             return self.pot_shape(num_tokens)
         pot, parts = self.config.pot, self.decoder.parts
         num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
@@ -236,7 +236,8 @@ class Plan:
         return "even" if self._has_host else pot.method.shares
 
     @property
-    def _shares_by_need(self) -> bool:
+    def shares_by_need(self) -> bool:
+        """Whether what the heads need decides the shape of a pot that a document does not fit into."""
         return self.shares != "even" and self.config.pot.method.distills
 
     def _fits(self, num_tokens: int | None) -> bool:

@@ -96,15 +96,18 @@ def test_an_answer_copies_what_it_may_change(checkpoint: str) -> None:
 
 
 def test_the_peak_is_the_larger_of_reading_and_answering() -> None:
-    some = Footprint(program=1, weights=20, pot=300, speculator=4000, tier=50_000, reading=7, undo=3, answering=2)
+    parts = {"program": 1, "weights": 20, "pot": 300, "speculator": 4000, "tier": 50_000}
+    some = Footprint(**parts, measuring=6, reading=7, undo=3, answering=2)
     assert some.device_bytes == 4327
     assert some.main_bytes == 50_001
     assert some.peak_bytes == 54_328
     assert replace(some, reading=0).device_bytes == 4325
+    assert replace(some, measuring=5000).device_bytes == 5020, "there is no pot yet"
 
 
 def test_a_machine_of_two_memories_needs_room_in_both() -> None:
-    some = Footprint(program=100, weights=800, pot=0, speculator=0, tier=80, reading=0, undo=0, answering=0)
+    nothing = {"pot": 0, "speculator": 0, "measuring": 0, "reading": 0, "undo": 0, "answering": 0}
+    some = Footprint(program=100, weights=800, tier=80, **nothing)
     apart = Machine("", "", "cuda", 200, 200, 1000, 1000, is_shared=False)
     assert some.fits(apart)
     assert not some.fits(replace(apart, free_bytes=199))
@@ -114,18 +117,32 @@ def test_a_machine_of_two_memories_needs_room_in_both() -> None:
     assert not some.fits(replace(board, free_bytes=1088))
 
 
+def test_what_the_heads_need_is_measured_once_before_there_is_a_pot(checkpoint: str) -> None:
+    unknown = planned(checkpoint, tier=TierConfig(0))
+    assert unknown.footprint.measuring > unknown.footprint.reading, "of a tiny model all else is smaller"
+    assert unknown.footprint.device_bytes == unknown.footprint.weights + unknown.footprint.measuring
+    assert not planned(checkpoint, tier=TierConfig(0), num_tokens=100).footprint.measuring, "all of it fits"
+    assert not planned(checkpoint, tier=TierConfig(10**7)).footprint.measuring, "even shares"
+    foresight = replace(POT, policy="foresight", slot_shares="even")
+    foretold = planned(checkpoint, tier=TierConfig(0), pot=foresight).footprint
+    assert not foretold.measuring
+    assert foretold.reading >= unknown.footprint.measuring, "at the first distillation, beside the pot"
+    Engine.load(EngineConfig(model=checkpoint, device="cpu", pot=POT, tier=TierConfig(0))).plan().pot_shape()
+    assert not planned(checkpoint, tier=TierConfig(0)).footprint.measuring
+
+
 def test_a_pot_that_does_not_fit_is_answered_with_one_that_does(checkpoint: str) -> None:
-    whole = planned(checkpoint, pot=PotConfig(capacity=4096), tier=TierConfig(0))
+    whole = planned(checkpoint, pot=PotConfig(capacity=4096, slot_shares="even"), tier=TierConfig(0))
     assert whole.fits
     small = replace(ROOMY, free_bytes=int((whole.footprint.peak_bytes - whole.footprint.pot) / 0.9))
-    tight = planned(checkpoint, small, pot=PotConfig(capacity=4096), tier=TierConfig(0))
+    tight = planned(checkpoint, small, pot=PotConfig(capacity=4096, slot_shares="even"), tier=TierConfig(0))
     assert not tight.fits
     largest = tight.largest_fitting()
     assert largest is not None
     assert 512 <= largest < 4096
     assert tight._would_fit(largest, has_tier=True)
     assert not tight._would_fit(largest + 64, has_tier=True)
-    burdened = planned(checkpoint, small, pot=PotConfig(capacity=4096), tier=TierConfig(GB))
+    burdened = planned(checkpoint, small, pot=PotConfig(capacity=4096, slot_shares="even"), tier=TierConfig(GB))
     assert burdened.largest_fitting() is None
     assert burdened.largest_fitting(has_tier=False) == largest
     hopeless = planned(checkpoint, replace(ROOMY, free_bytes=10**6))
