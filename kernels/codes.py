@@ -1,4 +1,4 @@
-"""Keys and values in 8 or 4 bits: how they are rounded, and what belongs together.
+"""Keys and values in 8 or 4 bits, or keys in 8 and values in 4: how they are rounded, and what belongs together.
 
 A key lies before RoPE, measured from what is usual for its head: channel by channel a mean and a spread, the frame.
 Without it a few channels that are always large take up all steps, and the errors of the scores are ten times as large.
@@ -27,8 +27,8 @@ class Coded(NamedTuple):
     """Keys before RoPE and values of one layer in codes.
 
     Attributes:
-        keys, values: (batch, num_kv_heads, num_slots, head_dim) int8, or as `quantize_four` has them; may be views into
-            larger buffers.
+        keys, values: (batch, num_kv_heads, num_slots, head_dim) int8, or as `quantize_four` has them: values may be so
+            alone; may be views into larger buffers.
         key_scales, value_scales: (batch, num_kv_heads, num_slots) float32, or (..., 2 * groups) float16.
         frame: of the keys, (num_kv_heads, head_dim) each.
     """

@@ -8,7 +8,9 @@ from ondevice.kernels.cpu.vectors import (
     F32,
     I32,
     I64,
+    INT4,
     INT8,
+    INT8_INT4,
     LANES,
     fma,
     kernel_part,
@@ -47,7 +49,7 @@ def widen_keys(
     chunks = [(at, min(LANES, half - at)) for at in range(0, half, LANES)]
     row = ir.Constant(I64, 4 * head_dim)
     with cgutils.for_range(b, num_slots) as loop:
-        wide = _Vector(b, codes, stride, scales, loop.index, head_dim, kind)
+        wide = _Vector(b, codes, stride, scales, loop.index, head_dim, INT8 if kind == INT8_INT4 else kind)
         place = b.sext(b.load(_address(b, places, loop.index, I32), align=4), I64)
         angle = b.mul(place, row)
         to, cos, sin = b.add(out, b.mul(loop.index, row)), b.add(cosines, angle), b.add(sines, angle)
@@ -76,7 +78,7 @@ def widen_values(
     """out[slot] = wide codes[slot], float32."""
     half = head_dim // 2
     with cgutils.for_range(b, num_slots) as loop:
-        wide = _Vector(b, codes, stride, scales, loop.index, head_dim, kind)
+        wide = _Vector(b, codes, stride, scales, loop.index, head_dim, INT4 if kind == INT8_INT4 else kind)
         to = b.add(out, b.mul(loop.index, ir.Constant(I64, 4 * head_dim)))
         for at in range(0, half, LANES):
             lanes = min(LANES, half - at)

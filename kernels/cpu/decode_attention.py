@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from ondevice.kernels.codes import Coded
 from ondevice.kernels.cpu.threads import are_helping, run_in_threads
-from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, LANES
+from ondevice.kernels.cpu.vectors import BFLOAT16, FLOAT32, INT4, INT8, INT8_INT4, LANES
 from ondevice.kernels.cpu.walk import LINE_BYTES, NUM_LIMITS, PACKED, compiled, vector_bytes
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
+_KINDS = {(torch.int8, torch.int8): INT8, (torch.uint8, torch.uint8): INT4, (torch.int8, torch.uint8): INT8_INT4}
 _NO_WINDOW = (1 << 31) - 1
-_NO_CODES = (0,) * 14
+_NO_CODES = (0,) * 15
 
 
 def attend(
@@ -61,13 +62,13 @@ def attend_coded(
     """Run the kernel; arguments as for `coded_attention`, and all of a key turns."""
     assert query.shape[2] == 1
     assert cos.shape[-1] == query.shape[-1]
-    kind = INT8 if coded.keys.dtype == torch.int8 else INT4
+    kind = _KINDS[coded.keys.dtype, coded.values.dtype]
     cos, sin = cos.float().contiguous(), sin.float().contiguous()
     mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
     codes = (
         *_address_and_strides(coded.key_scales),
         *_address_and_strides(coded.value_scales),
-        coded.key_scales.stride(2) * coded.key_scales.element_size(),
+        *(scales.stride(2) * scales.element_size() for scales in (coded.key_scales, coded.value_scales)),
         mean.data_ptr(),
         spread.data_ptr(),
         *_address_and_strides(positions),
@@ -93,7 +94,7 @@ def _run(
     """The call: `seen` are its arguments on what a query sees, `codes` those on keys and values in codes."""
     batch, num_heads, num_queries, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
-    assert keys.shape == values.shape
+    assert keys.shape[:3] == values.shape[:3]
     assert keys.stride(3) == values.stride(3) == 1
     dtype, query = query.dtype, query.float().contiguous()
     out, blocks_read = torch.empty_like(query), torch.empty(batch, num_kv_heads, dtype=torch.int32)

@@ -19,9 +19,10 @@ IS_WIDE = bool(llvm.get_host_cpu_features().get("avx512f"))
 LANES = 16 if IS_WIDE else 8  # numbers in a vector; where registers are narrower LLVM takes several for one
 TILE_ROWS = 4  # rows of queries that go through a block together
 
-FLOAT32, BFLOAT16, INT8, INT4 = 0, 1, 2, 3  # what keys and values are stored as
-SIZES = (4, 2, 4, 4)  # bytes of a number, as tiles take it: codes are made wide in scratch memory first
-STORED_BITS = (32, 16, 8, 4)
+# What keys and values are stored as; the last: keys in 8 bits, and values in 4.
+FLOAT32, BFLOAT16, INT8, INT4, INT8_INT4 = 0, 1, 2, 3, 4
+SIZES = (4, 2, 4, 4, 4)  # bytes of a number, as tiles take it: codes are made wide in scratch memory first
+STORED_BITS = (32, 16, 8, 4, 8)
 _LINE_BYTES = 64
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))

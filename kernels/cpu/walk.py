@@ -38,7 +38,17 @@ _INTEGERS = [
     *("query_positions", "window", "probes", "limits"),
     # Of keys and values in codes alone: scales of every slot, the frame of the keys, where the slots stand, and angles.
     *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
-    *("scale_bytes", "offsets", "gains", "places", "places_batch", "places_head", "cosines", "sines"),
+    *(
+        "key_scale_bytes",
+        "value_scale_bytes",
+        "offsets",
+        "gains",
+        "places",
+        "places_batch",
+        "places_head",
+        "cosines",
+        "sines",
+    ),
 ]
 _NUMBERS = ["scale", "patience"]
 _CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
@@ -169,7 +179,10 @@ def _read_block(
         widen_keys(
             keys,
             key_stride,
-            call.key_scales + row * call.key_scales_batch + kv_head * call.key_scales_head + start * call.scale_bytes,
+            call.key_scales
+            + row * call.key_scales_batch
+            + kv_head * call.key_scales_head
+            + start * call.key_scale_bytes,
             call.offsets + 4 * head_dim * kv_head,
             call.gains + 4 * head_dim * kv_head,
             call.places + row * call.places_batch + kv_head * call.places_head + 4 * start,
@@ -216,7 +229,7 @@ def _read_block(
             call.value_scales
             + row * call.value_scales_batch
             + kv_head * call.value_scales_head
-            + start * call.scale_bytes
+            + start * call.value_scale_bytes
         )
         widen_values(value_codes, value_stride, scales, num_here, wide, head_dim, kind)
         values, value_stride, key_stride = wide, 4 * head_dim, call.key_stride

@@ -25,12 +25,14 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
     """Launch the kernel; shapes as for `coded_attention`."""
     batch, num_heads, _, head_dim = query.shape
     num_kv_heads, num_slots = coded.keys.shape[1:3]
-    assert coded.keys.stride() == coded.values.stride()
-    assert coded.key_scales.stride() == coded.value_scales.stride()
-    is_four = coded.keys.dtype == torch.uint8
-    groups = num_groups(head_dim) if is_four else 1
-    assert coded.keys.stride()[2:] == (head_dim // (1 + is_four), 1)
-    assert coded.key_scales.stride(2) == (2 * groups if is_four else 1) or num_slots == 1
+    keys_four, values_four = (codes.dtype == torch.uint8 for codes in (coded.keys, coded.values))
+    groups = num_groups(head_dim)
+    for codes, scales, is_four in (
+        (coded.keys, coded.key_scales, keys_four),
+        (coded.values, coded.value_scales, values_four),
+    ):
+        assert codes.stride()[2:] == (head_dim // (1 + is_four), 1)
+        assert scales.stride(2) == (2 * groups if is_four else 1) or num_slots == 1
     cos, sin, query = cos.contiguous(), sin.contiguous(), query.contiguous()
     mean, spread = coded.frame.mean.contiguous(), coded.frame.spread.contiguous()
     positions = positions.expand(batch, num_kv_heads, num_slots)
@@ -51,15 +53,16 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
         scale,
         num_slots,
         num_kv_heads,
-        coded.keys.stride(0),
-        coded.keys.stride(1),
-        coded.key_scales.stride(0),
-        coded.key_scales.stride(1),
+        *coded.keys.stride()[:2],
+        *coded.values.stride()[:2],
+        *coded.key_scales.stride()[:2],
+        *coded.value_scales.stride()[:2],
         positions.stride(0),
         positions.stride(1),
         ROTARY_DIM=cos.shape[-1],
         GROUP_SIZE=head_dim // groups,
-        IS_FOUR=is_four,
+        KEYS_FOUR=keys_four,
+        VALUES_FOUR=values_four,
         **tile_sizes(num_heads // num_kv_heads, head_dim, query.dtype),
     )
     return out
@@ -90,15 +93,20 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     scale,
     num_slots,
     num_kv_heads,
-    batch_stride,
-    head_stride,
-    scale_batch_stride,
-    scale_head_stride,
+    key_batch_stride,
+    key_head_stride,
+    value_batch_stride,
+    value_head_stride,
+    key_scale_batch_stride,
+    key_scale_head_stride,
+    value_scale_batch_stride,
+    value_scale_head_stride,
     position_batch_stride,
     position_head_stride,
     ROTARY_DIM: tl.constexpr,
     GROUP_SIZE: tl.constexpr,
-    IS_FOUR: tl.constexpr,
+    KEYS_FOUR: tl.constexpr,
+    VALUES_FOUR: tl.constexpr,
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED_GROUPS: tl.constexpr,
@@ -127,8 +135,15 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     partner_mean = tl.load(mean_ptr + frame + partner, mask=turns, other=0.0)
     partner_spread = tl.load(spread_ptr + frame + partner, mask=turns, other=0.0)
 
-    first = row.to(tl.int64) * batch_stride + kv_head.to(tl.int64) * head_stride
-    first_scale = row.to(tl.int64) * scale_batch_stride + kv_head.to(tl.int64) * scale_head_stride
+    # The rows and the head are counted in 64 bits: a buffer may have more numbers than 32 bits count.
+    wide_row, wide_head = row.to(tl.int64), kv_head.to(tl.int64)
+    first_key = key_ptr + wide_row * key_batch_stride + wide_head * key_head_stride
+    first_value = value_ptr + wide_row * value_batch_stride + wide_head * value_head_stride
+    key_scales = key_scale_ptr + wide_row * key_scale_batch_stride + wide_head * key_scale_head_stride
+    value_scales = value_scale_ptr + wide_row * value_scale_batch_stride + wide_head * value_scale_head_stride
+    # In 4 bits two numbers a byte, half a vector apart; step and smallest number of each group.
+    middle: tl.constexpr = HEAD_DIM // 2
+    group_scales: tl.constexpr = 2 * (HEAD_DIM // GROUP_SIZE)
     first_position = row * position_batch_stride + kv_head * position_head_stride
     maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
     total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
@@ -138,33 +153,34 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
         mask = slot < num_slots
         tile_mask = mask[:, None] & is_there[None, :]
         turn_mask = mask[:, None] & turns[None, :]
-        if IS_FOUR:
-            # Two numbers a byte, half a vector apart; step and smallest number of each group.
-            middle: tl.constexpr = HEAD_DIM // 2
-            offs = first + slot[:, None] * middle
-            rows = first_scale + slot[:, None] * (2 * (HEAD_DIM // GROUP_SIZE))
-            at, at_partner = (dim % middle)[None, :], (partner % middle)[None, :]
-            shift, partner_shift = (dim // middle * 4)[None, :], (partner // middle * 4)[None, :]
-            group_at, group_partner = (dim // GROUP_SIZE * 2)[None, :], (partner // GROUP_SIZE * 2)[None, :]
-            keys = tl.load(key_ptr + offs + at, mask=tile_mask, other=0).to(tl.int32)
-            partners = tl.load(key_ptr + offs + at_partner, mask=turn_mask, other=0).to(tl.int32)
-            values = tl.load(value_ptr + offs + at, mask=tile_mask, other=0).to(tl.int32)
-            key_step = tl.load(key_scale_ptr + rows + group_at, mask=tile_mask, other=0.0).to(tl.float32)
-            key_low = tl.load(key_scale_ptr + rows + group_at + 1, mask=tile_mask, other=0.0).to(tl.float32)
-            partner_step = tl.load(key_scale_ptr + rows + group_partner, mask=turn_mask, other=0.0).to(tl.float32)
-            partner_low = tl.load(key_scale_ptr + rows + group_partner + 1, mask=turn_mask, other=0.0).to(tl.float32)
-            value_step = tl.load(value_scale_ptr + rows + group_at, mask=tile_mask, other=0.0).to(tl.float32)
-            value_low = tl.load(value_scale_ptr + rows + group_at + 1, mask=tile_mask, other=0.0).to(tl.float32)
-            keys = ((keys >> shift) & 15).to(tl.float32) * key_step + key_low
-            partners = ((partners >> partner_shift) & 15).to(tl.float32) * partner_step + partner_low
-            values = ((values >> shift) & 15).to(tl.float32) * value_step + value_low
+        if KEYS_FOUR:
+            rows, steps = first_key + slot[:, None] * middle, key_scales + slot[:, None] * group_scales
+            keys = tl.load(rows + (dim % middle)[None, :], mask=tile_mask, other=0).to(tl.int32)
+            partners = tl.load(rows + (partner % middle)[None, :], mask=turn_mask, other=0).to(tl.int32)
+            group, partner_group = (dim // GROUP_SIZE * 2)[None, :], (partner // GROUP_SIZE * 2)[None, :]
+            key_step = tl.load(steps + group, mask=tile_mask, other=0.0).to(tl.float32)
+            key_low = tl.load(steps + group + 1, mask=tile_mask, other=0.0).to(tl.float32)
+            partner_step = tl.load(steps + partner_group, mask=turn_mask, other=0.0).to(tl.float32)
+            partner_low = tl.load(steps + partner_group + 1, mask=turn_mask, other=0.0).to(tl.float32)
+            keys = ((keys >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * key_step + key_low
+            partners = (partners >> (partner // middle * 4)[None, :]) & 15
+            partners = partners.to(tl.float32) * partner_step + partner_low
         else:
-            offs = first + slot[:, None] * HEAD_DIM
-            key_scale = tl.load(key_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
-            value_scale = tl.load(value_scale_ptr + first_scale + slot, mask=mask, other=0.0)[:, None]
-            keys = tl.load(key_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * key_scale
-            partners = tl.load(key_ptr + offs + partner[None, :], mask=turn_mask, other=0).to(tl.float32) * key_scale
-            values = tl.load(value_ptr + offs + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * value_scale
+            rows = first_key + slot[:, None] * HEAD_DIM
+            key_scale = tl.load(key_scales + slot, mask=mask, other=0.0)[:, None]
+            keys = tl.load(rows + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * key_scale
+            partners = tl.load(rows + partner[None, :], mask=turn_mask, other=0).to(tl.float32) * key_scale
+        if VALUES_FOUR:
+            rows, steps = first_value + slot[:, None] * middle, value_scales + slot[:, None] * group_scales
+            values = tl.load(rows + (dim % middle)[None, :], mask=tile_mask, other=0).to(tl.int32)
+            group = (dim // GROUP_SIZE * 2)[None, :]
+            value_step = tl.load(steps + group, mask=tile_mask, other=0.0).to(tl.float32)
+            value_low = tl.load(steps + group + 1, mask=tile_mask, other=0.0).to(tl.float32)
+            values = ((values >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * value_step + value_low
+        else:
+            value_scale = tl.load(value_scales + slot, mask=mask, other=0.0)[:, None]
+            values = tl.load(first_value + slot[:, None] * HEAD_DIM + dim[None, :], mask=tile_mask, other=0)
+            values = values.to(tl.float32) * value_scale
         keys = keys * spread[None, :] + mean[None, :]
         partners = partners * partner_spread[None, :] + partner_mean[None, :]
         position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)

@@ -19,7 +19,7 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late", "never"]
-StoredPot = Literal["model", "int8", "int4"]
+StoredPot = Literal["model", "int8", "k8v4", "int4"]
 SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
 SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
@@ -61,7 +61,7 @@ class PotConfig:
                         "slots of the document, which are restored.", low=1))
     retention: RetentionName = setting(  # what it says is in the others once it was chosen: see `with_choices`
         AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
-        "thorough, which keeps several times as many tokens in 8 bits.", option="--retention", api="retention",
+        "thorough, which keeps several times as many tokens, in codes.", option="--retention", api="retention",
         answers=True, among=RETENTIONS, label="How carefully to keep",
         form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
@@ -117,12 +117,14 @@ class PotConfig:
                      choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
     stored: StoredPot = setting(  # in codes nothing is kept beside keys and values: they are rotated as they are read
         "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which three to "
-        "five times as many fit into the same bytes, or of 4 bits, of which half as many again.",
+        "five times as many fit into the same bytes; of 4 bits, of which half as many again; or k8v4: keys of 8 "
+        "bits, which decide what is found, and values of 4.",
         option="--pot-type", api="pot_type", label="What slots hold",
         form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits three to five times as "
                          "many tokens fit into the same memory, in 4 bits half as many again, less exactly. "
                          "Takes effect at the next reading.",
-                     choices=(("Full precision", "model"), ("8 bits", "int8"), ("4 bits", "int4"))))
+                     choices=(("Full precision", "model"), ("8 bits", "int8"), ("Keys 8 bits, values 4", "k8v4"),
+                              ("4 bits", "int4"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
         "stored", "What is kept so that keys need no rotation at every step.", option="--key-rotation", answers=True)
     # fmt: on

@@ -44,7 +44,7 @@ RETENTIONS = {
         Retention(AS_SET, "As set one by one", {}),
         Retention("fast", "Fast", _values("foresight")),
         Retention("balanced", "Balanced", _values("infinipot")),
-        Retention("thorough", "Thorough: 8 bits, more tokens", _values("foresight", "int8")),
+        Retention("thorough", "Thorough: in codes, more tokens", _values("foresight", "k8v4")),
     )
 }
 

@@ -151,6 +151,10 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "foresight-int8": Contender("foresight in 8 bits, same bytes", _coded("int8", "foresight"), in_bytes_of="pot"),
     "foresight-int4": Contender("foresight in 4 bits, same bytes", _coded("int4", "foresight"), in_bytes_of="pot"),
+    "pot-k8v4": Contender("pot alone, keys in 8 bits, values in 4, same bytes", _coded("k8v4"), in_bytes_of="pot"),
+    "foresight-k8v4": Contender(
+        "foresight, keys in 8 bits, values in 4, same bytes", _coded("k8v4", "foresight"), in_bytes_of="pot"
+    ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
     **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
     **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},

@@ -20,8 +20,9 @@ _CHOICE_OF_ROWS = (
     Option(
         "contenders",
         str,
-        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8 and pot-int4 in the bytes "
-        "of the pot, pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; or a policy, without a host tier.",
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8, pot-k8v4 and pot-int4 in "
+        "the bytes of the pot, pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; foresight-int8, "
+        "foresight-k8v4, foresight-int4 in those of the pot; or a policy, without a host tier.",
         "",
         shown="all but policies",
     ),

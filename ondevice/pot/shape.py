@@ -15,6 +15,8 @@ from ondevice.kernels.quantize import num_groups
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
 UNKNOWN = -1.0  # novelty of a token whose cross-entropy was not computed; a known one is never negative
+_BITS: dict[StoredPot, tuple[int, int]] = {"int8": (8, 8), "k8v4": (8, 4), "int4": (4, 4)}  # of keys, of values
+Kind = tuple[torch.dtype, tuple[int, ...]]
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
 
@@ -61,10 +63,10 @@ class PotShape:
         heads = self.batch * self.num_kv_heads
         slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
         vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
-        vector_bytes = self.head_dim * dtype.itemsize
+        vector_bytes = vectors * self.head_dim * dtype.itemsize
         if self.stored != "model":
-            vector_bytes = sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
-        return heads * (vectors * vector_bytes + self.num_layers * self.capacity * 4 * 4)
+            vector_bytes = slots * sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
+        return heads * (vector_bytes + self.num_layers * self.capacity * 4 * 4)
 
     def groups(self) -> list[LayerGroup]:
         """Runs of neighbouring layers with equally many slots: usually one run."""
@@ -78,11 +80,19 @@ class PotShape:
         return groups
 
     @property
-    def code_kinds(self) -> tuple[tuple[torch.dtype, tuple[int, ...]], tuple[torch.dtype, tuple[int, ...]]]:
-        """Type and size of the codes of one vector and of their scales, of a pot in codes."""
-        if self.stored == "int8":
-            return (torch.int8, (self.head_dim,)), (torch.float32, ())
-        return (torch.uint8, (self.head_dim // 2,)), (torch.float16, (2 * num_groups(self.head_dim),))
+    def code_bits(self) -> tuple[int, int]:
+        """Bits of a number of a key and of a value, of a pot in codes."""
+        return _BITS[self.stored]
+
+    @property
+    def code_kinds(self) -> list[Kind]:
+        """Type and size of the codes of a key and of a value, then of the scales of both, of a pot in codes."""
+        kinds = {
+            8: ((torch.int8, (self.head_dim,)), (torch.float32, ())),
+            4: ((torch.uint8, (self.head_dim // 2,)), (torch.float16, (2 * num_groups(self.head_dim),))),
+        }
+        codes, scales = zip(*(kinds[bits] for bits in self.code_bits), strict=True)
+        return [*codes, *scales]
 
     @property
     def mean_capacity(self) -> int:

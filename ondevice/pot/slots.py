@@ -1,4 +1,4 @@
-"""What the slots of a pot hold: keys and values as the model computes them, or in codes of 8 or 4 bits.
+"""What the slots of a pot hold: keys and values as the model computes them, or in codes.
 
 All that moves slots about (distillation, undo, saving) moves the buffers of a layer alike, whatever they hold; only
 here it is known what that is. Nothing is allocated after construction.
@@ -144,9 +144,8 @@ class CodedSlots(Slots):
     names = ("keys", "values", "key_scales", "value_scales")
 
     def __init__(self, shape: PotShape, frame: Frame, *, dtype: torch.dtype, device: torch.device) -> None:
-        codes, scales = shape.code_kinds
-        super().__init__(shape, [codes, codes, scales, scales], [device] * shape.num_layers)
-        self._bits = 8 if shape.stored == "int8" else 4
+        super().__init__(shape, shape.code_kinds, [device] * shape.num_layers)
+        self._key_bits, self._value_bits = shape.code_bits
         self.frame, self._dtype = Frame(*(part.to(device, copy=True) for part in frame)), dtype
 
     def write_(self, layer: int, at: At, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
@@ -157,9 +156,14 @@ class CodedSlots(Slots):
         """Keys before RoPE and values as `put_` takes them."""
         frame = self._frame(layer)
         around = (keys.float() - frame.mean[:, None]) / frame.spread[:, None]
-        codes, scales = encode(
-            torch.stack((around, values.float())), self._bits
-        )  # both at once: for one token every call counts
+        if self._key_bits != self._value_bits:
+            (keys, key_scales), (values, value_scales) = (
+                encode(around, self._key_bits),
+                encode(values, self._value_bits),
+            )
+            return [keys, values, key_scales, value_scales]
+        # Both at once: for one token every call counts.
+        codes, scales = encode(torch.stack((around, values.float())), self._key_bits)
         return [*codes.unbind(), *scales.unbind()]
 
     def keys_at(self, layer: int, at: At) -> Tensor:

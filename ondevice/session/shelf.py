@@ -239,7 +239,7 @@ def _joined_tiers(shelf: Context, contexts: Sequence[Context], firsts: Sequence[
     states: list[dict[str, Tensor]] = []
     for context, first in zip(contexts, firsts, strict=True):
         for state in _tier_states(shelf, context):
-            if states and state["numbers"].dtype != states[0]["numbers"].dtype:
+            if states and _types(state) != _types(states[0]):
                 raise PotError(
                     "Its host tier has numbers of another type than the others",
                     where=context.tokens.document.name,
@@ -247,13 +247,16 @@ def _joined_tiers(shelf: Context, contexts: Sequence[Context], firsts: Sequence[
                 )
             states.append(state | {"origin": state["origin"] + first})
     joined: dict[str, Tensor] = {
-        name: torch.cat([state[name] for state in states], dim=_ROWS)
-        for name in ("numbers", "scales")
-        if name in states[0]
+        name: torch.cat([state[name] for state in states], dim=_ROWS) for name in _types(states[0])
     }
     joined["origin"] = torch.cat([state["origin"] for state in states], dim=1)
     joined["num_written"] = torch.stack([state["num_written"] for state in states]).sum(dim=0)
     return joined
+
+
+def _types(state: dict[str, Tensor]) -> dict[str, torch.dtype]:
+    """Of the vectors in the state of a tier."""
+    return {name: part.dtype for name, part in state.items() if name not in ("origin", "num_written")}
 
 
 def _tier_states(shelf: Context, context: Context) -> list[dict[str, Tensor]]:

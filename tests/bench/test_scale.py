@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def test_a_plain_loop_reads_every_file_into_a_pot(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     for number in range(2):
         (tmp_path / "corpus" / f"{number}.txt").write_text(f"{number} The lamp is lit. " * 20)
-    rows = read_in_turn(Engine(tiny_loaded(), plain_config()), tmp_path / "corpus", tmp_path / "out")
+    config = replace(plain_config(), model=str(save_checkpoint(tiny_model("llama"), tmp_path / "tiny")))
+    rows = read_in_turn(config, 1, tmp_path / "corpus", tmp_path / "out")
     assert len(rows) == len(list((tmp_path / "out").glob("*.pot"))) == 2
     assert rows[0]["started"] + rows[0]["seconds"] <= rows[1]["started"] + 0.01
 

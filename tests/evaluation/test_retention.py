@@ -35,7 +35,7 @@ def measured(earlier: tuple[Row, ...] = (), **options: Any) -> list[Trial | Reca
     return [item for item in items if isinstance(item, Trial | Recalled)]
 
 
-@pytest.mark.parametrize("name", ["pot-int8", "pot-int4"])
+@pytest.mark.parametrize("name", ["pot-int8", "pot-k8v4", "pot-int4"])
 def test_codes_have_the_bytes_of_the_pot_and_more_slots(name: str) -> None:
     plain, coded = (
         next(item for item in measured(policies=one, ratios=(5,), rows=0) if isinstance(item, Recalled))

@@ -13,7 +13,7 @@ from ondevice.kernels.termination import Termination
 SHAPES = [(1, 2, 2, 1, 16), (1, 9, 3, 300, 64), (2, 8, 2, 129, 80), (1, 14, 2, 200, 64), (1, 4, 4, 70, 32)]
 
 
-def inputs(shape, dtype=torch.float32, *, bits=8, is_shared=False, rotary_dim=None, seed=0):
+def inputs(shape, dtype=torch.float32, *, bits=(8, 8), is_shared=False, rotary_dim=None, seed=0):
     batch, num_heads, num_kv_heads, num_slots, head_dim = shape
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(batch, num_heads, 1, head_dim, generator=generator).to(dtype)
@@ -23,7 +23,7 @@ def inputs(shape, dtype=torch.float32, *, bits=8, is_shared=False, rotary_dim=No
     )
     keys, values = torch.randn(2, batch, num_kv_heads, num_slots, head_dim, generator=generator)
     keys = frame.mean[:, None] + frame.spread[:, None] * keys
-    (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, frame, bits), encode(values, bits)
+    (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, frame, bits[0]), encode(values, bits[1])
     rows = 1 if is_shared else batch * num_kv_heads
     places = [torch.randperm(2 * num_slots, generator=generator)[:num_slots] for _ in range(rows)]
     positions = torch.stack(places).view(*((1, 1) if is_shared else (batch, num_kv_heads)), num_slots).int()
@@ -38,7 +38,7 @@ def inputs(shape, dtype=torch.float32, *, bits=8, is_shared=False, rotary_dim=No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("choice", ["auto", "torch"])
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
 def test_attention_is_that_of_the_reference(shape, dtype, is_shared, bits, choice):
     args = inputs(shape, dtype, bits=bits, is_shared=is_shared)
     with choosing("KERNELS_IMPL", choice):
@@ -56,7 +56,7 @@ def test_of_a_part_that_turns_alone_the_rest_stays(choice):
     assert torch.allclose(out, coded_attention_ref(*args, scale=0.1)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
 def test_views_into_larger_buffers_are_read_as_they_lie(bits):
     query, coded, positions, cos, sin = inputs((2, 8, 2, 129, 64), bits=bits)
     part = Coded(*(tensor[:, :, 5:105] for tensor in coded[:4]), coded.frame)

@@ -81,7 +81,7 @@ def test_what_is_kept_chunk_by_chunk_is_what_one_look_at_all_would_keep(slot_sha
 
 def test_a_pot_in_codes_foretells_much_the_same() -> None:
     kept = []
-    for stored in ("model", "int8"):
+    for stored in ("model", "int8", "k8v4"):
         session = read(replace(POT, stored=stored))
         check_invariants(session.context.pot, session.context.tokens.num_tokens)
         kept.append(session.context.retention.dense() > 0)

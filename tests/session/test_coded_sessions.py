@@ -60,6 +60,7 @@ def are_equal(pot: MemoryPot, before: list[torch.Tensor]) -> bool:
     {"pot": replace(POT, policy="snapkv")},
     {"pot": replace(POT, stored="int4")},
     {"pot": replace(POT, stored="int4"), "tier": TIER},
+    {"pot": replace(POT, stored="k8v4"), "tier": TIER},
     {"pot": replace(POT, slot_shares="by-head")},
     {"pot": replace(POT, policy="full")},
     {"tier": TIER},
@@ -92,7 +93,7 @@ def test_a_pot_takes_the_bytes_that_its_shape_says_and_three_times_fewer() -> No
     assert coded.context.pot.nbytes < wide.context.pot.nbytes / 2  # of heads of 16 numbers, where counts weigh much
 
 
-@pytest.mark.parametrize(("coded", "most"), [("int8", 0.02), ("int4", 0.4)])
+@pytest.mark.parametrize(("coded", "most"), [("int8", 0.02), ("k8v4", 0.2), ("int4", 0.4)])
 def test_passes_see_what_wide_pots_see_but_for_the_rounding(coded: str, most: float) -> None:
     text = TEXT[:90]
     logits = []
@@ -128,7 +129,7 @@ def test_distillation_moves_codes_and_rounds_none_again() -> None:
     assert session.context.num_cycles > 3
 
 
-@pytest.mark.parametrize("stored", ["int8", "int4"])
+@pytest.mark.parametrize("stored", ["int8", "k8v4", "int4"])
 def test_codes_go_to_the_tier_and_come_back_as_they_are(stored: str) -> None:
     session = read(config(pot=replace(POT, stored=stored), tier=TIER))
     context = session.context
@@ -151,6 +152,7 @@ def test_codes_go_to_the_tier_and_come_back_as_they_are(stored: str) -> None:
     {"tier": TIER},
     {"pot": replace(POT, slot_shares="by-head")},
     {"pot": replace(POT, stored="int4"), "tier": TIER},
+    {"pot": replace(POT, stored="k8v4"), "tier": TIER},
 ], ids=str)  # fmt: skip
 def test_a_saved_pot_opens_bit_for_bit(fields: dict[str, object], tmp_path: Path) -> None:
     session, path = read(config(**fields)), tmp_path / "lamp.pot"
@@ -199,7 +201,7 @@ def test_pots_of_another_type_or_with_a_broken_frame_are_refused(tmp_path: Path)
         load_session(Engine(LOADED, config()), path)
 
 
-@pytest.mark.parametrize("stored", ["int8", "int4", "model"])
+@pytest.mark.parametrize("stored", ["int8", "k8v4", "int4", "model"])
 def test_documents_of_both_types_stand_on_one_shelf(stored: str) -> None:
     given = config(pot=replace(POT, stored=stored), tier=TIER)
     sessions = [read(config(pot=replace(POT, stored=one), tier=TIER)) for one in ("int8", "model")]

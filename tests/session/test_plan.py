@@ -80,7 +80,7 @@ def test_sizes(num_tokens: int | None, free_slots: int, capacity: int) -> None:
     assert bool(sized.config.tier.budget_bytes) == (not fits)
 
 
-@pytest.mark.parametrize("stored", ["int8", "int4"])
+@pytest.mark.parametrize("stored", ["int8", "k8v4", "int4"])
 def test_a_pot_in_codes_has_more_slots_in_the_bytes_of_the_usual_one(stored: str) -> None:
     loaded = tiny_loaded(max_positions=65_536, chat_template=None)
     usual, coded = (

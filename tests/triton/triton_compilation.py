@@ -89,25 +89,31 @@ def test_rope_attention(capability, name):
 
 
 @pytest.mark.parametrize(("capability", "name"), sizes_for())
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
 def test_coded_attention(capability, name, bits):
     dtype, sizes = sizes_of(name)
-    codes, scales = ("*i8", "*fp32") if bits == 8 else ("*u8", "*fp16")
+    kinds = {8: ("*i8", "*fp32"), 4: ("*u8", "*fp16")}
+    (keys, key_scales), (values, value_scales) = (kinds[one] for one in bits)
     types = [
         f"*{dtype}",
-        codes,
-        codes,
-        scales,
-        scales,
+        keys,
+        values,
+        key_scales,
+        value_scales,
         "*fp32",
         "*fp32",
         "*i32",
         *[f"*{dtype}"] * 3,
         "fp32",
-        *["i32"] * 8,
+        *["i32"] * 12,
     ]
     kernel, head_dim = coded_attention._compiled(), sizes["HEAD_DIM"]
-    own = {"ROTARY_DIM": head_dim, "GROUP_SIZE": head_dim // num_groups(head_dim), "IS_FOUR": bits == 4}
+    own = {
+        "ROTARY_DIM": head_dim,
+        "GROUP_SIZE": head_dim // num_groups(head_dim),
+        "KEYS_FOUR": bits[0] == 4,
+        "VALUES_FOUR": bits[1] == 4,
+    }
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, **own}))
 
 

@@ -14,7 +14,12 @@ from ondevice.kernels.rope import signed_sine
 SHAPES = [(1, 2, 2, 1, 8, 64, 64), (2, 9, 3, 137, 160, 64, 64), (1, 14, 2, 71, 71, 80, 80), (1, 3, 1, 40, 64, 80, 32)]
 
 
-def coded_outputs(shape: tuple[int, ...], bits: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+BITS = ((8, 8), (8, 4), (4, 4))  # of keys, of values
+
+
+def coded_outputs(
+    shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """What the Triton kernel gives for views into larger buffers, and what the reference does."""
     batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim = shape
     generator = torch.Generator().manual_seed(sum(shape))
@@ -23,8 +28,8 @@ def coded_outputs(shape: tuple[int, ...], bits: int, dtype: torch.dtype, device:
     mean = 5 * torch.randn(num_kv_heads, head_dim, generator=generator)
     frame = Frame(mean, torch.rand(num_kv_heads, head_dim, generator=generator) + 0.1)
     (key_codes, key_scales), (value_codes, value_scales) = (
-        encode_keys(keys + mean[:, None], frame, bits),
-        encode(values, bits),
+        encode_keys(keys + mean[:, None], frame, bits[0]),
+        encode(values, bits[1]),
     )
     parts = [part.to(device)[:, :, :num_slots] for part in (key_codes, value_codes, key_scales, value_scales)]
     coded = Coded(parts[0], parts[1], parts[2], parts[3], Frame(*(part.to(device) for part in frame)))

@@ -11,7 +11,7 @@ from itertools import chain, product
 import torch
 from torch import Tensor
 
-from ondevice.bench.gpu.coded_inputs import SHAPES, coded_outputs
+from ondevice.bench.gpu.coded_inputs import BITS, SHAPES, coded_outputs
 from ondevice.bench.gpu.decode_cases import decode_cases
 from ondevice.bench.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 from ondevice.bench.gpu.layer_cases import layer_cases
@@ -94,12 +94,12 @@ def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device
 
 
 def _coded_cases() -> Iterator[KernelCase]:
-    for dtype, bits, shape in product((torch.float32, torch.bfloat16), (8, 4), SHAPES):
-        name, error = f"{shape} in {bits} bits {dtype}", partial(_coded_error, shape, bits, dtype)
+    for dtype, bits, shape in product((torch.float32, torch.bfloat16), BITS, SHAPES):
+        name, error = f"{shape} in {bits[0]} and {bits[1]} bits {dtype}", partial(_coded_error, shape, bits, dtype)
         yield KernelCase("coded_attention", name, TOLERANCES[dtype], error)
 
 
-def _coded_error(shape: tuple[int, ...], bits: int, dtype: torch.dtype, device: torch.device) -> float:
+def _coded_error(shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device) -> float:
     return error_of(*coded_outputs(shape, bits, dtype, device), dtype)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ondevice.bench.natural_text import paragraphs
+from ondevice.bench.processes import in_its_own_process
 from ondevice.bench.scale.costs import modelled
 from ondevice.bench.scale.index import DOCUMENTS, index_figures, measure_index
 from ondevice.bench.scale.kills import KINDS, Kill, kill_one
@@ -96,11 +97,12 @@ def summary_of(found: Sequence[Row]) -> dict[str, float]:
 
 
 def _beside_a_loop(setup: Setup, corpus: Corpus, folder: Path, sizes: Sizes) -> list[Row]:
-    """A loop and a batch with one engine in turn, with the same threads."""
+    """A loop and a batch with one engine in turn, with the same threads; each engine is a new one."""
     threads, loops, batches, starts = torch.get_num_threads(), list[float](), list[float](), list[float]()
     for number in range(sizes.rounds):
         setup.report("A plain loop, a batch", number / sizes.rounds)
-        loops.append(rate(read_in_turn(setup.engine, Path(corpus.source), folder / f"loop{number}")))
+        source, config = Path(corpus.source), setup.engine.config
+        loops.append(rate(in_its_own_process(read_in_turn, config, threads, source, folder / f"loop{number}")))
         out = folder / f"one{number}"
         seconds = run(corpus, out, "--engines", "1", "--cpus-per-engine", str(threads))
         batches.append(rate(rows(out)))

@@ -23,6 +23,7 @@ from ondevice.pot.saved_state import LARGEST, Extent, check_finite, check_names,
 from ondevice.pot.shape import FREE, PotShape
 
 _ALL = slice(None)
+_KEYS, _VALUES = ("numbers", "scales"), ("value_numbers", "value_scales")  # fields of vectors: see `tier_fields`
 
 
 class HostTier:
@@ -131,7 +132,10 @@ class HostTier:
         # (num_layers, n, 2, num_kv_heads, head_dim), as rings have it
         rows = torch.stack((keys, values), dim=1)[..., extra:, :].permute(0, 3, 1, 2, 4).contiguous()
         # Numbers are made small before they are copied: a quarter of the bytes.
-        self._offload(layer, dict(self._stored("numbers", "scales", rows)), origin[extra:])
+        there = dict[str, Tensor]()
+        for names, some in zip(self._vectors, rows.split(2 // len(self._vectors), dim=2), strict=True):
+            there |= self._stored(*names, some)
+        self._offload(layer, there, origin[extra:])
 
     def offload_from(self, pot: MemoryPot, layers: slice, slots: slice | Tensor) -> None:
         """Copy some slots, the same in every head, of layers of a pot that were given equally many before.
@@ -147,10 +151,12 @@ class HostTier:
             return
         assert self.frame is not None
         extra = max(origin.shape[0] - self.capacity, 0)
-        codes, scales = torch.stack(parts[:2], dim=1), torch.stack(parts[2:], dim=1)
+        # Of keys and values (num_layers, num_kv_heads, n, ...) rows (num_layers, n, 1 or 2, num_kv_heads, ...).
+        split = len(self._vectors)
         there = {
-            "numbers": codes[:, :, :, extra:].movedim(3, 1).contiguous(),
-            "scales": scales[:, :, :, extra:].movedim(3, 1).contiguous(),
+            name: torch.stack(some, dim=1)[:, :, :, extra:].movedim(3, 1).contiguous()
+            for at, names in enumerate(self._vectors)
+            for name, some in zip(names, (parts[at:2:split], parts[2 + at :: split]), strict=True)
         }
         self._offload(layers.start, there, origin[extra:])
 
@@ -169,16 +175,21 @@ class HostTier:
 
     def keys_values(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys before RoPE and values of the places `at`, (2, num_kv_heads, n, head_dim) in the model's type."""
-        both = self._read(layer, at, ("numbers", "scales"), torch.float32, device).movedim(0, 2)
+        read = [self._read(layer, at, names, torch.float32, device).movedim(0, 2) for names in self._vectors]
+        both = torch.cat(read)
         return torch.stack((self._framed(layer, both[0]), both[1])).to(self._dtype)
 
     def parts(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> list[Tensor]:
         """What the slots of the pot hold of the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
         in the model's type, or their codes and scales."""
         if self.frame is None:
-            return list(self._read(layer, at, ("numbers", "scales"), self._dtype, device).movedim(0, 2).unbind())
-        numbers, scales = (to_device(self._rings[layer].read(name, at), device) for name in ("numbers", "scales"))
-        return [*numbers.movedim(0, 2).unbind(), *scales.movedim(0, 2).unbind()]
+            return list(self._read(layer, at, _KEYS, self._dtype, device).movedim(0, 2).unbind())
+        return [
+            part
+            for names in zip(*self._vectors, strict=True)  # numbers of both, then scales of both
+            for name in names
+            for part in to_device(self._rings[layer].read(name, at), device).movedim(0, 2).unbind()
+        ]
 
     def unit_keys(self, layer: int, at: Tensor | None = None, device: torch.device | str = "cpu") -> Tensor:
         """The mean key of every `UNIT_ROWS` neighbouring places, (num_kv_heads, num_units, head_dim) float32.
@@ -203,7 +214,7 @@ class HostTier:
 
     def _around_frame(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> Tensor:
         """Keys of the places `at` as they are stored, measured from the frame where there is one."""
-        return self._read(layer, at, ("numbers", "scales"), torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
+        return self._read(layer, at, _KEYS, torch.float32, device, slice(0, 1))[:, 0].movedim(0, 1)
 
     def _framed(self, layer: int, keys: Tensor) -> Tensor:
         """The keys themselves of what is stored of them, (num_kv_heads, n, head_dim) float32."""
@@ -255,16 +266,19 @@ class HostTier:
                 f"this one has room for {self.capacity:,} as {str(wanted).removeprefix('torch.')}",
                 fix="Raise {tier.budget_bytes}, or give the {tier.dtype} that it was saved with.",
             )
-        numbers = take(state, "numbers", saved, self._saved_size("numbers", used))
+        numbers = [
+            take(state, name, self._fields[name].dtype, self._saved_size(name, used)) for name, _ in self._vectors
+        ]
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
         num_held = [min(count, used) for count in num_written]
         check_ring(origin, num_held, extent, self.shape.num_parts)
         check_names(state, {*self._saved_names, "num_written"})
         if self._is_quantized:
-            scales = take(state, "scales", self._fields["scales"].dtype, self._saved_size("scales", used))
-            check_finite("scales", scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
+            for _, name in self._vectors:
+                scales = take(state, name, self._fields[name].dtype, self._saved_size(name, used))
+                check_finite(name, scales, min(LARGEST, torch.finfo(self._dtype).max) / 128)  # times an int8
         else:
-            check_finite("numbers", numbers)
+            check_finite("numbers", numbers[0])
         self._means.forget()
         for layer, held in enumerate(num_held):
             if as_it_lies and num_written[layer] > held != self.capacity:
@@ -283,7 +297,13 @@ class HostTier:
 
     @property
     def _saved_names(self) -> tuple[str, ...]:
-        return ("numbers", "scales", "origin") if self._is_quantized else ("numbers", "origin")
+        vectors = (name for names in self._vectors for name in names[: 1 + self._is_quantized])
+        return (*vectors, "origin")
+
+    @property
+    def _vectors(self) -> tuple[tuple[str, str], ...]:
+        """Fields of numbers and of their scales: of keys and values together, or of each."""
+        return (_KEYS, _VALUES) if "value_numbers" in self._fields else (_KEYS,)
 
     def _whole_units(self, layer: int, new: dict[str, Tensor]) -> dict[str, Tensor]:
         """Mean keys of the units that new rows (num_layers, n, ...) fill, where those are: (num_layers, units, ...)."""
