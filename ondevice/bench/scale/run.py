@@ -42,7 +42,7 @@ class Sizes:
         indexed_documents: in the index that is asked.
     """
 
-    documents: int = 16
+    documents: int = 32
     tokens: int = 1500
     rounds: int = 3
     lines: int = 200
