@@ -119,6 +119,15 @@ QUESTIONS = (
                     ("continuing a novel", f"recall_{ratio}to1"),
                 )
             ),
+            *(
+                Headline(
+                    f"{what}, 0.5B, 4,096 in bytes of {slots} slots, foresight, k8v4",
+                    "retention_0_5b_k8v4",
+                    (Rival("full cache", f"{key}_{ratio}to1"),),
+                )
+                for ratio, slots in ((8, "512"), (16, "256"))
+                for what, key in (("nine RULER tasks", "ruler_share"), ("continuing a novel", "recall"))
+            ),
             Headline(
                 "nine RULER tasks, InfiniPot as published, 0.5B, 1,024 slots",
                 "ruler_0_5b_4k",
