@@ -38,17 +38,8 @@ _INTEGERS = [
     *("query_positions", "window", "probes", "limits"),
     # Of keys and values in codes alone: scales of every slot, the frame of the keys, where the slots stand, and angles.
     *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
-    *(
-        "key_scale_bytes",
-        "value_scale_bytes",
-        "offsets",
-        "gains",
-        "places",
-        "places_batch",
-        "places_head",
-        "cosines",
-        "sines",
-    ),
+    *("key_scale_bytes", "value_scale_bytes", "offsets", "gains"),
+    *("places", "places_batch", "places_head", "cosines", "sines"),
 ]
 _NUMBERS = ["scale", "patience"]
 _CALL = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _NUMBERS])
