@@ -128,6 +128,14 @@ QUESTIONS = (
                 for ratio, slots in ((8, "512"), (16, "256"))
                 for what, key in (("nine RULER tasks", "ruler_share"), ("continuing a novel", "recall"))
             ),
+            *(
+                Headline(
+                    f"{what}, 0.5B, 8,192 in bytes of 256 slots, foresight, k8v4",
+                    "retention_0_5b_k8v4_32to1",
+                    (Rival("full cache", f"{key}_32to1"),),
+                )
+                for what, key in (("nine RULER tasks", "ruler_share"), ("continuing a novel", "recall"))
+            ),
             Headline(
                 "nine RULER tasks, InfiniPot as published, 0.5B, 1,024 slots",
                 "ruler_0_5b_4k",
