@@ -12,8 +12,6 @@ from ondevice.kernels.rope import signed_sine
 
 # batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
 SHAPES = [(1, 2, 2, 1, 8, 64, 64), (2, 9, 3, 137, 160, 64, 64), (1, 14, 2, 71, 71, 80, 80), (1, 3, 1, 40, 64, 80, 32)]
-
-
 BITS = ((8, 8), (8, 4), (4, 4))  # of keys, of values
 
 

@@ -24,8 +24,12 @@ from ondevice.results.results import Row, row
 KINDS = ("worker", "driver", "own node", "other node")
 _RAY = "from ray.scripts.scripts import main; main()"
 # A process that has had a Ray of its own has in its environment that there is but one node: others would not start.
-_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-_CLUSTER["RAY_worker_niceness"] = "0"  # as docs/scale.md says
+_CLUSTER = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # as docs/scale.md says
+}
 _STARTED = b"Ray runtime started."  # what a node says once it is there
 _START_SECONDS = 120.0
 _NODE_BYTES = "200000000"  # of each node's object store
