@@ -17,6 +17,7 @@ from torch import Tensor
 
 tl: Any = None  # triton.language, from the first call on; the kernel looks it up here
 load_query: Any = None  # as are functions that kernels share
+widened: Any = None
 turned: Any = None
 add_tile: Any = None
 
@@ -70,11 +71,11 @@ def widen_and_attend(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor
 
 @cache
 def _compiled() -> Any:
-    global tl, load_query, turned, add_tile
+    global tl, load_query, widened, turned, add_tile
     import triton
     import triton.language
 
-    tl, (load_query, turned, add_tile) = triton.language, shared()
+    tl, (load_query, widened, turned, add_tile) = triton.language, shared()
     return triton.jit(_coded_attention_kernel)
 
 
@@ -141,9 +142,6 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     first_value = value_ptr + wide_row * value_batch_stride + wide_head * value_head_stride
     key_scales = key_scale_ptr + wide_row * key_scale_batch_stride + wide_head * key_scale_head_stride
     value_scales = value_scale_ptr + wide_row * value_scale_batch_stride + wide_head * value_scale_head_stride
-    # In 4 bits two numbers a byte, half a vector apart; step and smallest number of each group.
-    middle: tl.constexpr = HEAD_DIM // 2
-    group_scales: tl.constexpr = 2 * (HEAD_DIM // GROUP_SIZE)
     first_position = row * position_batch_stride + kv_head * position_head_stride
     maximum = tl.full([PADDED_GROUPS], float("-inf"), dtype=tl.float32)
     total = tl.zeros([PADDED_GROUPS], dtype=tl.float32)
@@ -151,36 +149,9 @@ def _coded_attention_kernel(  # type: ignore[no-untyped-def]  # the arguments ha
     for start in range(0, num_slots, TILE):
         slot = start + tile
         mask = slot < num_slots
-        tile_mask = mask[:, None] & is_there[None, :]
-        turn_mask = mask[:, None] & turns[None, :]
-        if KEYS_FOUR:
-            rows, steps = first_key + slot[:, None] * middle, key_scales + slot[:, None] * group_scales
-            keys = tl.load(rows + (dim % middle)[None, :], mask=tile_mask, other=0).to(tl.int32)
-            partners = tl.load(rows + (partner % middle)[None, :], mask=turn_mask, other=0).to(tl.int32)
-            group, partner_group = (dim // GROUP_SIZE * 2)[None, :], (partner // GROUP_SIZE * 2)[None, :]
-            key_step = tl.load(steps + group, mask=tile_mask, other=0.0).to(tl.float32)
-            key_low = tl.load(steps + group + 1, mask=tile_mask, other=0.0).to(tl.float32)
-            partner_step = tl.load(steps + partner_group, mask=turn_mask, other=0.0).to(tl.float32)
-            partner_low = tl.load(steps + partner_group + 1, mask=turn_mask, other=0.0).to(tl.float32)
-            keys = ((keys >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * key_step + key_low
-            partners = (partners >> (partner // middle * 4)[None, :]) & 15
-            partners = partners.to(tl.float32) * partner_step + partner_low
-        else:
-            rows = first_key + slot[:, None] * HEAD_DIM
-            key_scale = tl.load(key_scales + slot, mask=mask, other=0.0)[:, None]
-            keys = tl.load(rows + dim[None, :], mask=tile_mask, other=0).to(tl.float32) * key_scale
-            partners = tl.load(rows + partner[None, :], mask=turn_mask, other=0).to(tl.float32) * key_scale
-        if VALUES_FOUR:
-            rows, steps = first_value + slot[:, None] * middle, value_scales + slot[:, None] * group_scales
-            values = tl.load(rows + (dim % middle)[None, :], mask=tile_mask, other=0).to(tl.int32)
-            group = (dim // GROUP_SIZE * 2)[None, :]
-            value_step = tl.load(steps + group, mask=tile_mask, other=0.0).to(tl.float32)
-            value_low = tl.load(steps + group + 1, mask=tile_mask, other=0.0).to(tl.float32)
-            values = ((values >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * value_step + value_low
-        else:
-            value_scale = tl.load(value_scales + slot, mask=mask, other=0.0)[:, None]
-            values = tl.load(first_value + slot[:, None] * HEAD_DIM + dim[None, :], mask=tile_mask, other=0)
-            values = values.to(tl.float32) * value_scale
+        keys = widened(first_key, key_scales, slot, mask, dim, is_there, KEYS_FOUR, GROUP_SIZE, HEAD_DIM)
+        partners = widened(first_key, key_scales, slot, mask, partner, turns, KEYS_FOUR, GROUP_SIZE, HEAD_DIM)
+        values = widened(first_value, value_scales, slot, mask, dim, is_there, VALUES_FOUR, GROUP_SIZE, HEAD_DIM)
         keys = keys * spread[None, :] + mean[None, :]
         partners = partners * partner_spread[None, :] + partner_mean[None, :]
         position = tl.load(position_ptr + first_position + slot, mask=mask, other=0)

@@ -50,7 +50,7 @@ def _compiled() -> Any:
     import triton
     import triton.language
 
-    tl, (load_query, _, add_tile) = triton.language, shared()
+    tl, (load_query, _, _, add_tile) = triton.language, shared()
     return triton.jit(_paged_attention_kernel)
 
 

@@ -58,7 +58,7 @@ def _compiled() -> Any:
     import triton
     import triton.language
 
-    tl, (load_query, turned, add_tile) = triton.language, shared()
+    tl, (load_query, _, turned, add_tile) = triton.language, shared()
     return triton.jit(_rope_attention_kernel)
 
 

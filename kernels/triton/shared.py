@@ -15,6 +15,7 @@ class Shared(NamedTuple):
     """`triton.jit` of each function."""
 
     load_query: Any
+    widened: Any
     turned: Any
     add_tile: Any
 
@@ -27,7 +28,7 @@ def shared() -> Shared:
     import triton.language
 
     tl = triton.language
-    return Shared(triton.jit(_load_query), triton.jit(_turned), triton.jit(_add_tile))
+    return Shared(triton.jit(_load_query), triton.jit(_widened), triton.jit(_turned), triton.jit(_add_tile))
 
 
 def _load_query(  # type: ignore[no-untyped-def]  # the arguments have the types of the call
@@ -51,6 +52,34 @@ def _load_query(  # type: ignore[no-untyped-def]  # the arguments have the types
     if IN_FLOAT32:
         query = query.to(tl.float32)
     return query, offs, mask
+
+
+def _widened(  # type: ignore[no-untyped-def]
+    codes_ptr,
+    scales_ptr,
+    slot,
+    slots,
+    dim,
+    dims,
+    FOUR: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+):
+    """The numbers `dim` of the vectors in `slot` as float32, and 0 where one of the masks `slots` and `dims` is not
+    set: in 8 bits a scale for each vector; in 4 two numbers a byte, half a vector apart, with the step and the smallest
+    number of each group of GROUP_SIZE."""
+    mask = slots[:, None] & dims[None, :]
+    if FOUR:
+        middle: tl.constexpr = HEAD_DIM // 2
+        group = slot[:, None] * (2 * (HEAD_DIM // GROUP_SIZE)) + (dim // GROUP_SIZE * 2)[None, :]
+        step = tl.load(scales_ptr + group, mask=mask, other=0.0).to(tl.float32)
+        low = tl.load(scales_ptr + group + 1, mask=mask, other=0.0).to(tl.float32)
+        pair = tl.load(codes_ptr + slot[:, None] * middle + (dim % middle)[None, :], mask=mask, other=0).to(tl.int32)
+        wide = ((pair >> (dim // middle * 4)[None, :]) & 15).to(tl.float32) * step + low
+    else:
+        code = tl.load(codes_ptr + slot[:, None] * HEAD_DIM + dim[None, :], mask=mask, other=0)
+        wide = code.to(tl.float32) * tl.load(scales_ptr + slot, mask=slots, other=0.0)[:, None]
+    return wide
 
 
 def _turned(keys, partners, position, cos_ptr, sin_ptr, mask, ROTARY_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):  # type: ignore[no-untyped-def]

@@ -1,46 +1,26 @@
-"""Attention over keys and values in 8 bits: every implementation against the reference, and the codes themselves."""
+"""Attention over keys and values in codes: every implementation against the reference, and the codes themselves."""
 
 import pytest
 import torch
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
-from ondevice.kernels.codes import Coded, Frame, decode_keys, encode, encode_keys
+from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
 from ondevice.kernels.quantize import dequantize_four, quantize_four, quantize_four_ref
-from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.termination import Termination
+
+from ondevice.bench.gpu.coded_inputs import BITS, coded_inputs
 
 # batch, num_heads, num_kv_heads, num_slots, head_dim
 SHAPES = [(1, 2, 2, 1, 16), (1, 9, 3, 300, 64), (2, 8, 2, 129, 80), (1, 14, 2, 200, 64), (1, 4, 4, 70, 32)]
-
-
-def inputs(shape, dtype=torch.float32, *, bits=(8, 8), is_shared=False, rotary_dim=None, seed=0):
-    batch, num_heads, num_kv_heads, num_slots, head_dim = shape
-    generator = torch.Generator().manual_seed(seed)
-    query = torch.randn(batch, num_heads, 1, head_dim, generator=generator).to(dtype)
-    frame = Frame(
-        10 * torch.randn(num_kv_heads, head_dim, generator=generator),
-        torch.rand(num_kv_heads, head_dim, generator=generator) + 0.1,
-    )
-    keys, values = torch.randn(2, batch, num_kv_heads, num_slots, head_dim, generator=generator)
-    keys = frame.mean[:, None] + frame.spread[:, None] * keys
-    (key_codes, key_scales), (value_codes, value_scales) = encode_keys(keys, frame, bits[0]), encode(values, bits[1])
-    rows = 1 if is_shared else batch * num_kv_heads
-    places = [torch.randperm(2 * num_slots, generator=generator)[:num_slots] for _ in range(rows)]
-    positions = torch.stack(places).view(*((1, 1) if is_shared else (batch, num_kv_heads)), num_slots).int()
-    half = (rotary_dim or head_dim) // 2
-    angle = torch.arange(2 * num_slots)[:, None] * 0.5 ** torch.arange(half)
-    cos, sin = torch.cat((angle.cos(),) * 2, -1), signed_sine(torch.cat((angle.sin(),) * 2, -1))
-    coded = Coded(key_codes, value_codes, key_scales, value_scales, frame)
-    return query, coded, positions, cos.to(dtype), sin.to(dtype)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("choice", ["auto", "torch"])
-@pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
+@pytest.mark.parametrize("bits", BITS)
 def test_attention_is_that_of_the_reference(shape, dtype, is_shared, bits, choice):
-    args = inputs(shape, dtype, bits=bits, is_shared=is_shared)
+    args = coded_inputs(shape, dtype, bits=bits, is_shared=is_shared)
     with choosing("KERNELS_IMPL", choice):
         out, blocks_read = coded_attention(*args, scale=0.1)
     expected, blocks = coded_attention_ref(*args, scale=0.1)
@@ -50,15 +30,15 @@ def test_attention_is_that_of_the_reference(shape, dtype, is_shared, bits, choic
 
 @pytest.mark.parametrize("choice", ["auto", "torch"])
 def test_of_a_part_that_turns_alone_the_rest_stays(choice):
-    args = inputs((1, 4, 2, 90, 32), rotary_dim=16)
+    args = coded_inputs((1, 4, 2, 90, 32), rotary_dim=16)
     with choosing("KERNELS_IMPL", choice):
         out, _ = coded_attention(*args, scale=0.1)
     assert torch.allclose(out, coded_attention_ref(*args, scale=0.1)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("bits", [(8, 8), (8, 4), (4, 4)])
+@pytest.mark.parametrize("bits", BITS)
 def test_views_into_larger_buffers_are_read_as_they_lie(bits):
-    query, coded, positions, cos, sin = inputs((2, 8, 2, 129, 64), bits=bits)
+    query, coded, positions, cos, sin = coded_inputs((2, 8, 2, 129, 64), bits=bits)
     part = Coded(*(tensor[:, :, 5:105] for tensor in coded[:4]), coded.frame)
     whole = Coded(*(tensor.clone() for tensor in part[:4]), coded.frame)
     args = positions[..., 5:105], cos, sin
@@ -69,7 +49,7 @@ def test_views_into_larger_buffers_are_read_as_they_lie(bits):
 
 @pytest.mark.parametrize("block_size", [16, 64])
 def test_reading_ends_where_the_reference_ends(block_size):
-    query, coded, positions, cos, sin = inputs((1, 6, 2, 640, 64))
+    query, coded, positions, cos, sin = coded_inputs((1, 6, 2, 640, 64))
     coded.values[:, 0], coded.value_scales[:, 0] = 100, 0.01  # whatever is read of one head, its output is the same
     order = torch.arange(640 // block_size, dtype=torch.int32)[None, None]
     options = {"scale": 0.02, "block_size": block_size, "order": order, "termination": Termination(1e-4, 1e-4, 2)}
@@ -94,7 +74,7 @@ def test_four_bits_equal_the_reference_and_are_half_a_step_off(shape, dtype):
 
 
 def test_the_threads_do_not_change_the_output():
-    args = inputs((1, 14, 2, 700, 64))
+    args = coded_inputs((1, 14, 2, 700, 64))
     before = torch.get_num_threads()
     outs = []
     try:
