@@ -18,6 +18,9 @@ _CANDIDATES = 256  # tokens with the largest scores, whose sentences take part
 # A sentence ends after its mark, at an empty line, and where a list, a table or a heading goes on in a new line.
 _BREAK = re.compile(r"[.!?…]['\"”’»)\]]*\s+|[。！？]\s*|\n\s*\n\s*|\n(?=\s*(?:[-*•#|>]|\d+[.)]\s))")  # noqa: RUF001
 
+# Dots from an entry of a table of contents to its page: heads attend to them, and they say nothing.
+_LEADERS = re.compile(r"(?:[.·…_][ \u00a0]?){5,}")
+
 Weights = npt.NDArray[np.float64]
 
 
@@ -40,6 +43,7 @@ def strongest_passages(tokens: DocumentTokens, scores: Weights, attention: Weigh
         attention: (n,), of which they have their `attention_share`.
         number: passages, at most.
     """
+    scores = _without_leaders(tokens, scores)
     chosen: list[Passage] = []
     for passage in _candidates(tokens, scores):
         at = next((i for i, other in enumerate(chosen) if _touch(tokens, passage, other)), None)
@@ -53,6 +57,17 @@ def strongest_passages(tokens: DocumentTokens, scores: Weights, attention: Weigh
             break
     cut = sorted((_cut(tokens, scores, passage) for passage in chosen), key=lambda p: -_sum(tokens, scores, p))
     return tuple(_source(tokens, passage, scores, attention) for passage in cut)
+
+
+def _without_leaders(tokens: DocumentTokens, scores: Weights) -> Weights:
+    """The scores with 0 for the dots of tables of contents, on every page with one of the largest scores."""
+    scores = scores.copy()
+    top = np.argsort(-scores, kind="stable")[:_CANDIDATES]
+    for index in {tokens.page_index(int(token)) for token in top[scores[top] > 0]}:
+        for dots in _LEADERS.finditer(tokens.texts[index]):
+            first, last = _token_range(tokens, Passage(index, *dots.span()))
+            scores[first:last] = 0
+    return scores
 
 
 def _candidates(tokens: DocumentTokens, scores: Weights) -> list[Passage]:

@@ -200,6 +200,14 @@ def test_a_sentence_without_end_is_cut_around_what_counts() -> None:
     assert source.share == 1.0
 
 
+@pytest.mark.parametrize("dots", [".........", ". . . . . . . . ", "……………"])
+def test_the_dots_of_a_table_of_contents_are_no_evidence(dots: str) -> None:
+    texts = [f"Lamps {dots} 4\nKeepers {dots} 9", "The keeper waits... He lights a lamp."]
+    found = passages(texts, {(1, dots): 5.0, (2, "..."): 1.0, (2, "lights"): 2.0})
+    assert [(source.page, source.text) for source in found] == [(2, "The keeper waits... He lights a lamp.")]
+    assert found[0].share == pytest.approx(1.0)
+
+
 def test_nothing_looked_at_gives_no_passage() -> None:
     assert passages(["One. Two."], {}) == ()
 
