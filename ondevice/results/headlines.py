@@ -170,7 +170,14 @@ QUESTIONS = (
                 "passkey_together_tier_128k",
                 figure="accuracy",
             ),
-            Headline("one passkey in 1,000,000 tokens, with tier", "passkey_1m", figure="accuracy"),
+            Headline(
+                "passkeys in 131,072 tokens, five depths, 0.5B, 2,048 slots and tier of 2 GB",
+                "passkey_0_5b_128k",
+                figure="accuracy",
+            ),
+            Headline(
+                "one passkey in 1,000,000 tokens, 0.5B, 4,096 slots and tier", "passkey_0_5b_1m", figure="accuracy"
+            ),
             Headline(
                 "perplexity while a novel is read, 0.5B, 8,000 tokens, 2,048 slots",
                 "perplexity_0_5b",
