@@ -69,7 +69,8 @@ def run_passkey(engine: Engine, cases: Iterable[Case]) -> Iterator[Event | Trial
         trials = [(case, make_passkey(case, engine.config.seed, count)) for case in group]
         prefix = SharedPrefix(engine, passkey_document(trials[-1][1]))  # the text whose key comes last
         for case, passkey in trials:
-            yield from _run(prefix.session(passkey_document(passkey)), case, passkey)
+            session = yield from prefix.session(passkey_document(passkey))
+            yield from _run(session, case, passkey)
 
 
 def run_together(engine: Engine, cases: Iterable[Case], todo: Collection[Case]) -> Iterator[Event | Trial]:

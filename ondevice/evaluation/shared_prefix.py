@@ -6,9 +6,12 @@ before the texts part. Results are those of separate readings, bit for bit, in a
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 
 from ondevice.documents import Document
+from ondevice.events import Event
 from ondevice.session.engine import Engine, Session
 
 
@@ -27,8 +30,9 @@ class SharedPrefix:
             pass
         self._reading = self._trunk.resume()
 
-    def session(self, document: Document) -> Session:
-        """An opened session that has read what `document` shares with the trunk, up to a whole step."""
+    def session(self, document: Document) -> Generator[Event, None, Session]:
+        """An opened session that has read what `document` shares with the trunk, up to a whole step; events of the
+        trunk while it reads for that."""
         session = self._engine.session()
         for _ in session.open(document):
             pass
@@ -37,7 +41,7 @@ class SharedPrefix:
         trunk, shared = self._trunk.context, self._num_shared(session)
         longest_step = self._engine.config.pot.pass_size(self._engine.decoder.device.type)
         while trunk.num_read + longest_step <= shared:
-            next(self._reading)
+            yield next(self._reading)
         if 0 < trunk.num_read <= shared:
             continue_from(session, self._trunk)
         return session

@@ -16,7 +16,7 @@ from ondevice.errors import ConfigError
 from ondevice.evaluation import run_passkey as module
 from ondevice.evaluation.passkey import FILLER, NAMES, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
 from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, run_together, still_to_do
-from ondevice.events import DocumentRead
+from ondevice.events import DocumentRead, TokensRead
 from ondevice.results.results import read_result
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
@@ -142,6 +142,14 @@ def test_a_trial_answers_as_if_its_text_had_been_read_alone(engine: Engine) -> N
         (alone,) = (item.answer for item in run_passkey(engine, [case]) if isinstance(item, Trial))
         assert together[case] == alone
     assert len(set(together.values())) > 1, "all answers are equal: this test could not fail"
+
+
+def test_what_texts_share_is_told_of_while_it_is_read(engine: Engine) -> None:
+    (case,) = plan((900,), (0.9,), 1)
+    items = list(run_passkey(engine, [case]))
+    num_read = sum(item.num_tokens for item in items if isinstance(item, TokensRead))
+    prompt = next(item.num_tokens for item in items if isinstance(item, Trial))
+    assert num_read == prompt - count_bytes(QUESTION)
 
 
 def test_keys_of_one_text_are_asked_for_after_one_reading_and_a_stopped_run_asks_for_the_others(engine: Engine) -> None:
