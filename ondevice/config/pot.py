@@ -116,11 +116,11 @@ class PotConfig:
                          "Default: {default}.",
                      choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
     stored: StoredPot = setting(  # in codes nothing is kept beside keys and values: they are rotated as they are read
-        "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which three to "
+        "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which two to "
         "five times as many fit into the same bytes; of 4 bits, of which half as many again; or k8v4: keys of 8 "
         "bits, which decide what is found, and values of 4.",
         option="--pot-type", api="pot_type", label="What slots hold",
-        form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits three to five times as "
+        form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits two to five times as "
                          "many tokens fit into the same memory, in 4 bits half as many again, less exactly. "
                          "Takes effect at the next reading.",
                      choices=(("Full precision", "model"), ("8 bits", "int8"), ("Keys 8 bits, values 4", "k8v4"),

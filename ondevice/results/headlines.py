@@ -316,7 +316,7 @@ QUESTIONS = (
             Headline(
                 "SpecPrefill: first token, 10 to 50 % of 2,048 tokens read",
                 "specprefill",
-                (Rival("the paper's estimate", "ttft_share_of_bound"),),
+                (Rival("the paper's estimate", "ttft_share_of_paper_bound"),),
             ),
             Headline(
                 "drafts by the first layers: decoding",
