@@ -40,7 +40,8 @@ class SharedPrefix:
             return session
         trunk, shared = self._trunk.context, self._num_shared(session)
         longest_step = self._engine.config.pot.pass_size(self._engine.decoder.device.type)
-        while trunk.num_read + longest_step <= shared:
+        # The trunk itself comes last: what it has not read yet, nobody else needs.
+        while trunk.num_read + longest_step <= shared < trunk.tokens.num_tokens:
             yield next(self._reading)
         if 0 < trunk.num_read <= shared:
             continue_from(session, self._trunk)
