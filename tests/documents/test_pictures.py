@@ -169,6 +169,29 @@ def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ImportError("unicodedata.so: failed to map segment from shared object"), "takes more memory than is allowed"),
+        (OSError("libpdfium.so: Cannot allocate memory"), "takes more memory than is allowed"),
+        (ImportError("no such name"), r"damaged or not what its name says \[ImportError\]"),
+    ],
+)
+def test_a_library_that_finds_no_room_is_no_damaged_file(
+    book: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    body = f"""
+        from ondevice.documents.worker import worker
+        def without_room(name):
+            raise {error!r}
+        worker.importlib.import_module = without_room
+        worker.main()
+    """
+    monkeypatch.setattr(process, "_BOOTSTRAP", f"import sys; sys.path.append(sys.argv[1])\n{textwrap.dedent(body)}")
+    with pytest.raises(DocumentError, match=told):
+        draw_page(book, 1)
+
+
+@pytest.mark.parametrize(
     "message",
     [
         {"type": "page"},

@@ -35,6 +35,7 @@ _READERS = {
 # The readers make few cycles and very many objects: collecting seldom is a fifth of the time of a PDF.
 _PAGES_PER_COLLECTION = 50
 _LOOK_SECONDS = 0.5
+_NO_MEMORY = ("failed to map segment", "annot allocate memory")  # of glibc
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ def main() -> None:
 
 def _as_user_error(error: Exception, request: Request) -> DocumentError:
     """Translate an exception of a parser. Only its name is given: its text may quote the document."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _found_no_memory(error):
         what, fix = "reading it takes more memory than is allowed", "Print it to a new PDF, then open that."
         return DocumentTooComplex(what, where=request.name, fix=fix)
     if isinstance(error, RecursionError):
@@ -69,6 +70,11 @@ def _as_user_error(error: Exception, request: Request) -> DocumentError:
     what = f"the file is damaged or not what its name says [{type(error).__name__}]"
     fix = "Open it in another program, save it again, then open the new file."
     return DocumentError(what, where=request.name, fix=fix)
+
+
+def _found_no_memory(error: Exception) -> bool:
+    """Whether a library had no room to be loaded into: the loader of the system says that in words alone."""
+    return isinstance(error, (ImportError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def open_document(request: Request) -> Reader:
