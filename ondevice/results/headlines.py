@@ -291,7 +291,12 @@ QUESTIONS = (
             *_peers("peers_0_5b_avx512", "2k"),
             *_peers("peers_0_5b_avx512", "8k"),
             *_peers("peers_0_5b_avx512", "32k"),
-            *_peers("peers_0_5b_long", "128k"),
+            Headline(
+                "peak memory, 131,072 tokens, 4,096 slots and tier, beyond the peers' window",
+                "peers_0_5b_long",
+                figure="peak_memory_bytes_128k",
+                unit="bytes",
+            ),
             Headline(
                 "reading 65,536 tokens into 2,048 slots, 135M in float32",
                 "ingest",

@@ -154,10 +154,13 @@ def test_screen(
     assert differing == {}
 
 
+# It is there for a moment before it begins to fade in: so it has to have stood still for half a second.
 FADED_IN = """() => {
+    let isWhole = true;
     for (let part = document.querySelector('.toast-message-text'); part; part = part.parentElement)
-        if (getComputedStyle(part).opacity < 1) return false;
-    return true;
+        if (getComputedStyle(part).opacity < 1) isWhole = false;
+    window.wholeSince = isWhole ? window.wholeSince ?? performance.now() : undefined;
+    return isWhole && performance.now() - window.wholeSince > 500;
 }"""
 
 
