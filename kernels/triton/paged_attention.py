@@ -50,7 +50,8 @@ def _compiled() -> Any:
     import triton
     import triton.language
 
-    tl, (load_query, _, _, add_tile) = triton.language, shared()
+    tl, parts = triton.language, shared()
+    load_query, add_tile = parts.load_query, parts.add_tile
     return triton.jit(_paged_attention_kernel)
 
 

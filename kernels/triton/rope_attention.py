@@ -58,7 +58,8 @@ def _compiled() -> Any:
     import triton
     import triton.language
 
-    tl, (load_query, _, turned, add_tile) = triton.language, shared()
+    tl, parts = triton.language, shared()
+    load_query, turned, add_tile = parts.load_query, parts.turned, parts.add_tile
     return triton.jit(_rope_attention_kernel)
 
 
