@@ -62,20 +62,24 @@ def strongest_passages(tokens: DocumentTokens, scores: Weights, attention: Weigh
 def _without_leaders(tokens: DocumentTokens, scores: Weights) -> Weights:
     """The scores with 0 for the dots of tables of contents, on every page with one of the largest scores."""
     scores = scores.copy()
-    top = np.argsort(-scores, kind="stable")[:_CANDIDATES]
-    for index in {tokens.page_index(int(token)) for token in top[scores[top] > 0]}:
+    for index in {tokens.page_index(int(token)) for token in _strongest(scores)}:
         for dots in _LEADERS.finditer(tokens.texts[index]):
             first, last = _token_range(tokens, Passage(index, *dots.span()))
             scores[first:last] = 0
     return scores
 
 
+def _strongest(scores: Weights) -> npt.NDArray[np.intp]:
+    """Tokens with the largest scores above 0, the largest first."""
+    top = np.argsort(-scores, kind="stable")[:_CANDIDATES]
+    return top[scores[top] > 0]
+
+
 def _candidates(tokens: DocumentTokens, scores: Weights) -> list[Passage]:
     """Sentences of the tokens with the largest scores, those with the largest sums first."""
-    top = np.argsort(-scores, kind="stable")[:_CANDIDATES]
     found: dict[Passage, None] = {}
     sentences: dict[int, list[tuple[int, int]]] = {}
-    for token in top[scores[top] > 0]:
+    for token in _strongest(scores):
         index = tokens.page_index(int(token))
         if index not in sentences:
             sentences[index] = list(_sentences(tokens.texts[index][: _end_of_read(tokens, index, scores.size)]))
