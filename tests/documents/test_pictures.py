@@ -168,6 +168,11 @@ def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         draw_page(slow, 1, limits=replace(PICTURE_LIMITS, memory_bytes=60_000_000))
 
 
+def worker_that(does: str) -> str:
+    """What a worker runs instead of its own."""
+    return f"import sys; sys.path.append(sys.argv[1])\n{textwrap.dedent(does)}"
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -186,7 +191,7 @@ def test_a_library_that_finds_no_room_is_no_damaged_file(
         worker.importlib.import_module = without_room
         worker.main()
     """
-    monkeypatch.setattr(process, "_BOOTSTRAP", f"import sys; sys.path.append(sys.argv[1])\n{textwrap.dedent(body)}")
+    monkeypatch.setattr(process, "_BOOTSTRAP", worker_that(body))
     with pytest.raises(DocumentError, match=told):
         draw_page(book, 1)
 
@@ -205,12 +210,11 @@ def test_a_worker_that_sends_nonsense_is_not_believed(
     book: Path, monkeypatch: pytest.MonkeyPatch, message: dict[str, object]
 ) -> None:
     body = f"""
-        import sys
         from ondevice.documents.worker.wire import write_message
+        sys.stdin.buffer.read()
         write_message(sys.stdout.buffer, {message!r})
     """
-    code = f"import sys; sys.path.append(sys.argv[1]); sys.stdin.buffer.read()\n{textwrap.dedent(body)}"
-    monkeypatch.setattr(process, "_BOOTSTRAP", code)
+    monkeypatch.setattr(process, "_BOOTSTRAP", worker_that(body))
     with pytest.raises(DocumentError, match="cannot be drawn"):
         draw_page(book, 1)
 
