@@ -66,11 +66,12 @@ $(BIN)/python:
 # Everything in the lock has to have the hash that stands there, and nothing else comes with it. torch is not locked,
 # because each machine takes a build of its own; it says which triton it works with, or takes any. Nothing is asked for
 # the building of this project either: setuptools is in the lock.
-$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt requirements.lock
+$(INSTALLED): $(BIN)/python pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
 	$(PIP) install --quiet $(TORCH_ARGS) "$(TORCH)"
 	$(PIP) install --quiet "triton>=3.3; sys_platform == 'linux'"
-	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e bench
+	@mkdir -p $(VENV)/types && ln -sfn ../../bench $(VENV)/types/ondevice_bench
 	@touch $@
 
 $(MODEL): $(INSTALLED)
@@ -121,13 +122,13 @@ bench: setup
 gpu-check: PYTHON = python3
 gpu-check:
 	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
-	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --out $${OUT:-bench/results}/gpu.json $(ARGS)
+	$(PYTHON) scripts/from-checkout ondevice_bench.speed.gpu.check --out $${OUT:-bench/results}/gpu.json $(ARGS)
 
 # The same for a real model: make gpu-bench MODEL_FILE=file.gguf
 gpu-bench: PYTHON = python3
 gpu-bench:
 	@[ -n '$(MODEL_FILE)' ] || { echo 'Name a folder with safetensors, or a .gguf file: make gpu-bench MODEL_FILE=...' >&2; exit 1; }
-	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --model $(MODEL_FILE) --out $${OUT:-bench/results}/gpu_model.json $(ARGS)
+	$(PYTHON) scripts/from-checkout ondevice_bench.speed.gpu.check --model $(MODEL_FILE) --out $${OUT:-bench/results}/gpu_model.json $(ARGS)
 
 # Part of `browser`; alone when only the look of things has changed.
 screenshots: setup
@@ -167,4 +168,4 @@ licences: $(INSTALLED)
 	$(BIN)/python scripts/licences.py
 
 clean:
-	rm -rf $(VENV) build ondevice.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build bench/build *.egg-info bench/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ import torch
 from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
 from ondevice.files import READABLE, replacing
-from ondevice.results.machine import commit, describe_machine, versions
+from ondevice.machine.facts import commit, describe_machine, versions
 
 SCHEMA = 1
 

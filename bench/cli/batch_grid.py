@@ -11,13 +11,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ondevice.cli.batch import Cluster
-from ondevice.cli.running import command_line, empty_result, is_same_run, unfinished
+from ondevice.cli.running import command_line, empty_result
 from ondevice.cli.terminal import say
 from ondevice.config import EngineConfig
-from ondevice.evaluation.entry import Entry
+from ondevice_bench.cli.running import is_same_run, unfinished
+from ondevice_bench.quality.entry import Entry
 
 if TYPE_CHECKING:
-    from ondevice.results.results import Result
+    from ondevice.result import Result
 
 
 class Cell:
@@ -43,7 +44,7 @@ class Cell:
     ) -> None:
         import torch
 
-        from ondevice.results.results import Result
+        from ondevice.result import Result
         from ondevice.session.engine import Engine
 
         torch.set_num_threads(threads)
@@ -55,8 +56,8 @@ class Cell:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The `result` of one cell as JSON, with its new rows alone, and whether it `goes_on` with earlier ones."""
         from ondevice.documents.extract import read
-        from ondevice.evaluation.measurement import Note, Setup
         from ondevice.events import Event
+        from ondevice_bench.quality.measurement import Note, Setup
 
         measurement, items, notes = self._entry.measurement(), list[Any](), list[str]()
         result = self._empty
@@ -81,7 +82,7 @@ def measure_grid(
 ) -> tuple[Result, str]:
     """The result, and what is to be said after it; a stopped run goes on from `out_file`."""
     from ondevice.batch.cluster import running
-    from ondevice.results.results import Result, write_result
+    from ondevice.result import Result, write_result
 
     measurement, earlier, cells = entry.measurement(), unfinished(out_file), cells_of(entry, options)
     known = "" if earlier is None else json.dumps(earlier.to_dict())
@@ -108,7 +109,7 @@ def measure_grid(
 
 def cells_of(entry: Entry, options: SimpleNamespace) -> list[SimpleNamespace]:
     """The options of each row: those given, with one value of what spans the grid."""
-    from ondevice.evaluation.contenders import chosen
+    from ondevice_bench.quality.contenders import chosen
 
     values = getattr(options, entry.grid)
     each = chosen(values) if isinstance(values, str) else [(value,) for value in values]

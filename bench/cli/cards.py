@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ondevice.results.results import Result
+    from ondevice.result import Result
 
 
 def card(result: Result) -> RenderableType:
     """The rows of a result, its summary, and what it was measured on."""
-    from ondevice.results.tables import HEADER, NUMERIC, cells, fold_trials, machine_text, number
+    from ondevice_bench.results.tables import HEADER, NUMERIC, cells, fold_trials, machine_text, number
 
     table = Table(title=Text(result.command), title_justify="left", title_style="bold")
     for column in HEADER:

@@ -1,4 +1,4 @@
-"""`ondevice eval NAME`, `ondevice bench NAME`, `ondevice calibrate`: one loop for every row of the registries."""
+"""`ondevice eval NAME`, `ondevice bench NAME`: one loop for every row of the registries."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from ondevice.cli.batch import CLUSTER, Cluster
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.running import begin, finish, load_engine
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
-from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
 from ondevice.events import Event
+from ondevice_bench.cli.running import begin, finish
+from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 
 if TYPE_CHECKING:
-    from ondevice.evaluation.measurement import Measurement
-    from ondevice.results.results import Result
+    from ondevice.result import Result
+    from ondevice_bench.quality.measurement import Measurement
 
 _OutOfEach = Annotated[
     Path | None, typer.Option("--out", help="Write the results here after each trial; go on from there.")
@@ -45,7 +46,7 @@ def command(entry: Entry) -> Callable[..., Any]:
                     values[option.name] = _numbers(option, values[option.name])
             options = SimpleNamespace(**values)
             if cluster is not None and cluster.address:
-                from ondevice.cli.batch_grid import measure_grid
+                from ondevice_bench.cli.batch_grid import measure_grid
 
                 result, last = measure_grid(entry, settings_of_entry(entry, pot, options), options, cluster, out_file)
             else:
@@ -74,8 +75,8 @@ def _measure(
     entry: Entry, pot: PotOptions, options: SimpleNamespace, out_file: Path | None, display: ProgressDisplay
 ) -> tuple[Result, str]:
     """The result, and what is to be said after it."""
-    from ondevice.evaluation.measurement import Note, Setup
-    from ondevice.results.results import write_result
+    from ondevice.result import write_result
+    from ondevice_bench.quality.measurement import Note, Setup
 
     measurement: Measurement[Any] = entry.measurement()
     engine = load_engine(settings_of_entry(entry, pot, options), display)

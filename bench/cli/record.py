@@ -26,8 +26,8 @@ def record(
     """Read a document and record what the memory map showed meanwhile, for the app's empty page."""
     with errors_shown(as_json=False), ProgressDisplay(err()) as display:
         from ondevice.files import READABLE, replacing
-        from ondevice.results.results import new_result
-        from ondevice.serving.recording import Recorder
+        from ondevice.result import new_result
+        from ondevice_bench.recording import Recorder
 
         opened = open_document(document, False, display)
         engine = load_engine(options.config(), display)

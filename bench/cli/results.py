@@ -18,9 +18,9 @@ def results(
 ) -> None:
     """Make the tables of the documentation from measured results."""
     with errors_shown(as_json=False):
-        from ondevice.results.machine import DIRTY
-        from ondevice.results.markdown import make_pages
-        from ondevice.results.results import ResultError, read_result, write_text
+        from ondevice.machine.facts import DIRTY
+        from ondevice.result import ResultError, read_result, write_text
+        from ondevice_bench.results.markdown import make_pages
 
         files = sorted(source.glob("*.json"))
         if not files:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import PotError
-from ondevice.kernels.paged_update import NO_BLOCK
+from ondevice_bench.paged.paged_update import NO_BLOCK
 
 
 class BlockTables:

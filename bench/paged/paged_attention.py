@@ -6,8 +6,9 @@ Block storage and block tables are those of `paged_update`.
 import torch
 from ondevice.kernels.attention import additive_mask, attention, attention_mass
 from ondevice.kernels.backend import uses_triton
-from ondevice.kernels.paged_update import gather_blocks
 from torch import Tensor
+
+from ondevice_bench.paged.paged_update import gather_blocks
 
 
 def paged_attention(
@@ -30,7 +31,7 @@ def paged_attention(
     """
     if uses_triton(query):
         # Imported here: Triton is no requirement, and this path alone needs it.
-        from ondevice.kernels.triton.paged_attention import walk_blocks
+        from ondevice_bench.paged.triton_paged_attention import walk_blocks
 
         return walk_blocks(query, key_blocks, value_blocks, block_tables, lengths, scale)
     return _gathered(query, key_blocks, value_blocks, block_tables, lengths, scale)

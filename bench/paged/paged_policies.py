@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ondevice.pot.paged.paged_pot import PagedPot
+from ondevice_bench.paged.paged_pot import PagedPot
 
 
 class SinkRecentRing:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ondevice.kernels.paged_update import gather_blocks, replace_paged_slots_
-from ondevice.pot.paged.block_tables import BlockTables
 from ondevice.pot.shape import FREE
+from ondevice_bench.paged.block_tables import BlockTables
+from ondevice_bench.paged.paged_update import gather_blocks, replace_paged_slots_
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from ondevice.kernels.termination import Termination
 
 from ondevice.config import ArtConfig, EngineConfig
 from ondevice.decode.calibration import calibrated
 from ondevice.decode.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.documents import Document
-from ondevice.evaluation.measurement import Measurement
-from ondevice.evaluation.recall import pot_loss, recall_config, span_starts
-from ondevice.evaluation.recorded_queries import evenly
-from ondevice.kernels.termination import Termination
-from ondevice.results.names import contender_name
-from ondevice.results.results import Row, row
+from ondevice.planning.recorded_queries import evenly
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Measurement
+from ondevice_bench.quality.recall import pot_loss, recall_config, span_starts
+from ondevice_bench.results.names import contender_name
 
 OFF = "everything is read"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ondevice.errors import ConfigError
-from ondevice.evaluation.samples import CountTokens, Sample, longest
+from ondevice_bench.quality.samples import CountTokens, Sample, longest
 
 MAX_NEW_TOKENS = 16
 _LINE = re.compile(r"(\d+) (.+)")

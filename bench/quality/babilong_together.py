@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from ondevice.errors import ConfigError
-from ondevice.evaluation.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story
-from ondevice.evaluation.samples import CountTokens, Sample, longest
+from ondevice_bench.quality.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story
+from ondevice_bench.quality.samples import CountTokens, Sample, longest
 
 HEAD = (
     "Facts about people, things and places are hidden in a long text that has nothing to do with them.\n\nThe text:\n"

@@ -18,13 +18,13 @@ from ondevice.config.policies import POLICIES
 from ondevice.config.pot import CatalystKind
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.evaluation.bm25 import BM25
-from ondevice.evaluation.minilm import load_minilm
-from ondevice.evaluation.passages import Passages
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading.progress import Progress
 from ondevice.model.sentence_encoder import SentenceEncoder
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.bm25 import BM25
+from ondevice_bench.quality.minilm import load_minilm
+from ondevice_bench.quality.passages import Passages
 
 InBytesOf = Literal["pot", "bfloat16"]
 

@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import PotError
-from ondevice.evaluation.contenders import (
+from ondevice.events import AnswerToken, Event
+from ondevice.result import Row
+from ondevice.session.session import Session
+from ondevice_bench.quality.contenders import (
     CONTENDERS,
     Retriever,
     config_of,
@@ -17,12 +20,9 @@ from ondevice.evaluation.contenders import (
     room_for_text,
     text_document,
 )
-from ondevice.evaluation.measurement import Note, Setup
-from ondevice.evaluation.passages import Passages
-from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, written_down
-from ondevice.events import AnswerToken, Event
-from ondevice.results.results import Row
-from ondevice.session.session import Session
+from ondevice_bench.quality.measurement import Note, Setup
+from ondevice_bench.quality.passages import Passages
+from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, written_down
 
 
 class Outcome(NamedTuple):

@@ -18,14 +18,14 @@ from torch import Tensor
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, budget_of, chosen
-from ondevice.evaluation.measurement import Measurement, Setup
-from ondevice.evaluation.recall import CUE_TOKENS, recall_config, span_starts
-from ondevice.evaluation.trials import key_of
 from ondevice.events import Event, PotDistilled
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.contenders import CONTENDERS, budget_of, chosen
+from ondevice_bench.quality.measurement import Measurement, Setup
+from ondevice_bench.quality.recall import CUE_TOKENS, recall_config, span_starts
+from ondevice_bench.quality.trials import key_of
 
 HIT_RATE, OVERLAP = "hit rate", "overlap with the catalyst alone"
 ALONE = "published-alpha-0"  # the catalyst without novelty

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ondevice.evaluation import scores
-from ondevice.evaluation.scores import Score
+from ondevice_bench.quality import scores
+from ondevice_bench.quality.scores import Score
 
 _PASSAGES = "Only give me the answer and do not output any other words."
 _CONCISE = "asconcisely as you can, using a single phrase if possible. Do not provide any explanation."  # as published

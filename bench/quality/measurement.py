@@ -1,18 +1,17 @@
-"""The interface of all that is measured: a module of `evaluation` or `bench` ends with its `MEASUREMENT`."""
+"""The interface of all that is measured: a module of `quality` or `speed` ends with its `MEASUREMENT`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ondevice.config import EngineConfig
-from ondevice.documents import Document, Page
-from ondevice.errors import ConfigError
+from ondevice.documents import Document
 from ondevice.events import Event
-from ondevice.model.tokenizer import Tokenizer
-from ondevice.results.results import Row
+from ondevice.planning.generated_text import beginning
+from ondevice.result import Row
 from ondevice.session.engine import Engine
 
 Item = TypeVar("Item")
@@ -80,25 +79,3 @@ class Measurement(Generic[Item]):
     line: Callable[[Item], str] | None = None
     closing: Callable[[Mapping[str, float]], str] | None = None
     figures: Callable[[Sequence[Row], Any], dict[str, float]] | None = None
-
-
-def beginning(document: Document, num_tokens: int, tokenizer: Tokenizer) -> Document:
-    """The first `num_tokens` tokens of a document; a cut inside a word may shift the number by one.
-
-    Raises:
-        ConfigError: it is shorter.
-    """
-    pages: list[Page] = []
-    missing = num_tokens
-    for page in document.pages:
-        _, spans = tokenizer.encode(page.text)
-        if len(spans) >= missing:
-            pages.append(replace(page, text=page.text[: spans[missing - 1, 1]]))
-            return replace(document, pages=tuple(pages), num_pages=len(pages), size_bytes=None)
-        pages.append(page)
-        missing -= len(spans)
-    raise ConfigError(
-        f"The document has {num_tokens - missing:,} tokens, fewer than --tokens {num_tokens:,}",
-        where=document.name,
-        fix="Ask for fewer, or name a longer document.",
-    )

@@ -16,12 +16,12 @@ import numpy as np
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, budget_of, chosen, config_of, fits_whole
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.trials import key_of
 from ondevice.events import Event
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.session import Session
+from ondevice_bench.quality.contenders import CONTENDERS, budget_of, chosen, config_of, fits_whole
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.trials import key_of
 
 AHEAD = 128  # tokens that are foretold at each place
 USUAL = ("pot", "streaming-llm", "full")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ondevice.evaluation.trials import key_of, question_scores
-from ondevice.results.results import Row
+from ondevice.result import Row
+from ondevice_bench.quality.trials import key_of, question_scores
 
 _PEERS = ("truncation", "bm25", "minilm")
 _Scores = Mapping[str, Mapping[tuple[Any, ...], float]]

@@ -21,16 +21,16 @@ from ondevice.decode.termination import RunTimeTermination
 from ondevice.documents import Document
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement
 from ondevice.events import Event
 from ondevice.model.decoder import Decoder
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
-from ondevice.results.names import contender_name
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality.measurement import Measurement
+from ondevice_bench.results.names import contender_name
 
 SPAN_TOKENS = 32
 CUE_TOKENS = 16

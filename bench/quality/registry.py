@@ -1,11 +1,11 @@
-"""The commands of `ondevice eval`, and `ondevice calibrate`: a row for each."""
+"""The commands of `ondevice eval`: a row for each."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
+from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 
 _SCHEDULES = (
     "off 15:50%,22:25% auto 10:50% 8:50%,16:25% 6:50%,12:25% 4:50%,8:25% 2:50%,4:25% 10:25%,20:12.5% 6:25%,12:12.5%"
@@ -37,7 +37,7 @@ _LENGTH = Option("length", int, "Tokens of a passkey prompt.", 2048)
 EVALUATIONS = (
     Entry(
         "passkey",
-        "ondevice.evaluation.run_passkey",
+        "ondevice_bench.quality.run_passkey",
         "Hide a number in a long text and ask for it.",
         (
             Option("lengths", INTS, "Prompt lengths in tokens.", "4096,16384"),
@@ -63,7 +63,7 @@ EVALUATIONS = (
     ),
     Entry(
         "qa",
-        "ondevice.evaluation.run_qa",
+        "ondevice_bench.quality.run_qa",
         "Ask questions about documents, and answer them in several ways: pot, full cache, truncation, retrieval.",
         (
             Option("data", Path, "Rows of L-Eval or LongBench: a .jsonl file, or a folder of them.", ...),
@@ -78,7 +78,7 @@ EVALUATIONS = (
     ),
     Entry(
         "longbench",
-        "ondevice.evaluation.run_longbench",
+        "ondevice_bench.quality.run_longbench",
         "LongBench v1 in English, with its own prompts and metrics: pot, full cache, truncation, retrieval.",
         (
             Option("data", Path, "Rows of LongBench: a .jsonl file, or a folder of them.", ...),
@@ -92,7 +92,7 @@ EVALUATIONS = (
     ),
     Entry(
         "ruler",
-        "ondevice.evaluation.run_ruler",
+        "ondevice_bench.quality.run_ruler",
         "The 13 tasks of RULER at any length: needles, variables, words and questions; policies and retrieval.",
         (
             Option("length", int, "Tokens of a prompt with its answer.", 4096, min=64),
@@ -108,7 +108,7 @@ EVALUATIONS = (
     ),
     Entry(
         "babilong",
-        "ondevice.evaluation.run_babilong",
+        "ondevice_bench.quality.run_babilong",
         "Tasks qa1 to qa5 of BABILong at any length: facts of a story among the sentences of a book.",
         (
             Option("data", Path, "The folder of bAbI's files in English, as published (qa1_..._test.txt).", ...),
@@ -130,13 +130,13 @@ EVALUATIONS = (
     ),
     Entry(
         "recall",
-        "ondevice.evaluation.recall",
+        "ondevice_bench.quality.recall",
         "Continue a document from inside it, after reading all of it, beside a full cache and no document at all.",
         (_TEXT, _TOKENS, _SPANS),
     ),
     Entry(
         "retention",
-        "ondevice.evaluation.run_retention",
+        "ondevice_bench.quality.run_retention",
         "Policies by compression: what pots of several sizes still know of a text, and how fast it is read into them.",
         (
             replace(_TEXT, help="The text to read and recall, and that needles are hidden in."),
@@ -156,7 +156,7 @@ EVALUATIONS = (
     ),
     Entry(
         "hit-rate",
-        "ondevice.evaluation.hit_rate",
+        "ondevice_bench.quality.hit_rate",
         "How much of what questions look at in a full cache a pot holds after each distillation.",
         (
             replace(_TEXT, help="The text to read."),
@@ -173,7 +173,7 @@ EVALUATIONS = (
     ),
     Entry(
         "shelf",
-        "ondevice.evaluation.run_shelf",
+        "ondevice_bench.quality.run_shelf",
         "Ask one question over several documents, beside the one that knows alone, and beside passages found in all.",
         (
             replace(_TEXT, help="The text whose sentences the documents are made of."),
@@ -185,7 +185,7 @@ EVALUATIONS = (
     ),
     Entry(
         "shelf-data",
-        "ondevice.evaluation.run_shelf_data",
+        "ondevice_bench.quality.run_shelf_data",
         "LongBench's questions over several passages, each a document; chosen by rare words, or by the index.",
         (
             Option("data", Path, "Rows of hotpotqa, 2wikimqa, musique: a .jsonl file, or a folder of them.", ...),
@@ -196,7 +196,7 @@ EVALUATIONS = (
     ),
     Entry(
         "find",
-        "ondevice.evaluation.run_find",
+        "ondevice_bench.quality.run_find",
         "Which of many documents a question is about: the index of the library, beside rare words and beside BM25.",
         (
             Option("data", Path, "Rows of LongBench over several passages: a .jsonl file, or a folder of them.", ...),
@@ -206,7 +206,7 @@ EVALUATIONS = (
     ),
     Entry(
         "scan",
-        "ondevice.evaluation.run_scan",
+        "ondevice_bench.quality.run_scan",
         "List and count things scattered over a text: a scan of it, the same question to a pot, and to a full cache.",
         (
             replace(_TEXT, help="The text among whose sentences the things are scattered."),
@@ -218,7 +218,7 @@ EVALUATIONS = (
     ),
     Entry(
         "perplexity",
-        "ondevice.evaluation.perplexity",
+        "ondevice_bench.quality.perplexity",
         "How well the next tokens of a text are foretold while it is read: pot, StreamingLLM, a full cache.",
         (
             replace(_TEXT, help="The text to read."),
@@ -230,7 +230,7 @@ EVALUATIONS = (
     ),
     Entry(
         "sources",
-        "ondevice.evaluation.sources",
+        "ondevice_bench.quality.sources",
         "Hide a sentence in a text and ask for it: is it among the passages that the answer is said to have looked at?",
         (
             replace(_TEXT, help="The text that sentences are hidden in."),
@@ -239,7 +239,7 @@ EVALUATIONS = (
     ),
     Entry(
         "art-curve",
-        "ondevice.evaluation.art_curve",
+        "ondevice_bench.quality.art_curve",
         "How much of the pot rules of run-time termination leave unread, and how much of the text they lose.",
         (
             _TEXT,
@@ -255,7 +255,7 @@ EVALUATIONS = (
     ),
     Entry(
         "slim-curve",
-        "ondevice.evaluation.slim_curve",
+        "ondevice_bench.quality.slim_curve",
         "How much faster pruning schedules read, and how much of the text they lose: the trade-off as a curve.",
         (
             _TEXT,
@@ -266,7 +266,7 @@ EVALUATIONS = (
     ),
     Entry(
         "specprefill",
-        "ondevice.evaluation.specprefill",
+        "ondevice_bench.quality.specprefill",
         "What SpecPrefill loses at several shares: passkey and recall, in three variants, beside truncation.",
         (
             _TEXT,
@@ -280,7 +280,7 @@ EVALUATIONS = (
     ),
     Entry(
         "speculator",
-        "ondevice.evaluation.speculator",
+        "ondevice_bench.quality.speculator",
         "What a speculator finds: how much of the place that answers a question it lets through, by its settings.",
         (
             _TEXT,
@@ -292,16 +292,5 @@ EVALUATIONS = (
             _BEGINNING,
             replace(_SPANS, default=16),
         ),
-    ),
-)
-
-CALIBRATE = Entry(
-    "calibrate",
-    "ondevice.evaluation.calibrate",
-    "Find for every head the threshold of --art that reads least at a given error, and keep it beside the model.",
-    (
-        replace(_TEXT, help="What to read: a text like those that will be read."),
-        Option("error", float, "Relative error of a head's output, in 99 of 100 tokens.", 0.1),
-        replace(_TOKENS, default=12288, shown=None),
     ),
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import ConfigError
-from ondevice.evaluation.samples import CountTokens, Sample, longest
+from ondevice_bench.quality.samples import CountTokens, Sample, longest
 
 _NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 _NEEDLE = "One of the special magic {type} for {key} is: {value}."

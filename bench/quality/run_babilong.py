@@ -11,16 +11,16 @@ import numpy as np
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
-from ondevice.evaluation.babilong_together import apart, make_samples
-from ondevice.evaluation.contenders import budget_of, chosen
-from ondevice.evaluation.contest import Exam, run_exams
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.ruler_tasks import read_sources
-from ondevice.evaluation.samples import asked_of, exam_of, exam_with
-from ondevice.evaluation.trials import Trial, key_of, question_scores, rows_of
 from ondevice.events import Event
-from ondevice.results.results import Row
+from ondevice.result import Row
+from ondevice_bench.quality.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
+from ondevice_bench.quality.babilong_together import apart, make_samples
+from ondevice_bench.quality.contenders import budget_of, chosen
+from ondevice_bench.quality.contest import Exam, run_exams
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.ruler_tasks import read_sources
+from ondevice_bench.quality.samples import asked_of, exam_of, exam_with
+from ondevice_bench.quality.trials import Trial, key_of, question_scores, rows_of
 
 SCORE = "right"
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from ondevice.kernels.best_dot import best_dot
 
 from ondevice.errors import ConfigError
-from ondevice.evaluation.bm25 import BM25
-from ondevice.evaluation.contenders import text_document
-from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.kernels.best_dot import best_dot
-from ondevice.results.results import row
-from ondevice.results.tables import SHARE
+from ondevice.library.signatures import signature_of, signature_of_question
+from ondevice.result import row
 from ondevice.session.session import Session
 from ondevice.session.shelf import word_scores
-from ondevice.session.signatures import signature_of, signature_of_question
+from ondevice_bench.quality.bm25 import BM25
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.tables import SHARE
 
 INDEX, WORDS, SEARCH = "index", "rare words", "bm25"
 _PASSAGE = re.compile(r"^Passage \d+:\n", re.MULTILINE)

@@ -14,16 +14,16 @@ from typing import Any
 from ondevice.config import EngineConfig
 from ondevice.decode.prompt import Prompt
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import budget_of, chosen
-from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
-from ondevice.evaluation.longbench_tasks import TASKS
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.qa_summary import longbench_summary
-from ondevice.evaluation.rows import Text, read_texts, select_tasks
-from ondevice.evaluation.trials import Trial, rows_of
 from ondevice.events import Event
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality.contenders import budget_of, chosen
+from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
+from ondevice_bench.quality.longbench_tasks import TASKS
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.qa_summary import longbench_summary
+from ondevice_bench.quality.rows import Text, read_texts, select_tasks
+from ondevice_bench.quality.trials import Trial, rows_of
 
 SCORE = "LongBench score"
 

@@ -13,9 +13,12 @@ from typing import Any
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.completion import complete
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.passkey import (
+from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
+from ondevice.result import Row, row
+from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.passkey import (
     QUESTION,
     Case,
     Passkey,
@@ -24,11 +27,8 @@ from ondevice.evaluation.passkey import (
     passkey_document,
     plan,
 )
-from ondevice.evaluation.shared_prefix import SharedPrefix
-from ondevice.events import AnswerFinished, DocumentRead, Event, TokensRead
-from ondevice.results.names import contender_name
-from ondevice.results.results import Row, row
-from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.shared_prefix import SharedPrefix
+from ondevice_bench.results.names import contender_name
 
 ACCURACY = "accuracy"
 READING = "reading speed"

@@ -12,17 +12,17 @@ from typing import Any
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation import scores
-from ondevice.evaluation.contenders import budget_of, chosen
-from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
-from ondevice.evaluation.likelihood import log_likelihoods
-from ondevice.evaluation.longbench_tasks import TASKS
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.qa_summary import qa_summary
-from ondevice.evaluation.rows import Question, Text, read_texts, select
-from ondevice.evaluation.trials import Trial, rows_of
 from ondevice.events import Event
 from ondevice.session.session import Session
+from ondevice_bench.quality import scores
+from ondevice_bench.quality.contenders import budget_of, chosen
+from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
+from ondevice_bench.quality.likelihood import log_likelihoods
+from ondevice_bench.quality.longbench_tasks import TASKS
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.qa_summary import qa_summary
+from ondevice_bench.quality.rows import Question, Text, read_texts, select
+from ondevice_bench.quality.trials import Trial, rows_of
 
 F1, LIKELIHOOD, GENERATION = "F1", "choice by likelihood", "choice by generation"
 _SHORTLY = "Answer in a few words."

@@ -16,16 +16,16 @@ import numpy as np
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import budget_of, chosen, config_of
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.recall import Recall, recall_config, recall_spans
-from ondevice.evaluation.ruler_tasks import TASKS, Sources, read_sources
-from ondevice.evaluation.run_ruler import SCORE, run_ruler
-from ondevice.evaluation.trials import Trial, is_done, key_of, question_scores
-from ondevice.evaluation.trials import rows_of as rows_of_trials
 from ondevice.events import Event
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.contenders import budget_of, chosen, config_of
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.recall import Recall, recall_config, recall_spans
+from ondevice_bench.quality.ruler_tasks import TASKS, Sources, read_sources
+from ondevice_bench.quality.run_ruler import SCORE, run_ruler
+from ondevice_bench.quality.trials import Trial, is_done, key_of, question_scores
+from ondevice_bench.quality.trials import rows_of as rows_of_trials
 
 RECALL, SECONDS, SLOTS, BYTES = "recall of a full cache's", "seconds of reading", "slots", "bytes of the pot"
 _FULL = "full"

@@ -11,15 +11,15 @@ from typing import Any
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import budget_of, chosen
-from ondevice.evaluation.contest import Exam, run_exams
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.qa_summary import task_summary
-from ondevice.evaluation.ruler_tasks import TASKS, Sources, make_sample, read_sources
-from ondevice.evaluation.samples import exam_of
-from ondevice.evaluation.trials import Trial, rows_of
 from ondevice.events import Event
-from ondevice.results.results import Row
+from ondevice.result import Row
+from ondevice_bench.quality.contenders import budget_of, chosen
+from ondevice_bench.quality.contest import Exam, run_exams
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.qa_summary import task_summary
+from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read_sources
+from ondevice_bench.quality.samples import exam_of
+from ondevice_bench.quality.trials import Trial, rows_of
 
 SCORE = "RULER score"
 

@@ -16,16 +16,16 @@ import numpy as np
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, budget_of, fits_whole, text_document
-from ondevice.evaluation.contest import write_answer
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.ruler_tasks import read_sources
-from ondevice.evaluation.samples import Sample
-from ondevice.evaluation.scan_tasks import KINDS, count_error, count_of, items_of, list_scores, make_list
-from ondevice.evaluation.trials import Trial, earlier_rows, is_done, rows_of, written_down
 from ondevice.events import Event
-from ondevice.results.results import Row
+from ondevice.result import Row
 from ondevice.scan.scan import ChunkScanned, Scan
+from ondevice_bench.quality.contenders import CONTENDERS, budget_of, fits_whole, text_document
+from ondevice_bench.quality.contest import write_answer
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.ruler_tasks import read_sources
+from ondevice_bench.quality.samples import Sample
+from ondevice_bench.quality.scan_tasks import KINDS, count_error, count_of, items_of, list_scores, make_list
+from ondevice_bench.quality.trials import Trial, earlier_rows, is_done, rows_of, written_down
 
 SCAN, ASK, FULL = "scan", "pot+tier", "full"
 _NAMES = {SCAN: "scan", ASK: "ask", FULL: "full"}

@@ -13,18 +13,18 @@ from typing import Any
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, Retriever, budget_of, room_for_text, text_document
-from ondevice.evaluation.contest import Exam
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.passages import GAP, Passages
-from ondevice.evaluation.ruler_tasks import TASKS, Sources, make_sample, read_sources
-from ondevice.evaluation.run_ruler import SCORE
-from ondevice.evaluation.samples import exam_of
-from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
 from ondevice.events import Event
-from ondevice.results.results import Row
+from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import pointed_at, shelve
+from ondevice_bench.quality.contenders import CONTENDERS, Retriever, budget_of, room_for_text, text_document
+from ondevice_bench.quality.contest import Exam
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.passages import GAP, Passages
+from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read_sources
+from ondevice_bench.quality.run_ruler import SCORE
+from ondevice_bench.quality.samples import exam_of
+from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
 
 ALONE, SHELF, SEARCH = "alone", "shelf", "bm25"
 _TASK = "niah_single_2"  # words ask for numbers, in a text

@@ -12,24 +12,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from ondevice.kernels.best_dot import best_dot
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, Retriever, budget_of, room_for_text, text_document
-from ondevice.evaluation.contest import Exam
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.passages import GAP, Passages
-from ondevice.evaluation.rows import Text, read_texts, select_tasks
-from ondevice.evaluation.run_find import split
-from ondevice.evaluation.run_longbench import exam_of
-from ondevice.evaluation.run_shelf import ALONE, SEARCH, SHELF, Asker, summary
-from ondevice.evaluation.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
 from ondevice.events import Event
-from ondevice.kernels.best_dot import best_dot
-from ondevice.results.results import Row
+from ondevice.library.signatures import signature_of, signature_of_question
+from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import MOST, pointed_at, shelve
-from ondevice.session.signatures import signature_of, signature_of_question
+from ondevice_bench.quality.contenders import CONTENDERS, Retriever, budget_of, room_for_text, text_document
+from ondevice_bench.quality.contest import Exam
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.passages import GAP, Passages
+from ondevice_bench.quality.rows import Text, read_texts, select_tasks
+from ondevice_bench.quality.run_find import split
+from ondevice_bench.quality.run_longbench import exam_of
+from ondevice_bench.quality.run_shelf import ALONE, SEARCH, SHELF, Asker, summary
+from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
 
 INDEX = "index"
 _TASKS = ("hotpotqa", "2wikimqa", "musique")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Prompt
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contest import Answering, Asked, Exam, Outcome, write_answer
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, write_answer
 
 CountTokens = Callable[[str], int]
 Score = Callable[[str, Sequence[str]], float]  # of an answer and its references, 0 to 1

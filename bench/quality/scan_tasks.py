@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ondevice.evaluation.samples import CountTokens, Sample, longest
 from ondevice.scan.findings import folded, named, stands_in
+from ondevice_bench.quality.samples import CountTokens, Sample, longest
 
 _FEWEST, _MOST = 6, 10  # things to be listed
 _OTHERS = 3  # of the same form, which are not asked for

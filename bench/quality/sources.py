@@ -17,10 +17,10 @@ from ondevice.decode.passages import strongest_passages
 from ondevice.decode.sources import Look, look_back, token_weights
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement
 from ondevice.events import AnswerFinished, AnswerToken, Event
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.measurement import Measurement
 
 NUM_SOURCES = 3
 _NEW_TOKENS = 40

@@ -14,17 +14,17 @@ from typing import Any, cast
 from ondevice.config import EngineConfig, GenerationConfig, SpecConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.completion import complete
-from ondevice.evaluation.measurement import Measurement, Setup
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document, plan
-from ondevice.evaluation.recall import cues, pot_loss, recall_config
 from ondevice.events import AnswerFinished
 from ondevice.prefill.selection import Selection
-from ondevice.results.names import spec_variant
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice.speculator.speculator import Stretch
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.quality.measurement import Measurement, Setup
+from ondevice_bench.quality.passkey import QUESTION, Case, make_passkey, passkey_document, plan
+from ondevice_bench.quality.recall import cues, pot_loss, recall_config
+from ondevice_bench.results.names import spec_variant
 
 FULL, TRUNCATION = "full KV", "truncation"
 LOOK_AHEAD = 8  # of the paper's variant "full LAH"

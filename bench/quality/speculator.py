@@ -15,13 +15,13 @@ import numpy as np
 
 from ondevice.config import SpecConfig
 from ondevice.documents import Document
-from ondevice.evaluation.measurement import Measurement, Setup
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey, passkey_document, plan, secret
-from ondevice.evaluation.recall import CUE_TOKENS, SPAN_TOKENS, cues
-from ondevice.evaluation.specprefill import prompt_session, score, shares_config
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.speculator.choose import choose, importance
+from ondevice_bench.quality.measurement import Measurement, Setup
+from ondevice_bench.quality.passkey import QUESTION, Case, make_passkey, passkey_document, plan, secret
+from ondevice_bench.quality.recall import CUE_TOKENS, SPAN_TOKENS, cues
+from ondevice_bench.quality.specprefill import prompt_session, score, shares_config
 
 BASE = "as usual"
 ALL_LAYERS = 1_000  # more than any model has

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ondevice.config import EngineConfig
-from ondevice.evaluation.measurement import Note, Setup
 from ondevice.events import Event
-from ondevice.results.results import Row, row
-from ondevice.results.tables import SHARE
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Note, Setup
+from ondevice_bench.results.tables import SHARE
 
 _COLUMNS = (
     "task", "text", "tokens", "question", "contender", "budget", "metric", "score", "answer", "references",

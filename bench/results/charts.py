@@ -11,7 +11,7 @@ import numpy as np
 
 from ondevice.errors import OndeviceError
 from ondevice.extras import install
-from ondevice.results.results import Result, Row
+from ondevice.result import Result, Row
 
 
 @dataclass(frozen=True, slots=True)

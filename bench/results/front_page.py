@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ondevice.results.charts import curve_of
-from ondevice.results.headline import Headline, Question
-from ondevice.results.headlines import QUESTIONS
-from ondevice.results.results import Result
+from ondevice.result import Result
+from ondevice_bench.results.charts import curve_of
+from ondevice_bench.results.headline import Headline, Question
+from ondevice_bench.results.headlines import QUESTIONS
 
 _LEVEL = 0.02  # a ratio so near to 1, or a difference so near to 0, is no lead
 _SIDES: tuple[tuple[str, Callable[[float], bool]], ...] = (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ondevice.results.results import Result
-from ondevice.results.tables import SHARE, value_text
+from ondevice.result import Result
+from ondevice_bench.results.tables import SHARE, value_text
 
 Kind = Literal["ratio", "difference"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice.results.headline import Headline, Question, Rival
+from ondevice_bench.results.headline import Headline, Question, Rival
 
 
 def _less(key: str, *rivals: tuple[str, str], less_is_better: bool = False) -> tuple[Rival, ...]:

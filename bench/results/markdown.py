@@ -9,10 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from ondevice.results.charts import Bars, curve_of, draw
-from ondevice.results.front_page import front_page
-from ondevice.results.results import Result, Row
-from ondevice.results.tables import HEADER, NUMERIC, SHARE, cell, cells, fold_trials, machine_text, number, value_text
+from ondevice.result import Result, Row
+from ondevice_bench.results.charts import Bars, curve_of, draw
+from ondevice_bench.results.front_page import front_page
+from ondevice_bench.results.tables import (
+    HEADER,
+    NUMERIC,
+    SHARE,
+    cell,
+    cells,
+    fold_trials,
+    machine_text,
+    number,
+    value_text,
+)
 
 _ORIGIN = "Made by `ondevice results` from the files in `{source}`. Do not edit: measure again instead."
 _MAX_COLUMNS = 12  # of figures beside each other

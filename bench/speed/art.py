@@ -13,28 +13,28 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from ondevice.kernels.attention import attention
+from ondevice.kernels.decode_attention import decode_attention
+from ondevice.kernels.termination import Termination
 from torch import Tensor
 
-from ondevice.bench.art_layout import error_rows, layout_rows
-from ondevice.bench.bandwidth import ReadBandwidth
-from ondevice.bench.decode import bytes_per_token
-from ondevice.bench.source import chosen
-from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows, timed
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.decode.calibration import calibrated, thresholds
 from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.documents import Document
-from ondevice.evaluation.art_curve import art_config
-from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.evaluation.recorded_queries import Step, evenly, keys_values, read_again, read_and_record
-from ondevice.kernels.attention import attention
-from ondevice.kernels.decode_attention import decode_attention
-from ondevice.kernels.termination import Termination
 from ondevice.model.loading.progress import Progress
+from ondevice.planning.recorded_queries import Step, evenly, keys_values, read_again, read_and_record
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality.art_curve import art_config
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.art_layout import error_rows, layout_rows
+from ondevice_bench.speed.bandwidth import ReadBandwidth
+from ondevice_bench.speed.decode import bytes_per_token
+from ondevice_bench.speed.source import chosen
+from ondevice_bench.speed.turns import Seconds, speedup_row, take_turns, time_rows, timed
 
 ART, ALL, DETECTOR, SDPA = "ART", "all blocks", "all blocks + detector", "torch SDPA"
 _KERNEL = "attention kernel"

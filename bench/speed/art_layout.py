@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from ondevice.config import ArtConfig
-from ondevice.evaluation.recorded_queries import Reading, Step, keys_values, read_again, relative_error
 from ondevice.kernels.attention import attention
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
-from ondevice.results.results import Row, row
+from torch import Tensor
+
+from ondevice.config import ArtConfig
+from ondevice.planning.recorded_queries import Reading, Step, keys_values, read_again, relative_error
+from ondevice.result import Row, row
 from ondevice.session.session import Session
 
 

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from ondevice.bench.reference import synchronize
+from ondevice_bench.speed.reference import synchronize
 
 _BYTES = 512 * 1024 * 1024
 

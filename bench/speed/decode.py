@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ondevice.bench.bandwidth import ReadBandwidth
-from ondevice.bench.llama_cpp import NAME, LlamaCpp
-from ondevice.bench.reference import Reference, load_reference, synchronize
-from ondevice.bench.source import generated
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
 from ondevice.model.packed_modules import packed_bytes
-from ondevice.results.results import Row, row
+from ondevice.planning.generated_text import generated
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.bandwidth import ReadBandwidth
+from ondevice_bench.speed.llama_cpp import NAME, LlamaCpp
+from ondevice_bench.speed.reference import Reference, load_reference, synchronize
 
 _STEP = 512  # tokens per pass while the cache is filled
 _WARM_UP_TOKENS = 4

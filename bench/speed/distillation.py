@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.bench.source import chosen
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import CONTENDERS, budget_of, fits_whole
-from ondevice.evaluation.measurement import Measurement, Note, Setup, Table
 from ondevice.events import Event, PotDistilled
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.quality.contenders import CONTENDERS, budget_of, fits_whole
+from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.speed.source import chosen
 
 _LENGTHS, _QUICK_LENGTHS = (4096, 8192, 16384), (1024, 2048)
 SHARE, NOVELTY = "share of the time", "share for novelty"

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.reference import Reference, load_reference
-from ondevice.bench.source import NUM_TOKENS, QUICK_TOKENS, chosen
 from ondevice.config import EngineConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.events import DocumentRead, Event, PotDistilled
+from ondevice.machine.process import peak_rss_bytes, reset_peak_rss, return_free_memory
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results.names import contender_name
-from ondevice.results.process_memory import peak_rss_bytes, reset_peak_rss, return_free_memory
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.names import contender_name
+from ondevice_bench.speed.reference import Reference, load_reference
+from ondevice_bench.speed.source import NUM_TOKENS, QUICK_TOKENS, chosen
 
 PROMPT_TOKENS = 2048
 WARM_TOKENS = 32 * 1024  # memory has to stay where it is from here on

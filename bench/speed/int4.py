@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-from ondevice.bench.quantized import FLOAT32, losses
-from ondevice.bench.source import chosen
-from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.kernels.int4 import Int4Weight, made_wide_ref, suits_int4
 from ondevice.kernels.rounding import quantize_int4
+from torch import Tensor, nn
+
+from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.gguf_int4 import Int4Store
 from ondevice.model.loading.gguf_packed import load_packed
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.stored import file_of
 from ondevice.model.packed_modules import PackedLinear
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.quantized import FLOAT32, losses
+from ondevice_bench.speed.source import chosen
 
 _BFLOAT16, _INT4 = "bfloat16", "4 bits"
 _TEXT, _QUICK_TEXT, _PASS = 4096, 256, 1024  # tokens

@@ -10,15 +10,15 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ondevice.bench import kv_press, llama_cpp
-from ondevice.bench.reference import Reference
 from ondevice.config import EngineConfig
 from ondevice.errors import ModelError
-from ondevice.evaluation.contenders import text_document
 from ondevice.events import AnswerToken
+from ondevice.machine.process import peak_rss_bytes
 from ondevice.model.loading.load import load_model
-from ondevice.results.process_memory import peak_rss_bytes
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.speed import kv_press, llama_cpp
+from ondevice_bench.speed.reference import Reference
 
 _WARM_UP = 256  # tokens that are read before the clock starts
 

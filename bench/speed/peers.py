@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.peer_work import KVPRESS, LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Figures, Task, work
-from ondevice.bench.processes import within
-from ondevice.bench.source import chosen
 from ondevice.config import EngineConfig, TierConfig
 from ondevice.errors import ConfigError, OndeviceError
-from ondevice.evaluation.measurement import Measurement, Note, Setup, Table
+from ondevice.machine.processes import within
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.stored import stored
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Figures, Task, work
+from ondevice_bench.speed.source import chosen
 
 _LENGTHS, _QUICK_LENGTHS = (2048, 8192), (512,)
 _NEW, _QUICK_NEW = 64, 16

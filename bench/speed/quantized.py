@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-
-from ondevice.bench.source import chosen
-from ondevice.bench.turns import speedup_row, take_turns, time_rows
-from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.kernels.packed import PackedWeight, unpack
 from ondevice.kernels.projection import project
+from torch import Tensor, nn
+
+from ondevice.errors import ConfigError
+from ondevice.machine.process import peak_rss_bytes
 from ondevice.model.decoder import Decoder
 from ondevice.model.families import Linear
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.placement import require_memory
 from ondevice.model.packed_modules import PackedLinear, is_packed, packed_bytes
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results.process_memory import peak_rss_bytes
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.source import chosen
+from ondevice_bench.speed.turns import speedup_row, take_turns, time_rows
 
 FLOAT32 = "float32"
 _NAMES = {"stored": "stored", "8bit": "int8", "4bit": "int4"}

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ondevice.bench.source import chosen
-from ondevice.bench.turns import speedup_row, take_turns
 from ondevice.config import SaveAs, StoredPot
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_types import rounded
 from ondevice.prefill.key_frame import key_frame
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.source import chosen
+from ondevice_bench.speed.turns import speedup_row, take_turns
 
 CACHED, QUICK_CACHED = (1024, 4096), (256,)
 _PASS, _QUICK_PASS = 256, 32  # tokens read on top of what is there

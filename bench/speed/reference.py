@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ondevice.evaluation.measurement import Setup
 from ondevice.model.loading.load import LoadedModel, load_model
+from ondevice_bench.quality.measurement import Setup
 
 
 class Reference:

@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from ondevice.bench.bandwidth import ReadBandwidth
-from ondevice.bench.decode import bytes_per_token
-from ondevice.bench.turns import Seconds, speedup_row, take_turns, time_rows
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.kernels.attention import attention
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.projection import project
+from torch import Tensor
+
 from ondevice.model.decoder import Decoder
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.bandwidth import ReadBandwidth
+from ondevice_bench.speed.decode import bytes_per_token
+from ondevice_bench.speed.turns import Seconds, speedup_row, take_turns, time_rows
 
 _PASS, _QUICK_PASS = 1024, 128  # tokens of a pass that reads
 _SLOTS, _QUICK_SLOTS = (1024, 4096, 16_384), (1024,)

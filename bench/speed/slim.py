@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.ingest import Cycle, cycles_of, speed_of
-from ondevice.bench.random_model import SHAPES
-from ondevice.bench.source import QUICK_TOKENS, chosen
 from ondevice.config import EngineConfig, SlimConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.events import DocumentRead
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
 from ondevice.prefill.pruning import slim_steps, stored_tokens
-from ondevice.results.names import contender_name
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.results.names import contender_name
+from ondevice_bench.speed.ingest import Cycle, cycles_of, speed_of
+from ondevice_bench.speed.random_model import SHAPES
+from ondevice_bench.speed.source import QUICK_TOKENS, chosen
 
 # Llama 3.1 8B in the paper: 8k, 4k and 2k tokens of the prompt after layers 10, 20 and 30.
 PAPER = SlimConfig("10:8192,20:4096,30:2048")

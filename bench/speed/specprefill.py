@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ondevice.bench import speculative
-from ondevice.bench.flops import prompt_flops, ttft_bound
-from ondevice.bench.random_model import SHAPES, random_model
-from ondevice.bench.source import chosen
-from ondevice.bench.turns import Seconds, take_turns
 from ondevice.config import PotConfig, SpecConfig
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.model.decoder import Decoder
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed import speculative
+from ondevice_bench.speed.flops import prompt_flops, ttft_bound
+from ondevice_bench.speed.random_model import SHAPES, random_model
+from ondevice_bench.speed.source import chosen
+from ondevice_bench.speed.turns import Seconds, take_turns
 
 KEEPS = (10, 30, 50)
 _WHOLE = "whole prompt"

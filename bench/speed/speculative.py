@@ -11,14 +11,14 @@ from functools import partial
 
 import numpy as np
 
-from ondevice.bench.turns import speedup_row, take_turns
 from ondevice.config import GenerationConfig, SpecConfig
 from ondevice.documents import Document
-from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.speed.turns import speedup_row, take_turns
 
 _PROMPT_TOKENS = 12
 _PLAIN, _ALWAYS, _WHILE_IT_PAYS = "plain decoding", "drafts always", "drafts while they pay"

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.turns import take_turns
 from ondevice.config import TierConfig
 from ondevice.decode.host_recall import WORD_LOOK
-from ondevice.evaluation.measurement import Measurement, Setup, Table
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.host.looking import CLOSE_LOOK, rank_blocks
-from ondevice.results.results import row
+from ondevice.result import row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.turns import take_turns
 
 TOKENS, QUICK_TOKENS, TEXT_TOKENS = 65_536, 8192, 3000
 QUESTION_TOKENS = 30

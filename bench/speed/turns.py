@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ondevice.bench.reference import synchronize
-from ondevice.memory import free_memory_bytes, usable_bytes
-from ondevice.results.results import Row, row
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
+from ondevice.result import Row, row
+from ondevice_bench.speed.reference import synchronize
 
 Seconds = dict[str, list[float]]  # of each contender; values of one round have the same index
 

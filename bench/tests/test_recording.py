@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.documents import Document, Page
-from ondevice.serving.recording import MAX_FRAMES, Recorder
 from ondevice.serving.token_map import State
 from ondevice.ui.recording import PATH, caption, recording, recording_route
+from ondevice_bench.recording import MAX_FRAMES, Recorder
 from tests.builders.screens import TEXT, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,7 +64,7 @@ def test_a_recorder_notes_what_the_map_shows() -> None:
 
 
 def test_the_command_writes_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = importlib.import_module("ondevice.cli.record")
+    command = importlib.import_module("ondevice_bench.cli.record")
     monkeypatch.setattr(command, "load_engine", lambda config, display: tiny_engine())
     book, out = tmp_path / "lamp.txt", tmp_path / "recording.json"
     book.write_text(LONG)

@@ -28,11 +28,11 @@ from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
 from ondevice.events import MAX_NOTES
+from ondevice.library.library import Entry, clean_title
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.question_box import Asked
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.session.library import Entry, clean_title
 
 PREFIX = "/v1"
 HEADER = "x-ondevice"

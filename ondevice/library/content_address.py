@@ -7,9 +7,9 @@ import json
 
 from ondevice.config import SETTINGS, EngineConfig, value_of
 from ondevice.documents.tokens import DocumentTokens
+from ondevice.library.library import Entry, Library
 from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.saving import FORMAT
-from ondevice.session.library import Entry, Library
 
 
 def content_address(loaded: LoadedModel, tokens: DocumentTokens, config: EngineConfig) -> str:

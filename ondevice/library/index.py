@@ -6,10 +6,10 @@ from contextlib import suppress
 from hashlib import sha256
 
 from ondevice.errors import NotInLibrary
+from ondevice.library.library import INDEX, Entry, Library, fingerprints_of
+from ondevice.library.signature_index import SignatureIndex
+from ondevice.library.signatures import dimensions_of, signature_of, signature_of_question
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import INDEX, Entry, Library, fingerprints_of
-from ondevice.session.signature_index import SignatureIndex
-from ondevice.session.signatures import dimensions_of, signature_of, signature_of_question
 
 CLOSEST = 5  # documents that are opened for a question; which of them lie side by side, their words say
 

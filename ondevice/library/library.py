@@ -24,15 +24,15 @@ import psutil
 
 from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
-from ondevice.files import replacing, sync_folder
+from ondevice.files import data_dir, replacing, sync_folder
+from ondevice.library.shared_files import bytes_on_disk, share
+from ondevice.library.signature_index import forget
 from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.saving import BESIDE
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine, Session
 from ondevice.session.pot_header import renewed
 from ondevice.session.saving import load_session, reopened_as_chosen, save_session, saved_config
-from ondevice.session.shared_files import bytes_on_disk, share
-from ondevice.session.signature_index import forget
 
 FORMAT = 2
 _FORMATS = (1, FORMAT)  # that are read; before, text and tokens were in the file of the pot
@@ -95,13 +95,6 @@ class Entry:
         if self.fingerprints != ours:
             return "It was read with another tokenizer or data type than those loaded"
         return ""
-
-
-def data_dir() -> Path:
-    """The folder for what users keep: `$ONDEVICE_DATA`, else where this system keeps such files."""
-    from platformdirs import user_data_dir
-
-    return Path(os.environ.get("ONDEVICE_DATA") or user_data_dir("ondevice")).expanduser()
 
 
 class Library:

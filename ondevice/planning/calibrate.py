@@ -6,23 +6,18 @@ token may find it in the last block. One threshold for all is either too loose f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ondevice.config import ArtConfig
-from ondevice.decode.calibration import store
+from ondevice.config import ArtConfig, EngineConfig, GenerationConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.evaluation.recall import recall_config
-from ondevice.evaluation.recorded_queries import Reading, evenly, read_again, read_and_record
 from ondevice.kernels.termination import Termination
 from ondevice.model.loading.progress import Progress, silent
-from ondevice.results.results import Row, row
+from ondevice.planning.recorded_queries import Reading, evenly, read_again, read_and_record
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 
 TAUS = (0.0, *(round(10 ** (exponent / 4), 6) for exponent in range(-14, 0)))  # never; 3e-4 to 0.6
@@ -39,6 +34,11 @@ class Calibration:
 
     rules: tuple[Termination, ...]
     reading: Reading
+
+
+def calibration_config(config: EngineConfig) -> EngineConfig:
+    """The settings with which a text is read to choose thresholds: those given, but without a chat template."""
+    return evenly(replace(config, generation=GenerationConfig(max_new_tokens=1, chat=False, num_sources=0)))
 
 
 def calibrate(engine: Engine, document: Document, error: float, report: Progress = silent) -> Calibration:
@@ -108,20 +108,3 @@ def summary_of(calibration: Calibration) -> dict[str, float]:
         "output_error_p50": float(calibration.reading.errors.median()),
         "output_error_p99": float(calibration.reading.errors.flatten().quantile(0.99)),
     }
-
-
-def _measure(setup: Setup, options: Any) -> Iterator[Table]:
-    engine = setup.engine
-    calibration = calibrate(engine, setup.beginning(options.text, options.tokens), options.error, setup.report)
-    store(engine.loaded.fingerprint, engine.config.art, engine.config.pot, calibration.rules)
-    yield Table(rows_of(calibration), summary_of(calibration))
-
-
-MEASUREMENT = Measurement[Table](
-    _measure,
-    config=lambda given, _: evenly(recall_config(given())),
-    closing=lambda summary: (
-        "--art takes these thresholds from now on; on this text they leave "
-        f"{1 - summary['share_of_blocks_read']:.0%} of the pot unread."
-    ),
-)

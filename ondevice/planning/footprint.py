@@ -10,12 +10,12 @@ import torch
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.attention import prepare_attention
-from ondevice.memory import usable_bytes
+from ondevice.machine.memory import usable_bytes
+from ondevice.machine.process import resident_bytes, return_free_memory
 from ondevice.model.loading.load import LoadedModel, default_model, outline_model
-from ondevice.results.process_memory import resident_bytes, return_free_memory
-from ondevice.session.activations import activations
+from ondevice.planning.activations import activations
+from ondevice.planning.machines import Machine
 from ondevice.session.engine import Engine
-from ondevice.session.machines import Machine
 from ondevice.session.plan import Plan
 
 _STEP = 64  # slots between two pots that are tried

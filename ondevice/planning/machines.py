@@ -10,9 +10,9 @@ import torch
 
 from ondevice.config import DeviceName
 from ondevice.errors import ConfigError
-from ondevice.memory import free_memory_bytes, shares_memory
+from ondevice.machine.memory import free_memory_bytes, shares_memory
+from ondevice.machine.process import resident_bytes
 from ondevice.model.loading.recommend import Recommendation, recommend
-from ondevice.results.process_memory import resident_bytes
 
 _GB = 10**9
 _FOUND = 0.8  # of the memory on the box: what a system reports is less

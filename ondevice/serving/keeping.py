@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, PotMismatch
-from ondevice.files import replacing
+from ondevice.files import data_dir, replacing
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.serving.page_file import PageFile
@@ -29,7 +29,6 @@ from ondevice.serving.visitor import owner_of
 from ondevice.serving.workspace import Workspace
 from ondevice.session.checkpoints import Checkpoints, Pace
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import data_dir
 from ondevice.session.saving import load_reading, load_session, reopened_as_chosen, save_session, saved_config
 
 _ID = re.compile(r"[0-9a-f]{32}")

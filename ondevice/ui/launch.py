@@ -19,13 +19,14 @@ from starlette.routing import Route
 from ondevice.config import EngineConfig
 from ondevice.documents import Limits
 from ondevice.errors import ConfigError
-from ondevice.memory import free_memory_bytes
+from ondevice.files import data_dir
+from ondevice.library.library import Library
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.forecast import measure_machine
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
 from ondevice.serving.uploads import UploadGuard, drop_waiting
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library, data_dir
 from ondevice.ui.environment import prepare_gradio, private_folder
 
 Auth = tuple[str, str]

@@ -11,8 +11,8 @@ import gradio as gr
 from ondevice import words
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
+from ondevice.library.library import Entry
 from ondevice.serving.workspace import Problem
-from ondevice.session.library import Entry
 from ondevice.ui.form import in_words
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner

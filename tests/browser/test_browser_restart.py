@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.session.library import Library, data_dir
+from ondevice.files import data_dir
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, expect, visiting
 from tests.builders.screens import slow_down, tiny_engine, variables_kept

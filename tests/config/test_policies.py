@@ -16,8 +16,8 @@ from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.pot import eviction, policies
 from ondevice.pot.policies import LayerView, RetentionPolicy, make_policy
-from ondevice.results.names import contender_name
 from ondevice.session.engine import Engine
+from ondevice_bench.results.names import contender_name
 from tests.builders.models import tiny_loaded
 
 NAMES = {*POLICIES, *DECODE_POLICIES}

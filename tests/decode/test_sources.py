@@ -16,9 +16,9 @@ from ondevice.decode.sources import find_sources, look_back, token_weights
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import ConfigError
-from ondevice.evaluation.sources import RULES, Trial, rows_of, run_sources, sources_config, summary_of
 from ondevice.events import AnswerFinished, Sources, TokensRecalled
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.sources import RULES, Trial, rows_of, run_sources, sources_config, summary_of
 from tests.builders.models import byte_tokenizer, plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_invariants
 

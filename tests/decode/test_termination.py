@@ -10,24 +10,24 @@ import torch
 from ondevice.kernels.termination import Termination
 from typer.testing import CliRunner
 
-from ondevice.bench.art import ALL, ART, QUICK, Cache, run_art, summary_of
 from ondevice.cli import app
-from ondevice.cli.running import begin
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.decode.answer import new_attention
 from ondevice.decode.calibration import calibrated, store, thresholds
 from ondevice.decode.termination import DEFAULT, PAPER, RunTimeTermination, rules_of
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.evaluation.art_curve import OFF, rows_of, rules, run_art_curve
-from ondevice.evaluation.calibrate import NUM_STEPS, TAUS, _by_head, _loosest, calibrate
-from ondevice.evaluation.recall import recall_config
-from ondevice.evaluation.recorded_queries import keys_values, read_again, read_and_record, record
 from ondevice.events import AnswerFinished, AnswerToken, BlocksRead
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model
+from ondevice.planning.calibrate import NUM_STEPS, TAUS, _by_head, _loosest, calibrate
+from ondevice.planning.recorded_queries import keys_values, read_again, read_and_record, record
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
+from ondevice_bench.cli.running import begin
+from ondevice_bench.quality.art_curve import OFF, rows_of, rules, run_art_curve
+from ondevice_bench.quality.recall import recall_config
+from ondevice_bench.speed.art import ALL, ART, QUICK, Cache, run_art, summary_of
 from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import FAMILIES, plain_config, plain_generation, save_checkpoint, tiny_loaded, tiny_model
 
@@ -199,7 +199,7 @@ def test_an_ablation_that_changes_nothing_is_no_rule_of_its_own():
 
 
 def test_no_detector_is_timed_where_no_head_may_end(monkeypatch):
-    monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
+    monkeypatch.setattr("ondevice_bench.speed.bandwidth._BYTES", 1 << 20)
     plan = replace(QUICK, caches=(Cache("400", POT),), budget_seconds=0.01)
     engine = Engine(tiny_loaded(), plain_config(art=NEVER))
     rows = [row for part in run_art(engine, _document(), plan, lambda *reported: None) for row in part]
@@ -207,7 +207,7 @@ def test_no_detector_is_timed_where_no_head_may_end(monkeypatch):
 
 
 def test_the_benchmark_measures_every_part(monkeypatch):
-    monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
+    monkeypatch.setattr("ondevice_bench.speed.bandwidth._BYTES", 1 << 20)
     plan = replace(QUICK, caches=(Cache("400", POT), Cache("full", PotConfig(policy="full"))), budget_seconds=0.01)
     engine = Engine(tiny_loaded(), plain_config(art=CARELESS))
     rows = [row for part in run_art(engine, _document(), plan, lambda *reported: None) for row in part]
@@ -283,7 +283,7 @@ def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
 
 
 def test_results_say_where_the_thresholds_came_from(tmp_path, monkeypatch):
-    monkeypatch.setattr("ondevice.bench.art.run_art", lambda *given: iter(()))
+    monkeypatch.setattr("ondevice_bench.speed.art.run_art", lambda *given: iter(()))
     checkpoint = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
 
     def thresholds_told(*arguments):

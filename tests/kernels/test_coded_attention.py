@@ -8,7 +8,7 @@ from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
 from ondevice.kernels.quantize import dequantize_four, quantize_four, quantize_four_ref
 from ondevice.kernels.termination import Termination
 
-from ondevice.bench.gpu.coded_inputs import BITS, coded_inputs
+from ondevice_bench.speed.gpu.coded_inputs import BITS, coded_inputs
 
 # batch, num_heads, num_kv_heads, num_slots, head_dim
 SHAPES = [(1, 2, 2, 1, 16), (1, 9, 3, 300, 64), (2, 8, 2, 129, 80), (1, 14, 2, 200, 64), (1, 4, 4, 70, 32)]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from ondevice.config import PotConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
-from ondevice.session.content_address import content_address
-from ondevice.session.load_rate import LoadRule, load_rate
+from ondevice.library.content_address import content_address
+from ondevice.planning.load_rate import LoadRule, load_rate
 from tests.builders.models import plain_config, tiny_loaded
 
 LOADED = tiny_loaded()

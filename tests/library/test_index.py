@@ -9,11 +9,11 @@ import pytest
 
 from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.documents.types import Document, Page
-from ondevice.session import signatures
+from ondevice.library import signatures
+from ondevice.library.index import LibraryIndex
+from ondevice.library.library import Library
+from ondevice.library.signatures import BLOCK, dimensions_of, signature_of, signature_of_question
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import Library
-from ondevice.session.library_index import LibraryIndex
-from ondevice.session.signatures import BLOCK, dimensions_of, signature_of, signature_of_question
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

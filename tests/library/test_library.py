@@ -22,8 +22,9 @@ from ondevice.cli import app
 from ondevice.config import SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import LibraryError, PotError, PotMismatch
+from ondevice.files import data_dir
+from ondevice.library.library import Entry, Library, _process, clean_title
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import Entry, Library, _process, clean_title, data_dir
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG, TEXT, tiny_engine
 
@@ -237,7 +238,7 @@ def test_a_disk_that_refuses_leaves_no_trace(
     def full(*args: Any, **options: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    for place in ("ondevice.pot.saving.save_file", "ondevice.session.library.Path.write_text"):
+    for place in ("ondevice.pot.saving.save_file", "ondevice.library.library.Path.write_text"):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             with pytest.raises(LibraryError, match=os.strerror(number)):

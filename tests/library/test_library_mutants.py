@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ondevice.bench.reliability.damaged_pots import spoil_json
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import OndeviceError
+from ondevice.library.library import Library
 from ondevice.model.loading import hub
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.export import as_json, as_markdown
@@ -21,9 +21,9 @@ from ondevice.serving.record import take_up
 from ondevice.serving.registry import Registry
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
+from ondevice_bench.speed.reliability.damaged_pots import spoil_json
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

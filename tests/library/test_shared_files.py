@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import DamagedPot
+from ondevice.library import library as library_module
+from ondevice.library.library import Library
 from ondevice.pot.saving import BESIDE, read_tensors, write_pot
-from ondevice.session import library as library_module
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import Library
 from ondevice.session.saving import save_session
 from tests.builders.models import plain_config, tiny_loaded
 

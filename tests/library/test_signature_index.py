@@ -9,8 +9,8 @@ import pytest
 from ondevice.kernels.best_dot import LEAST, best_dot, best_dot_reference
 
 from ondevice.errors import LibraryError
-from ondevice.session import signature_index
-from ondevice.session.signature_index import SignatureIndex
+from ondevice.library import signature_index
+from ondevice.library.signature_index import SignatureIndex
 
 D = 24
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 import torch
 
-from ondevice import memory
-from ondevice.memory import _cgroup_free_bytes, free_memory_bytes, shares_memory
+from ondevice.machine import memory
+from ondevice.machine.memory import _cgroup_free_bytes, free_memory_bytes, shares_memory
 
 V2 = ("memory.max", "memory.current", "inactive_file")
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")

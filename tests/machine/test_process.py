@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ondevice.machine.process import forget_mapped, resident_bytes
 from ondevice.model.families import model_parts
 from ondevice.model.loading.load import load_model
-from ondevice.results.process_memory import forget_mapped, resident_bytes
 from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not offer it")
@@ -39,7 +39,7 @@ def test_memory_that_is_in_no_file_stays_as_it_is() -> None:
 # In a process of its own: a heap with holes from other tests fills these first.
 HOLES = """
 import torch
-from ondevice.results.process_memory import large_pieces_mapped, resident_bytes
+from ondevice.machine.process import large_pieces_mapped, resident_bytes
 with large_pieces_mapped():
     pieces = [torch.ones(1 << 20) for _ in range(32)]  # of 4 MB
     before = resident_bytes()

@@ -12,11 +12,11 @@ import torch
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, PotError
-from ondevice.session import machines
-from ondevice.session.activations import activations
+from ondevice.planning import machines
+from ondevice.planning.activations import activations
+from ondevice.planning.footprint import Footprint, MemoryPlan
+from ondevice.planning.machines import PRESETS, Machine, this_machine
 from ondevice.session.engine import Engine
-from ondevice.session.footprint import Footprint, MemoryPlan
-from ondevice.session.machines import PRESETS, Machine, this_machine
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,7 +36,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))  # of what heads need
     # The process of the tests grows from one to the next.
-    monkeypatch.setattr("ondevice.session.footprint.resident_bytes", lambda: 600 * 10**6)
+    monkeypatch.setattr("ondevice.planning.footprint.resident_bytes", lambda: 600 * 10**6)
 
 
 def planned(checkpoint: str, machine: Machine = ROOMY, num_tokens: int | None = None, **fields: object) -> MemoryPlan:

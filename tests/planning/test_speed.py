@@ -15,11 +15,11 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model, outline_model
 from ondevice.model.loading.sample import sample_model
 from ondevice.model.packed_modules import PackedLinear
+from ondevice.planning import rates as module
+from ondevice.planning.rates import Rates, known_rates, rates_of
+from ondevice.planning.speed import foreseen_speed
 from ondevice.serving.forecast import foreseen_seconds, is_measured, measure_machine
-from ondevice.session import rates as module
 from ondevice.session.engine import Engine
-from ondevice.session.rates import Rates, known_rates, rates_of
-from ondevice.session.speed import foreseen_speed
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, tiny_loaded
 

@@ -13,6 +13,7 @@ import pytest
 from ondevice.config import SpecConfig, TierConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
+from ondevice.library.library import Library
 from ondevice.serving import keeping as module
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, Opened, Saved
 from ondevice.serving.jobs import Jobs
@@ -24,7 +25,6 @@ from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session import checkpoints
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.telemetry.retention_history import RetentionHistory
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded

@@ -19,7 +19,7 @@ from ondevice import words
 from ondevice.config import EngineConfig, SpecConfig, TierConfig
 from ondevice.errors import DocumentTooLarge, PotError
 from ondevice.events import TokensRead
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
 from ondevice.serving.question_box import Asked

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ondevice.documents.tokens import DocumentTokens
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.token_map import Look
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from tests.builders.models import tiny_loaded

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from ondevice.kernels import replace_slots_
 from torch import Tensor
 
-from ondevice.bench.equip.baselines import rotate_half
-from ondevice.kernels import replace_slots_
 from ondevice.pot.memory_pot import Victims
+from ondevice_bench.speed.equip.baselines import rotate_half
 
 
 class InPlaceRecomputeCache:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
 from ondevice.kernels import attention_mass
+from torch import Tensor
 
 
 class Choice(NamedTuple):

@@ -19,7 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ondevice.bench.equip.sides import (
+from ondevice.machine.process import return_free_memory
+from ondevice.model.decoder import Decoder
+from ondevice.pot.memory_pot import MemoryPot
+from ondevice.result import Row, row
+from ondevice_bench.speed.equip.sides import (
     EQUIP,
     H2O,
     PAIRS,
@@ -32,12 +36,17 @@ from ondevice.bench.equip.sides import (
     shift_append,
     shift_append_halves,
 )
-from ondevice.bench.reference import synchronize
-from ondevice.bench.turns import LeftOut, Seconds, mean_speedup, room_for, speedup_row, take_turns, time_rows, timed
-from ondevice.model.decoder import Decoder
-from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results.process_memory import return_free_memory
-from ondevice.results.results import Row, row
+from ondevice_bench.speed.reference import synchronize
+from ondevice_bench.speed.turns import (
+    LeftOut,
+    Seconds,
+    mean_speedup,
+    room_for,
+    speedup_row,
+    take_turns,
+    time_rows,
+    timed,
+)
 
 LATENCY = "inter-token latency, cache full"
 BREAKDOWN = "inter-token latency by optimisation"

@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ondevice.bench.equip.sides import (
+from ondevice.model.decoder import Decoder
+from ondevice.result import Row, row
+from ondevice_bench.speed.equip.sides import (
     EQUIP,
     NUM_SINKS,
     PAIRS,
@@ -25,8 +27,6 @@ from ondevice.bench.equip.sides import (
     new_decoder,
     shift_append,
 )
-from ondevice.model.decoder import Decoder
-from ondevice.results.results import Row, row
 
 DEVIATION = "largest deviation of attention in float64"
 SAME_TOKENS = "same greedy tokens"

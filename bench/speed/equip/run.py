@@ -11,23 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ondevice.bench.equip import decoding, proof, updating
-from ondevice.bench.equip.decoding import DecodePlan, run_breakdown, run_decoding, run_validation
-from ondevice.bench.equip.proof import greedy_tokens, perplexity, sdpa_deviation
-from ondevice.bench.equip.sides import H2O, STREAMING, new_decoder
-from ondevice.bench.equip.updating import CutCase, UpdateCase, run_cuts, run_updates
-from ondevice.bench.natural_text import paragraphs
-from ondevice.bench.random_model import random_model
-from ondevice.bench.turns import LeftOut
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Note, Setup, Table
+from ondevice.machine.process import kept_memory, return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.progress import Progress
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.results.process_memory import kept_memory, return_free_memory
-from ondevice.results.results import Row
+from ondevice.planning.natural_text import paragraphs
+from ondevice.result import Row
+from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.speed.equip import decoding, proof, updating
+from ondevice_bench.speed.equip.decoding import DecodePlan, run_breakdown, run_decoding, run_validation
+from ondevice_bench.speed.equip.proof import greedy_tokens, perplexity, sdpa_deviation
+from ondevice_bench.speed.equip.sides import H2O, STREAMING, new_decoder
+from ondevice_bench.speed.equip.updating import CutCase, UpdateCase, run_cuts, run_updates
+from ondevice_bench.speed.random_model import random_model
+from ondevice_bench.speed.turns import LeftOut
 
 KEPT = ", freed memory kept"  # after the contender's name
 _TEXT = "lighthouse.md"

@@ -9,8 +9,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ondevice.bench.equip.ablation import InPlaceRecomputeCache
-from ondevice.bench.equip.baselines import GatherAppendCache, ShiftAppendCache
 from ondevice.config import KeyRotation
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
@@ -18,6 +16,8 @@ from ondevice.model.passes import Cache
 from ondevice.pot.eviction import HeavyHitter, SinkRecent
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT
+from ondevice_bench.speed.equip.ablation import InPlaceRecomputeCache
+from ondevice_bench.speed.equip.baselines import GatherAppendCache, ShiftAppendCache
 
 STREAMING, H2O = "StreamingLLM", "H2O"
 EQUIP = "EQUIP "  # before the name of what it does in place

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 
 import torch
+from ondevice.kernels import attention, replace_slots_
 from torch import Tensor
 
-from ondevice.bench.equip.baselines import gathered
-from ondevice.bench.equip.compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
-from ondevice.bench.equip.sides import EQUIP, H2O, NUM_SINKS, STREAMING
-from ondevice.bench.turns import LeftOut, mean_speedup, room_for, speedup_row, take_turns, time_rows
-from ondevice.kernels import attention, replace_slots_
-from ondevice.results.results import Row
+from ondevice.result import Row
+from ondevice_bench.speed.equip.baselines import gathered
+from ondevice_bench.speed.equip.compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
+from ondevice_bench.speed.equip.sides import EQUIP, H2O, NUM_SINKS, STREAMING
+from ondevice_bench.speed.turns import LeftOut, mean_speedup, room_for, speedup_row, take_turns, time_rows
 
 WITH_ROTATED = f"{EQUIP}{STREAMING}, keys after RoPE too"
 UPDATE, CUT = "KV update", "cut and attention"

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-from ondevice.bench.gpu.paged_inputs import paged_inputs
-from ondevice.bench.gpu.run import Run
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention
-from ondevice.kernels.paged_attention import paged_attention
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.termination import Termination
-from ondevice.results.results import Row, row
+from torch import Tensor
+
+from ondevice.result import Row, row
+from ondevice_bench.paged.paged_attention import paged_attention
+from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
+from ondevice_bench.speed.gpu.run import Run
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 32, 8, 128  # Llama 3.1 8B
 LENGTHS = (4096, 32_768)

@@ -7,9 +7,9 @@ import time
 import torch
 import torch.nn.functional as F
 
-from ondevice.bench.gpu.attention import milliseconds
-from ondevice.bench.gpu.run import Run
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.speed.gpu.attention import milliseconds
+from ondevice_bench.speed.gpu.run import Run
 
 _COPY_BYTES = 1 << 30
 _WIDTH, _TALL = 4096, 28_672  # a product of Llama 3.1 8B: the gate and up projections

@@ -1,4 +1,4 @@
-"""`python -m ondevice.bench.gpu.check`: checks that need an NVIDIA GPU, in less than ten minutes.
+"""`python -m ondevice_bench.speed.gpu.check`: checks that need an NVIDIA GPU, in less than ten minutes.
 
 Every Triton kernel is compiled and held against its reference, whole sessions against those of the CPU; then reading,
 decoding, attention and the time to the first token of a long prompt are measured, on random weights of Llama 3.1 8B's
@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import torch
 
-from ondevice.bench.gpu.run import Run
 from ondevice.config import EngineConfig
-from ondevice.results.results import Result, new_result, read_result, row, write_result
+from ondevice.result import Result, new_result, read_result, row, write_result
+from ondevice_bench.speed.gpu.run import Run
 
 _ROOT = Path(__file__).resolve().parents[3]
 _SECONDS = 540.0  # for all parts; what does not fit in is left out
@@ -46,19 +46,19 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "kernels": Part("ondevice.bench.gpu.correctness", "check_kernels", 120, 14),
-    "sessions": Part("ondevice.bench.gpu.correctness", "check_sessions", 120, 8),
-    "ceilings": Part("ondevice.bench.gpu.ceilings", "measure_ceilings", 30),
-    "reading": Part("ondevice.bench.gpu.reading", "measure_reading", 80),
-    "decoding": Part("ondevice.bench.gpu.decoding", "measure_decoding", 110),
-    "layers": Part("ondevice.bench.gpu.layers", "measure_layers", 40),
-    "memory": Part("ondevice.bench.gpu.reading", "measure_memory", 60),
-    "attention": Part("ondevice.bench.gpu.attention", "measure_attention", 60),
-    "prompt": Part("ondevice.bench.gpu.prompts", "measure_prompt", 50),
-    "specprefill": Part("ondevice.bench.gpu.prompts", "measure_specprefill", 90),
-    "drafts": Part("ondevice.bench.gpu.drafts", "measure_drafts", 30),
+    "kernels": Part("ondevice_bench.speed.gpu.correctness", "check_kernels", 120, 14),
+    "sessions": Part("ondevice_bench.speed.gpu.correctness", "check_sessions", 120, 8),
+    "ceilings": Part("ondevice_bench.speed.gpu.ceilings", "measure_ceilings", 30),
+    "reading": Part("ondevice_bench.speed.gpu.reading", "measure_reading", 80),
+    "decoding": Part("ondevice_bench.speed.gpu.decoding", "measure_decoding", 110),
+    "layers": Part("ondevice_bench.speed.gpu.layers", "measure_layers", 40),
+    "memory": Part("ondevice_bench.speed.gpu.reading", "measure_memory", 60),
+    "attention": Part("ondevice_bench.speed.gpu.attention", "measure_attention", 60),
+    "prompt": Part("ondevice_bench.speed.gpu.prompts", "measure_prompt", 50),
+    "specprefill": Part("ondevice_bench.speed.gpu.prompts", "measure_specprefill", 90),
+    "drafts": Part("ondevice_bench.speed.gpu.drafts", "measure_drafts", 30),
 }
-MODEL = {"model": Part("ondevice.bench.gpu.real_model", "measure_model", 400)}  # instead, where --model names one
+MODEL = {"model": Part("ondevice_bench.speed.gpu.real_model", "measure_model", 400)}  # instead, where --model names one
 
 
 def missing() -> str:
@@ -147,7 +147,7 @@ def _part_results(name: str, seconds: float, folder: Path, model: Path | None) -
     script = str(_ROOT / "scripts" / "from-checkout")
     running = []
     for index, path in enumerate(paths):
-        command = [sys.executable, "-X", "faulthandler", script, "ondevice.bench.gpu.check", "--parts", name]
+        command = [sys.executable, "-X", "faulthandler", script, "ondevice_bench.speed.gpu.check", "--parts", name]
         command += ["--share", f"{index}/{number}", "--seconds", str(seconds - _GRACE), "--out", str(path)]
         command += [] if model is None else ["--model", str(model.resolve())]
         running.append(subprocess.Popen(command))

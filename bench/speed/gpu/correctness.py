@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ondevice.bench.gpu.kernel_cases import kernel_cases
-from ondevice.bench.gpu.run import Run
-from ondevice.results.results import row
+from ondevice.result import row
+from ondevice_bench.speed.gpu.kernel_cases import kernel_cases
+from ondevice_bench.speed.gpu.run import Run
 
-_TESTS = Path(__file__).resolve().parents[3] / "tests" / "gpu"
+_TESTS = Path(__file__).resolve().parents[2] / "tests" / "gpu"
 
 
 def check_kernels(run: Run, index: int, number: int) -> None:
@@ -34,7 +34,7 @@ def check_kernels(run: Run, index: int, number: int) -> None:
 
 
 def check_sessions(run: Run, index: int, number: int) -> None:
-    """Every `number`-th test of tests/gpu from `index` on; where there is no GPU those are skipped."""
+    """Every `number`-th test of bench/tests/gpu from `index` on; where there is no GPU those are skipped."""
     import pytest
 
     # A share has two cores; and what is compared need not be fast.

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-
-from ondevice.bench.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention, decode_attention_ref
 from ondevice.kernels.termination import Termination
+from torch import Tensor
+
+from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 
 _RACES = 50  # runs of a case whose outcome depends on which program is ahead
 # batch, num_heads, num_kv_heads, num_queries, num_slots, capacity, head_dim, block_size

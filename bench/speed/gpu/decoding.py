@@ -7,17 +7,17 @@ from functools import partial
 
 import torch
 
-from ondevice.bench.decode import bytes_per_token
-from ondevice.bench.gpu.ceilings import copy_bytes_per_second
-from ondevice.bench.gpu.run import LARGE, SMALL, Run, calls_of
-from ondevice.bench.random_model import random_model
-from ondevice.bench.reference import Reference
 from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.packed_modules import in_four_bits_
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.results.results import row
+from ondevice.result import row
 from ondevice.session.engine import Engine
+from ondevice_bench.speed.decode import bytes_per_token
+from ondevice_bench.speed.gpu.ceilings import copy_bytes_per_second
+from ondevice_bench.speed.gpu.run import LARGE, SMALL, Run, calls_of
+from ondevice_bench.speed.random_model import random_model
+from ondevice_bench.speed.reference import Reference
 
 _CAPACITY, _CACHED = 4096, (1500, 3500)
 _NEW_TOKENS, _ROUNDS, _WARM = 64, 2, 4

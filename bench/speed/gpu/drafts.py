@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ondevice.bench.gpu.run import Run, large_decoder
 from ondevice.model.decoder import Decoder
-from ondevice.results.results import row
+from ondevice.result import row
+from ondevice_bench.speed.gpu.run import Run, large_decoder
 
 
 def measure_drafts(run: Run) -> None:

@@ -9,19 +9,19 @@ from functools import partial
 from itertools import chain, product
 
 import torch
-from torch import Tensor
-
-from ondevice.bench.gpu.coded_inputs import BITS, SHAPES, coded_outputs
-from ondevice.bench.gpu.decode_cases import decode_cases
-from ondevice.bench.gpu.kernel_case import TOLERANCES, KernelCase, error_of
-from ondevice.bench.gpu.layer_cases import layer_cases
-from ondevice.bench.gpu.paged_inputs import paged_inputs
 from ondevice.kernels.backend import choosing
-from ondevice.kernels.paged_attention import paged_attention, paged_attention_ref
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention, rope_attention_ref
 from ondevice.kernels.store_token import store_token_, store_token_ref
 from ondevice.kernels.token_loss import token_loss, token_loss_ref
+from torch import Tensor
+
+from ondevice_bench.paged.paged_attention import paged_attention, paged_attention_ref
+from ondevice_bench.speed.gpu.coded_inputs import BITS, SHAPES, coded_outputs
+from ondevice_bench.speed.gpu.decode_cases import decode_cases
+from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
+from ondevice_bench.speed.gpu.layer_cases import layer_cases
+from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
 
 
 def kernel_cases() -> list[KernelCase]:

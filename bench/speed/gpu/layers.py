@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-from ondevice.bench.gpu.attention import milliseconds
-from ondevice.bench.gpu.run import Run
 from ondevice.kernels.backend import choosing
 from ondevice.kernels.gated import gated
 from ondevice.kernels.int4 import Int4Rows, tinygemm, widened
 from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.rounding import quantize_int4
-from ondevice.results.results import Row, row
+from torch import Tensor
+
+from ondevice.result import Row, row
+from ondevice_bench.speed.gpu.attention import milliseconds
+from ondevice_bench.speed.gpu.run import Run
 
 HIDDEN, INTERMEDIATE = 4096, 14_336
 TOKENS = (1, 768)

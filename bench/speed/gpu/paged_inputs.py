@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ondevice.kernels.paged_update import NO_BLOCK
+from ondevice_bench.paged.paged_update import NO_BLOCK
 
 
 def scattered_tables(num_slots: list[int], block_size: int, spare: int = 3) -> tuple[Tensor, int]:

@@ -6,11 +6,11 @@ import time
 
 import torch
 
-from ondevice.bench.gpu.run import LARGE, SMALL, Run, large_decoder
-from ondevice.bench.slim import PAPER
-from ondevice.bench.specprefill import random_pair, run_ttft, summary_of
 from ondevice.prefill.pruning import Pruning, slim_steps, stored_tokens
-from ondevice.results.results import row
+from ondevice.result import row
+from ondevice_bench.speed.gpu.run import LARGE, SMALL, Run, large_decoder
+from ondevice_bench.speed.slim import PAPER
+from ondevice_bench.speed.specprefill import random_pair, run_ttft, summary_of
 
 _PROMPT_TOKENS = 32_768
 _PROMPT_STEP = 4096  # tokens of a pass, where a prompt is read in several

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from ondevice.bench.gpu.run import LARGE, SMALL, Calls, Run, calls_of
-from ondevice.bench.random_model import random_model
 from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import Event, PotDistilled, TokensRead
 from ondevice.model.loading.load import LoadedModel
-from ondevice.results.results import row
+from ondevice.result import row
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.speed.gpu.run import LARGE, SMALL, Calls, Run, calls_of
+from ondevice_bench.speed.random_model import random_model
 
 _POT = PotConfig(capacity=4096, num_kept=2048)
 _PROMPTS = (2048, 8192, 32_768)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from ondevice.bench.random_model import random_model
 from ondevice.model.decoder import Decoder
-from ondevice.results.results import Result, Row, row, write_result
+from ondevice.result import Result, Row, row, write_result
+from ondevice_bench.speed.random_model import random_model
 
 _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset")
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from ondevice.client import Client, RequestFailed
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
 
 _LIMIT_SECONDS = 600.0
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ondevice.bench.reliability.damaged_documents import KINDS, spoilt
-from ondevice.bench.reliability.damaged_pots import SavedPot, spoil, spoil_json
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page, read
 from ondevice.errors import OndeviceError
-from ondevice.results.results import Row, row
+from ondevice.library.library import Library
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import Library
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
+from ondevice_bench.speed.reliability.damaged_documents import KINDS, spoilt
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, spoil, spoil_json
 
 _TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 _POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset="always")

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.bench.random_model import random_model
-from ondevice.bench.reliability.clients import ask_at_once
-from ondevice.bench.reliability.hostile import Tally, spoil_documents, spoil_entries, spoil_pots
-from ondevice.bench.reliability.kills import Kill, kill_readings
-from ondevice.bench.reliability.kills import rows_of as rows_of_kills
-from ondevice.bench.reliability.soak import ask_on, read_on
-from ondevice.bench.source import generated
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Note, Setup, Table
-from ondevice.results.results import Row
+from ondevice.planning.generated_text import generated
+from ondevice.result import Row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
+from ondevice_bench.speed.random_model import random_model
+from ondevice_bench.speed.reliability.clients import ask_at_once
+from ondevice_bench.speed.reliability.hostile import Tally, spoil_documents, spoil_entries, spoil_pots
+from ondevice_bench.speed.reliability.kills import Kill, kill_readings
+from ondevice_bench.speed.reliability.kills import rows_of as rows_of_kills
+from ondevice_bench.speed.reliability.soak import ask_on, read_on
 
 PARTS = ("documents", "pots", "entries", "soak", "questions", "clients", "kills")
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import psutil
 
-from ondevice.bench.source import generated_pages
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, TokensRead
-from ondevice.results.process_memory import return_free_memory
-from ondevice.results.results import Row, row
+from ondevice.machine.process import return_free_memory
+from ondevice.planning.generated_text import generated_pages
+from ondevice.result import Row, row
 from ondevice.session.engine import Engine, Session
 
 Progress = Callable[..., None]

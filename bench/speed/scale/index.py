@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-
-from ondevice.bench.turns import take_turns
-from ondevice.evaluation.measurement import Setup
 from ondevice.kernels.best_dot import best_dot, best_dot_reference
-from ondevice.results.results import Row, row
-from ondevice.session.signature_index import SignatureIndex
-from ondevice.session.signatures import BLOCK, dimensions_of, signature_of_question
+
+from ondevice.library.signature_index import SignatureIndex
+from ondevice.library.signatures import BLOCK, dimensions_of, signature_of_question
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed.turns import take_turns
 
 DOCUMENTS = 100_000
 _TOKENS = 4096  # of a document

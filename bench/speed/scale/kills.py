@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from ondevice.bench.scale.runs import Corpus, done, finish, rows, run, started, wait_until_reading
 from ondevice.errors import OndeviceError
-from ondevice.results.results import Row, row
+from ondevice.result import Row, row
+from ondevice_bench.speed.scale.runs import Corpus, done, finish, rows, run, started, wait_until_reading
 
 KINDS = ("worker", "driver", "own node", "other node")
 _RAY = "from ray.scripts.scripts import main; main()"

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from ondevice.bench.natural_text import paragraphs
-from ondevice.bench.processes import in_its_own_process
-from ondevice.bench.scale.costs import modelled
-from ondevice.bench.scale.index import DOCUMENTS, index_figures, measure_index
-from ondevice.bench.scale.kills import KINDS, Kill, kill_one
-from ondevice.bench.scale.kills import rows_of as rows_of_kills
-from ondevice.bench.scale.loop import read_in_turn
-from ondevice.bench.scale.runs import Corpus, rate, rows, run
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Measurement, Setup, Table
-from ondevice.results.results import Row, row
+from ondevice.machine.processes import in_its_own_process
+from ondevice.planning.natural_text import paragraphs
+from ondevice.result import Row, row
+from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.scale.costs import modelled
+from ondevice_bench.speed.scale.index import DOCUMENTS, index_figures, measure_index
+from ondevice_bench.speed.scale.kills import KINDS, Kill, kill_one
+from ondevice_bench.speed.scale.kills import rows_of as rows_of_kills
+from ondevice_bench.speed.scale.loop import read_in_turn
+from ondevice_bench.speed.scale.runs import Corpus, rate, rows, run
 
 PARTS = ("overhead", "speedup", "kills", "index")
 LOOP, ONE, TWO, LINES = "plain loop", "batch, one engine", "batch, two engines", "batch, nothing to read"

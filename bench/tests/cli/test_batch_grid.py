@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.cli.batch_grid import cells_of
-from ondevice.evaluation.registry import EVALUATIONS
+from ondevice_bench.cli.batch_grid import cells_of
+from ondevice_bench.quality.registry import EVALUATIONS
 from tests.builders.models import save_checkpoint, tiny_model
 
 GRIDS = {entry.name: entry for entry in EVALUATIONS if entry.grid}

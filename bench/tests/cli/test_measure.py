@@ -17,25 +17,25 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ondevice.bench.art import QUICK, Cache
-from ondevice.bench.registry import BENCHMARKS
-from ondevice.bench.specprefill import own_pair
 from ondevice.cli import app
-from ondevice.cli.measure import command
 from ondevice.cli.options import PotOptions
 from ondevice.config import PotConfig
-from ondevice.evaluation.entry import FLOATS, INTS, Entry, Option
-from ondevice.evaluation.measurement import Measurement, Note, Setup
-from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
 from ondevice.events import PagesExtracted
 from ondevice.model.decoder import Decoder
-from ondevice.results.results import Row, read_result, row
+from ondevice.result import Row, read_result, row
+from ondevice_bench.cli.measure import command
+from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.registry import EVALUATIONS
+from ondevice_bench.speed.art import QUICK, Cache
+from ondevice_bench.speed.registry import BENCHMARKS
+from ondevice_bench.speed.specprefill import own_pair
 from tests.builders.models import tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SNAPSHOT = Path(__file__).with_name("measurements.txt")
-ENTRIES = (*EVALUATIONS, *BENCHMARKS, CALIBRATE)
+ENTRIES = (*EVALUATIONS, *BENCHMARKS)
 TEXT = "\n\n".join(f"Keeper {i} lit lamp {i * 37 % 101} at dusk." for i in range(60))
 POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
 
@@ -57,7 +57,7 @@ def described() -> str:
     commands = {
         f"{group} {name}": one for group in ("eval", "bench") for name, one in root.commands[group].commands.items()
     }
-    for name, one in {**commands, "calibrate": root.commands["calibrate"]}.items():
+    for name, one in commands.items():
         assert shared <= {parameter.name for parameter in one.params}
         lines += [f"ondevice {name}", *(f"    {line}".rstrip() for line in one.help.split("\n"))]
         for parameter in one.params:
@@ -194,7 +194,6 @@ def reported(*arguments: object) -> dict[str, Any]:
             },
             32,
         ),
-        ("calibrate --tokens 900", {"share_of_blocks_read", "output_error_p50", "output_error_p99"}, 6),
     ],
     ids=lambda value: value.split(" --")[0] if isinstance(value, str) else "",
 )
@@ -207,13 +206,13 @@ def test_the_summary_has_its_keys(arguments: str, keys: set[str], num_rows: int,
 def test_bench_slim_measures_reading_and_whole_prompts(
     checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ondevice.bench.slim.PAPER_LENGTHS", {"8k": 64})
+    monkeypatch.setattr("ondevice_bench.speed.slim.PAPER_LENGTHS", {"8k": 64})
     figures = reported("bench", "slim", "--model", checkpoint, "--text", text, "--tokens", 900)
     assert set(figures["summary"]) == {"reading_speedup", "memory_saving_percent_8k"}
 
 
 def test_bench_tier_measures_both_looks(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ondevice.bench.tier.TEXT_TOKENS", 300)
+    monkeypatch.setattr("ondevice_bench.speed.tier.TEXT_TOKENS", 300)
     figures = reported("bench", "tier", "--model", checkpoint, "--tokens", 3000)
     summary = figures["summary"]
     assert set(summary) == {"look_seconds", "look_seconds_every_key", "look_speedup", "tier_bytes", "tier_bytes_300"}
@@ -237,8 +236,8 @@ def test_bench_distillation_takes_the_time_of_each_part(checkpoint: Path, text: 
 def test_bench_art_measures_its_plan(checkpoint: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=64)
     plan = replace(QUICK, caches=(Cache("400", pot),), num_tokens=900, batches=(1,), budget_seconds=0.01)
-    monkeypatch.setattr("ondevice.bench.art.QUICK", plan)
-    monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
+    monkeypatch.setattr("ondevice_bench.speed.art.QUICK", plan)
+    monkeypatch.setattr("ondevice_bench.speed.bandwidth._BYTES", 1 << 20)
     figures = reported("bench", "art", "--quick", "--model", checkpoint, "--text", text)
     assert set(figures["summary"]) == {
         "detector_overhead_percent",
@@ -251,7 +250,7 @@ def test_bench_art_measures_its_plan(checkpoint: Path, text: Path, monkeypatch: 
 
 def test_bench_specprefill_measures_first_tokens_and_drafts(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = own_pair(Decoder(tiny_model("llama")), 192, "tiny", 1)
-    monkeypatch.setattr("ondevice.bench.specprefill.random_pair", lambda *names, **places: pair)
+    monkeypatch.setattr("ondevice_bench.speed.specprefill.random_pair", lambda *names, **places: pair)
     sizes = ("--tokens", 64, "--prompts", 1, "--new-tokens", 4, "--speculator-layers", 1)
     figures = reported("bench", "specprefill", "--quick", "--model", checkpoint, *sizes)
     assert set(figures["summary"]) == {

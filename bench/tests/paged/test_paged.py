@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from ondevice.kernels import paged_attention, replace_paged_slots_
 from ondevice.kernels.attention import attention
 from ondevice.kernels.backend import uses_triton
-from ondevice.kernels.paged_attention import paged_attention_ref
-from ondevice.kernels.paged_update import gather_blocks, replace_paged_slots_ref
 
-from ondevice.bench.gpu.paged_inputs import paged_inputs, scattered_tables
+from ondevice_bench.paged.paged_attention import paged_attention, paged_attention_ref
+from ondevice_bench.paged.paged_update import gather_blocks, replace_paged_slots_, replace_paged_slots_ref
+from ondevice_bench.speed.gpu.paged_inputs import paged_inputs, scattered_tables
 
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 # lengths, (num_heads, num_kv_heads), head_dim, block_size

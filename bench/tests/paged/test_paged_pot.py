@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ondevice.kernels.attention import attention, attention_mass
-from ondevice.kernels.paged_attention import paged_attention, paged_attention_mass
 from ondevice.kernels.pot_update import replace_slots_
 from ondevice.kernels.rope import rotate, signed_sine
 
 from ondevice.errors import PotError
-from ondevice.pot.paged.paged_policies import HeavyHitters, SinkRecentRing
-from ondevice.pot.paged.paged_pot import PagedPot, PagedShape
 from ondevice.pot.shape import FREE, PROMPT
+from ondevice_bench.paged.paged_attention import paged_attention, paged_attention_mass
+from ondevice_bench.paged.paged_policies import HeavyHitters, SinkRecentRing
+from ondevice_bench.paged.paged_pot import PagedPot, PagedShape
 
 LAYERS, KV_HEADS, GROUPS, DIM, BLOCK = 2, 2, 3, 8, 4
 SINKS, WINDOW, BUDGET = 2, 9, 22  # the ring's window is what the sinks leave of the budget

@@ -12,8 +12,11 @@ import pytest
 
 from ondevice.config import GenerationConfig, PotConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
-from ondevice.evaluation.babilong_together import (
+from ondevice.events import DocumentRead
+from ondevice.result import row
+from ondevice.session.engine import Engine
+from ondevice_bench.quality.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, make_sample, read_stories, score
+from ondevice_bench.quality.babilong_together import (
     _NEW_PEOPLE,
     _NEW_PLACES,
     _NEW_THINGS,
@@ -21,13 +24,10 @@ from ondevice.evaluation.babilong_together import (
     apart,
     make_samples,
 )
-from ondevice.evaluation.contenders import text_document
-from ondevice.evaluation.measurement import Setup
-from ondevice.evaluation.run_babilong import MEASUREMENT, SCORE, babilong_summary
-from ondevice.evaluation.trials import Trial, case_of
-from ondevice.events import DocumentRead
-from ondevice.results.results import row
-from ondevice.session.engine import Engine
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.quality.run_babilong import MEASUREMENT, SCORE, babilong_summary
+from ondevice_bench.quality.trials import Trial, case_of
 from tests.builders.models import plain_config, tiny_loaded
 
 SENTENCES = [f"Sentence {i} says nothing." for i in range(40)]

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation import run_passkey as module
-from ondevice.evaluation.passkey import FILLER, NAMES, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
-from ondevice.evaluation.run_passkey import Trial, passkey_config, rows_of, run_passkey, run_together, still_to_do
 from ondevice.events import DocumentRead, TokensRead
-from ondevice.results.results import read_result
+from ondevice.result import read_result
 from ondevice.session.engine import Engine
-from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
+from ondevice_bench.quality import run_passkey as module
+from ondevice_bench.quality.passkey import FILLER, NAMES, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
+from ondevice_bench.quality.run_passkey import Trial, passkey_config, rows_of, run_passkey, run_together, still_to_do
+from tests.builders.models import plain_config, tiny_loaded
 
 CONFIG = passkey_config(plain_config(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))
 POT_FLAGS = ["--capacity", "256", "--keep", "96", "--reserve", "64", "--step", "64"]
@@ -181,11 +181,6 @@ def test_every_trial_has_two_rows_and_is_done_once_they_are_there() -> None:
 
 
 # -- the command -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
 
 
 def test_a_stopped_run_keeps_its_trials_and_the_next_one_goes_on(

@@ -10,9 +10,9 @@ import pytest
 from ondevice.config import PotConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Setup
-from ondevice.evaluation.run_find import measure_finding, read_rows
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.quality.run_find import measure_finding, read_rows
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,8 +9,9 @@ import torch
 
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import text_document
-from ondevice.evaluation.hit_rate import (
+from ondevice.session.engine import Engine
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.hit_rate import (
     ALONE,
     ASKED,
     HIT_RATE,
@@ -23,8 +24,7 @@ from ondevice.evaluation.hit_rate import (
     run_hit_rate,
     summary_of,
 )
-from ondevice.evaluation.recall import recall_config
-from ondevice.session.engine import Engine
+from ondevice_bench.quality.recall import recall_config
 from tests.builders.models import plain_config, tiny_loaded
 
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=64)

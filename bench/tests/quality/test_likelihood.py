@@ -9,10 +9,10 @@ import torch
 
 from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.errors import PotError
-from ondevice.evaluation.contenders import text_document
-from ondevice.evaluation.likelihood import log_likelihoods
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.likelihood import log_likelihoods
 from tests.builders.models import CHAT_TEMPLATE, plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ondevice.evaluation.longbench_tasks import TASKS
-from ondevice.evaluation.scores import classification, code_similarity, count, qa_f1, retrieval, rouge_l
+from ondevice_bench.quality.longbench_tasks import TASKS
+from ondevice_bench.quality.scores import classification, code_similarity, count, qa_f1, retrieval, rouge_l
 
 LENGTHS = {
     "narrativeqa": 128, "qasper": 128, "multifieldqa_en": 64, "hotpotqa": 32, "2wikimqa": 32, "musique": 32,

@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import save
 
 from ondevice.errors import ModelDownloadError
-from ondevice.evaluation import minilm
+from ondevice_bench.quality import minilm
 from tests.builders.models import tiny_encoder_files
 
 REAL_DOWNLOAD = minilm._download

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ondevice.evaluation.bm25 import BM25, K1, B
-from ondevice.evaluation.passages import OVERLAP_TOKENS, PASSAGE_TOKENS, Passages
+from ondevice_bench.quality.bm25 import BM25, K1, B
+from ondevice_bench.quality.passages import OVERLAP_TOKENS, PASSAGE_TOKENS, Passages
 from tests.builders.models import byte_tokenizer
 
 ENCODE = byte_tokenizer().encode

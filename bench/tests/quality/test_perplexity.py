@@ -11,11 +11,11 @@ import torch
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation import perplexity
-from ondevice.evaluation.contenders import text_document
-from ondevice.evaluation.measurement import Note, Setup
-from ondevice.evaluation.perplexity import AHEAD, MEASUREMENT, Place, run_perplexity, summary_of
 from ondevice.session.engine import Engine
+from ondevice_bench.quality import perplexity
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.measurement import Note, Setup
+from ondevice_bench.quality.perplexity import AHEAD, MEASUREMENT, Place, run_perplexity, summary_of
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,19 +14,19 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, TierConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation import contenders as contenders_module
-from ondevice.evaluation import run_qa as module
-from ondevice.evaluation.contenders import CONTENDERS, TIER_BYTES, USUAL, chosen
-from ondevice.evaluation.measurement import Note, Setup
-from ondevice.evaluation.qa_summary import longbench_summary, qa_summary
-from ondevice.evaluation.rows import Question, Text
-from ondevice.evaluation.run_qa import F1, GENERATION, LIKELIHOOD, qa_config, run_qa
-from ondevice.evaluation.trials import Trial
-from ondevice.results.charts import curve_of, draw
-from ondevice.results.markdown import make_pages
-from ondevice.results.results import Result, Row, read_result, row
+from ondevice.result import Result, Row, read_result, row
 from ondevice.session.engine import Engine
-from tests.builders.models import plain_config, save_checkpoint, tiny_encoder, tiny_loaded, tiny_model
+from ondevice_bench.quality import contenders as contenders_module
+from ondevice_bench.quality import run_qa as module
+from ondevice_bench.quality.contenders import CONTENDERS, TIER_BYTES, USUAL, chosen
+from ondevice_bench.quality.measurement import Note, Setup
+from ondevice_bench.quality.qa_summary import longbench_summary, qa_summary
+from ondevice_bench.quality.rows import Question, Text
+from ondevice_bench.quality.run_qa import F1, GENERATION, LIKELIHOOD, qa_config, run_qa
+from ondevice_bench.quality.trials import Trial
+from ondevice_bench.results.charts import curve_of, draw
+from ondevice_bench.results.markdown import make_pages
+from tests.builders.models import plain_config, tiny_encoder, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -232,11 +232,6 @@ def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:
 
 
 # -- the command -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_checkpoint(tiny_model("llama"), tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture

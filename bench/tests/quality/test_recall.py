@@ -16,7 +16,8 @@ from ondevice.cli import app
 from ondevice.config import EngineConfig, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.evaluation.recall import (
+from ondevice.session.engine import Engine
+from ondevice_bench.quality.recall import (
     CUE_TOKENS,
     SPAN_TOKENS,
     WINDOW_TOKENS,
@@ -28,7 +29,6 @@ from ondevice.evaluation.recall import (
     summary_of,
     window_around,
 )
-from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

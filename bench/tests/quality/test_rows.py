@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ondevice.errors import ConfigError
-from ondevice.evaluation.rows import Text, read_texts, select
+from ondevice_bench.quality.rows import Text, read_texts, select
 
 CHOICE = "What was blue?\n\n (A) a boat\n (B) a bird \n (C) (none)\n (D) the sea"
 LONGBENCH = {

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
-from ondevice.evaluation.contenders import text_document
-from ondevice.evaluation.longbench_tasks import TASKS
-from ondevice.evaluation.rows import Question, Text
-from ondevice.evaluation.run_longbench import exam_of
 from ondevice.events import QuestionRead
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.contenders import text_document
+from ondevice_bench.quality.longbench_tasks import TASKS
+from ondevice_bench.quality.rows import Question, Text
+from ondevice_bench.quality.run_longbench import exam_of
 from tests.builders.models import CHAT_TEMPLATE, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

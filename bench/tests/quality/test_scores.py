@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ondevice.evaluation.scores import (
+from ondevice_bench.quality.scores import (
     best,
     chosen_letter,
     classification,

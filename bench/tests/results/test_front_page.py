@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ondevice.results import front_page
-from ondevice.results.headline import Headline, Question, Rival
-from ondevice.results.headlines import QUESTIONS
-from ondevice.results.results import Result, new_result, read_result
+from ondevice.result import Result, new_result, read_result
+from ondevice_bench.results import front_page
+from ondevice_bench.results.headline import Headline, Question, Rival
+from ondevice_bench.results.headlines import QUESTIONS
 from tests.builders.models import plain_config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SPEED = Headline("speed", "fast", (Rival("a peer", "ratio"),))
 MEMORY = Headline("memory", "fast", (Rival("a peer", "memory", less_is_better=True), Rival("another", "not there")))
 SCORE = Headline("score", "good", (Rival("a policy", "ours", "theirs", "difference"),))

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.cli.running import command_line
 from ondevice.config import PotConfig, SpecConfig
-from ondevice.results.charts import CURVES, curve_of, draw
-from ondevice.results.markdown import make_pages
-from ondevice.results.names import contender_name
-from ondevice.results.results import Result, ResultError, new_result, read_result, row, write_result, write_text
-from ondevice.results.tables import cells, fold_trials, number, value_text
+from ondevice.result import Result, ResultError, new_result, read_result, row, write_result, write_text
+from ondevice_bench.results.charts import CURVES, curve_of, draw
+from ondevice_bench.results.markdown import make_pages
+from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.tables import cells, fold_trials, number, value_text
 from tests.builders.models import plain_config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DESIGN_KEYS = {"schema", "command", "config", "seed", "machine", "versions", "commit", "date", "rows", "summary"}
 
 

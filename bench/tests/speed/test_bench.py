@@ -15,26 +15,25 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from ondevice.bench import ingest
-from ondevice.bench.bandwidth import ReadBandwidth
-from ondevice.bench.decode import Decoding, bytes_per_token, run_decode
-from ondevice.bench.decode import summary_of as decode_summary
-from ondevice.bench.ingest import PROMPT_TOKENS, Cycle, Reading, rss_growth, run_ingest, summary_of
-from ondevice.bench.llama_cpp import LlamaCpp
-from ondevice.bench.natural_text import paragraphs
-from ondevice.bench.reference import Reference
-from ondevice.bench.slim import memory_rows, run_reading
-from ondevice.bench.slim import rows_of as slim_rows
-from ondevice.bench.slim import summary_of as slim_summary
-from ondevice.bench.source import generated
 from ondevice.cli import app
 from ondevice.config import PotConfig, SlimConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import beginning
 from ondevice.events import Event
+from ondevice.planning.generated_text import beginning, generated
+from ondevice.planning.natural_text import paragraphs
 from ondevice.prefill.reader import Reader
 from ondevice.session.engine import Engine
+from ondevice_bench.speed import ingest
+from ondevice_bench.speed.bandwidth import ReadBandwidth
+from ondevice_bench.speed.decode import Decoding, bytes_per_token, run_decode
+from ondevice_bench.speed.decode import summary_of as decode_summary
+from ondevice_bench.speed.ingest import PROMPT_TOKENS, Cycle, Reading, rss_growth, run_ingest, summary_of
+from ondevice_bench.speed.llama_cpp import LlamaCpp
+from ondevice_bench.speed.reference import Reference
+from ondevice_bench.speed.slim import memory_rows, run_reading
+from ondevice_bench.speed.slim import rows_of as slim_rows
+from ondevice_bench.speed.slim import summary_of as slim_summary
 from tests.builders.llama_cpp import fake_llama_cpp
 from tests.builders.models import byte_tokenizer, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
@@ -286,7 +285,7 @@ def test_bench_ingest_has_nothing_to_say_about_a_cache_without_bounds() -> None:
 
 
 def test_bench_decode_quick_is_the_same_on_small_sizes(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
+    monkeypatch.setattr("ondevice_bench.speed.bandwidth._BYTES", 1 << 20)
     printed = last_line(["bench", "decode", "--model", str(checkpoint), "--quick", "--cached", "50", "--json"])
     assert set(printed["summary"]) == {
         "decode_ratio_vs_transformers",

@@ -14,11 +14,17 @@ from ondevice.kernels.rope import rotate_ref
 from torch import Tensor
 from typer.testing import CliRunner
 
-from ondevice.bench.equip import proof as equip_proof
-from ondevice.bench.equip import updating as equip_update
-from ondevice.bench.equip.baselines import GatherAppendCache, ShiftAppendCache
-from ondevice.bench.equip.compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
-from ondevice.bench.equip.decoding import (
+from ondevice.cli import app
+from ondevice.errors import ConfigError
+from ondevice.machine.process import kept_memory, return_free_memory
+from ondevice.model.decoder import Decoder
+from ondevice.model.loading._transformers import transformers
+from ondevice.pot.eviction import SinkRecent
+from ondevice_bench.speed.equip import proof as equip_proof
+from ondevice_bench.speed.equip import updating as equip_update
+from ondevice_bench.speed.equip.baselines import GatherAppendCache, ShiftAppendCache
+from ondevice_bench.speed.equip.compression import Choice, cut_by_copies, cut_in_place_, lagkv, snapkv
+from ondevice_bench.speed.equip.decoding import (
     LATENCY,
     DecodePlan,
     Steps,
@@ -27,9 +33,9 @@ from ondevice.bench.equip.decoding import (
     run_decoding,
     run_validation,
 )
-from ondevice.bench.equip.proof import greedy_tokens, perplexity, sdpa_deviation
-from ondevice.bench.equip.run import own_text
-from ondevice.bench.equip.sides import (
+from ondevice_bench.speed.equip.proof import greedy_tokens, perplexity, sdpa_deviation
+from ondevice_bench.speed.equip.run import own_text
+from ondevice_bench.speed.equip.sides import (
     EQUIP,
     H2O,
     PAIRS,
@@ -43,7 +49,7 @@ from ondevice.bench.equip.sides import (
     shift_append,
     shift_append_halves,
 )
-from ondevice.bench.equip.updating import (
+from ondevice_bench.speed.equip.updating import (
     QUICK_CUTS,
     WITH_ROTATED,
     UpdateCase,
@@ -52,14 +58,8 @@ from ondevice.bench.equip.updating import (
     run_updates,
     update_contenders,
 )
-from ondevice.bench.random_model import SHAPES, random_model
-from ondevice.bench.turns import LeftOut, speedup_row, take_turns
-from ondevice.cli import app
-from ondevice.errors import ConfigError
-from ondevice.model.decoder import Decoder
-from ondevice.model.loading._transformers import transformers
-from ondevice.pot.eviction import SinkRecent
-from ondevice.results.process_memory import kept_memory, return_free_memory
+from ondevice_bench.speed.random_model import SHAPES, random_model
+from ondevice_bench.speed.turns import LeftOut, speedup_row, take_turns
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -241,7 +241,7 @@ def test_both_ways_to_cut_give_the_same_attention() -> None:
 
 def test_updates_give_rows_and_a_mean_and_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     case, device = UpdateCase(1, 2, DIM, 40, 6), torch.device("cpu")
-    monkeypatch.setattr("ondevice.bench.turns.free_memory_bytes", lambda device: 10 * case.nbytes)
+    monkeypatch.setattr("ondevice_bench.speed.turns.free_memory_bytes", lambda device: 10 * case.nbytes)
     rows, left_out = run_updates([case, replace(case, batch=8)], device, 0.0)
     assert isinstance(left_out, LeftOut)
     assert left_out.reason.startswith("The update at batch 8 with 2 heads of 16 left out: it takes")
@@ -348,7 +348,7 @@ def test_decoding_gives_latencies_and_sequences_for_every_case(decoder: Decoder)
 
 
 def test_cases_that_do_not_fit_are_left_out_with_a_reason(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ondevice.bench.turns.free_memory_bytes", lambda device: 1000)
+    monkeypatch.setattr("ondevice_bench.speed.turns.free_memory_bytes", lambda device: 1000)
     items = [
         *run_decoding(decoder, DecodePlan("tiny", (4,), (32,), (64,), 0.0)),
         *run_breakdown(decoder, "t", 32, 4, 0.0),

@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from ondevice.bench.gpu import check as gpu_check
-from ondevice.bench.gpu.drafts import logit_deviation
-from ondevice.bench.gpu.kernel_cases import kernel_cases
-from ondevice.bench.gpu.real_model import measure_model
-from ondevice.bench.gpu.run import Run
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.model.decoder import Decoder
-from ondevice.results.results import new_result, read_result
+from ondevice.result import new_result, read_result
+from ondevice_bench.speed.gpu import check as gpu_check
+from ondevice_bench.speed.gpu.drafts import logit_deviation
+from ondevice_bench.speed.gpu.kernel_cases import kernel_cases
+from ondevice_bench.speed.gpu.real_model import measure_model
+from ondevice_bench.speed.gpu.run import Run
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import tiny_model
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_without_a_gpu_it_says_what_is_missing(tmp_path):
     pytest.importorskip("triton", reason="Triton is not installed")
     out = tmp_path / "gpu.json"
     # From another folder and by path, as where nothing is installed.
-    command = [sys.executable, str(ROOT / "scripts/from-checkout"), "ondevice.bench.gpu.check", "--out", str(out)]
+    command = [sys.executable, str(ROOT / "scripts/from-checkout"), "ondevice_bench.speed.gpu.check", "--out", str(out)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stdout + done.stderr

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ondevice.bench.int4 import MEASUREMENT
-from ondevice.evaluation.measurement import Setup
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed.int4 import MEASUREMENT
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, save_checkpoint, tiny_model
 

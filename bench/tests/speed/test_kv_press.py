@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ondevice.bench import kv_press
 from ondevice.errors import ConfigError, ModelError
+from ondevice_bench.speed import kv_press
 from tests.builders.gguf_files import write_gguf
 
 # A press that drops the first half of what was read, as the real ones do when the pass ends.

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ondevice.bench.peer_work import LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Answer, Figures, Task, work
-from ondevice.bench.peers import gguf_of, run_peers
-from ondevice.bench.processes import in_its_own_process, within
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError, ModelError
-from ondevice.evaluation.measurement import Note, Setup, Table
+from ondevice.machine.processes import in_its_own_process, within
 from ondevice.session.engine import Engine, Session
+from ondevice_bench.quality.measurement import Note, Setup, Table
+from ondevice_bench.speed.peer_work import LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Answer, Figures, Task, work
+from ondevice_bench.speed.peers import gguf_of, run_peers
 from tests.builders.gguf_files import write_gguf
 from tests.builders.llama_cpp import fake_llama_cpp
 from tests.builders.models import plain_config, plain_generation

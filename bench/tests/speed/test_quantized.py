@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ondevice.bench.quantized import MEASUREMENT, unpacked
 from ondevice.errors import ConfigError
-from ondevice.evaluation.measurement import Setup
 from ondevice.model.packed_modules import is_packed
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed.quantized import MEASUREMENT, unpacked
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, save_checkpoint, tiny_model
 

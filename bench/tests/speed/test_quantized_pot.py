@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ondevice.bench.quantized_pot import MEASUREMENT
-from ondevice.evaluation.measurement import Setup
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed.quantized_pot import MEASUREMENT
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

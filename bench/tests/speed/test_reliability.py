@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ondevice.bench.reliability import hostile, soak
-from ondevice.bench.reliability.hostile import Tally, spoil_entries
 from ondevice.cli import app
 from ondevice.errors import PotError
+from ondevice.library.library import Library
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
+from ondevice_bench.speed.reliability import hostile, soak
+from ondevice_bench.speed.reliability.hostile import Tally, spoil_entries
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

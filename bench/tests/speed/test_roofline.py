@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ondevice.bench import roofline
-from ondevice.bench.roofline import MEASUREMENT, pass_flops
-from ondevice.bench.turns import take_turns
-from ondevice.evaluation.measurement import Setup
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed import roofline
+from ondevice_bench.speed.roofline import MEASUREMENT, pass_flops
+from ondevice_bench.speed.turns import take_turns
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, tiny_loaded, tiny_model
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ondevice.bench.scale.costs import modelled, seconds
-from ondevice.bench.scale.kills import KINDS, Kill, kill_one, rows_of
-from ondevice.bench.scale.loop import read_in_turn
-from ondevice.bench.scale.run import LINES, ONE, TWO, Sizes, measure, summary_of
-from ondevice.bench.scale.runs import Corpus, rate
 from ondevice.documents import Document
-from ondevice.evaluation.measurement import Setup
-from ondevice.results.results import row
+from ondevice.result import row
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.measurement import Setup
+from ondevice_bench.speed.scale.costs import modelled, seconds
+from ondevice_bench.speed.scale.kills import KINDS, Kill, kill_one, rows_of
+from ondevice_bench.speed.scale.loop import read_in_turn
+from ondevice_bench.speed.scale.run import LINES, ONE, TWO, Sizes, measure, summary_of
+from ondevice_bench.speed.scale.runs import Corpus, rate
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed here")

@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ondevice.bench.flops import prompt_flops, ttft_bound
-from ondevice.bench.specprefill import own_pair, run_ttft, summary_of
-from ondevice.bench.speculative import rows_of, run_reading, run_speculative
-from ondevice.bench.speculative import summary_of as decoding_summary
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.documents import Document, Page
-from ondevice.evaluation import specprefill as evaluation
-from ondevice.evaluation import speculator as finding
-from ondevice.evaluation.completion import complete
-from ondevice.evaluation.passkey import Case
 from ondevice.events import DraftCount
 from ondevice.model.decoder import Decoder
-from ondevice.results.charts import curve_of, draw
-from ondevice.results.results import new_result
+from ondevice.result import new_result
 from ondevice.session.engine import Engine
+from ondevice_bench.quality import specprefill as evaluation
+from ondevice_bench.quality import speculator as finding
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.quality.passkey import Case
+from ondevice_bench.results.charts import curve_of, draw
+from ondevice_bench.speed.flops import prompt_flops, ttft_bound
+from ondevice_bench.speed.specprefill import own_pair, run_ttft, summary_of
+from ondevice_bench.speed.speculative import rows_of, run_reading, run_speculative
+from ondevice_bench.speed.speculative import summary_of as decoding_summary
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 TEXT = "The lamp is lit at dusk by the keeper, who reads. " * 6
@@ -105,7 +105,8 @@ def test_reading_with_drafts_to_come_is_measured_beside_plain_reading(engine, mo
         Decoder, "forward", lambda self, *given, **named: passes.append(self) or forward(self, *given, **named)
     )
     monkeypatch.setattr(
-        "ondevice.bench.turns.time", SimpleNamespace(perf_counter=lambda: sum(len(d.parts.layers) for d in passes))
+        "ondevice_bench.speed.turns.time",
+        SimpleNamespace(perf_counter=lambda: sum(len(d.parts.layers) for d in passes)),
     )
     rows = run_reading(engine, document(), 2)
     speeds = {row.contender: row for row in rows if row.metric == "reading speed"}

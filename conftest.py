@@ -1,12 +1,18 @@
-"""Fixtures of more than one test file."""
+"""Fixtures of more than one test file, of the product and of the laboratory."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+ROOT = Path(__file__).parent
+tests = sys.modules.setdefault("tests", ModuleType("tests"))  # whose builders the laboratory's tests use as well
+tests.__path__ = [str(ROOT / "tests")]
 os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
 _DATA = tempfile.TemporaryDirectory(prefix="ondevice-tests-")
 os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps documents
@@ -17,7 +23,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What measures the product is no part of it: its tests run with the slow ones. Of several processes each begins
     with some of the tests that may take longest, so that none is left with those when the others have ended."""
     for item in items:
-        if item.path.parent.name in ("bench", "evaluation"):
+        if item.path.is_relative_to(ROOT / "bench"):
             item.add_marker("slow")
     yield  # some are left out
     number = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
