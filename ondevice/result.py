@@ -80,9 +80,7 @@ class Result:
             rows = tuple(Row(**row) for row in fields.pop("rows"))
             return cls(**fields, rows=rows)
         except (KeyError, TypeError) as error:
-            raise ResultError(
-                f"This is not a document of results: {error}", fix="Make it with --json or --out."
-            ) from error
+            raise ResultError(f"This is not a document of results: {error}", fix="Measure again.") from error
 
 
 def row(contender: str, case: dict[str, Any], metric: str, unit: str, values: Sequence[float]) -> Row:

@@ -157,8 +157,13 @@ def test_the_core_needs_no_package_of_an_interface() -> None:
 
 
 def test_help_does_not_load_torch() -> None:
-    done = run("import sys, ondevice.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)")
+    code = (
+        "import sys, typer, ondevice.cli; print(*typer.main.get_command(ondevice.cli.app).commands);"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    done = run(code)
     assert done.returncode == 0, done.stderr
+    assert {"ask", "calibrate", "plan", "bench", "eval", "results", "record"} <= set(done.stdout.split())
 
 
 @pytest.mark.parametrize(("project", "package"), [(ROOT, "ondevice"), (ROOT / "bench", "ondevice_bench")])

@@ -7,6 +7,7 @@ so that `--help` is instant. Other packages that are installed may add commands 
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -29,12 +30,19 @@ from ondevice.cli.scan import scan
 from ondevice.cli.shelf import shelf
 from ondevice.cli.terminal import open_streams
 
-COMMANDS = "ondevice.commands"  # entry points: functions that are given the app, and add to it
+COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
 _OF_LABORATORY = ("bench", "eval", "results", "record")
 
 
 class Commands(TyperGroup):
-    """All commands; of those that the laboratory brings it says so where it is not installed."""
+    """Our commands and those of other packages; where the laboratory is not installed it says so of its own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for found in entry_points(group=COMMANDS):
+            if find_spec(found.module.partition(".")[0]) is None:
+                continue  # a removed package has left its metadata behind
+            self.commands |= typer.main.get_group(found.load()).commands
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in _OF_LABORATORY and args[0] not in self.commands:
@@ -89,5 +97,3 @@ saved.command("list")(list_entries)
 saved.command("delete")(delete_entry)
 app.command("plan")(takes_options(plan))
 app.command("doctor")(doctor)
-for found in entry_points(group=COMMANDS):
-    found.load()(app)

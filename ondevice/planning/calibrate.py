@@ -58,7 +58,7 @@ def calibrate(engine: Engine, document: Document, error: float, report: Progress
         raise ConfigError(
             f"The text has {num_read + NUM_STEPS:,} tokens, too few for a pot of {pot.capacity:,} slots",
             where=document.name,
-            fix="Name a longer file, or lower --capacity.",
+            fix="Name a longer file, or lower {pot.capacity}.",
         )
     layers = torch.tensor([step.layer for step in steps])
     num_layers, num_kv_heads = len(engine.decoder.parts.layers), engine.decoder.parts.num_kv_heads

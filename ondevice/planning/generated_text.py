@@ -45,7 +45,7 @@ def beginning(document: Document, num_tokens: int, tokenizer: Tokenizer) -> Docu
         pages.append(page)
         missing -= len(spans)
     raise ConfigError(
-        f"The document has {num_tokens - missing:,} tokens, fewer than --tokens {num_tokens:,}",
+        f"The document has {num_tokens - missing:,} tokens, fewer than {num_tokens:,}",
         where=document.name,
         fix="Ask for fewer, or name a longer document.",
     )

@@ -77,7 +77,7 @@ def read_and_record(session: Session, document: Document, num_steps: int, report
         raise ConfigError(
             f"The text has {max(stop - start, 0):,} tokens to read, and the last {num_steps} are kept for later",
             where=document.name,
-            fix="Name a longer file, or raise --capacity.",
+            fix="Name a longer file, or raise {pot.capacity}.",
         )
     session.context.spans[-1] = (start, stop - num_steps)
     for _ in session.resume():
@@ -114,7 +114,7 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
         )
     if session.context.pot.num_free < len(ids):
         raise ConfigError(
-            f"The pot has {session.context.pot.num_free} free slots for {len(ids)} tokens", fix="Raise --reserve."
+            f"The pot has {session.context.pot.num_free} free slots for {len(ids)} tokens", fix="Raise {pot.reserve}."
         )
     recorder = _Recorder(session.context.pot)
     decoder = session.context.decoder

@@ -87,7 +87,7 @@ def test_the_beginning_of_a_document_keeps_its_pages_and_refuses_to_be_too_long(
     cut = beginning(document, 6, TOKENIZER)
     assert cut.pages == (Page(1, "abcd"), Page(2, "ef"))
     assert (cut.num_pages, cut.kind) == (2, "pdf")
-    with pytest.raises(ConfigError, match="has 10 tokens, fewer than --tokens 11"):
+    with pytest.raises(ConfigError, match="has 10 tokens, fewer than 11"):
         beginning(document, 11, TOKENIZER)
 
 
