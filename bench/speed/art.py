@@ -23,14 +23,13 @@ from ondevice.decode.calibration import calibrated, thresholds
 from ondevice.decode.termination import RunTimeTermination, rules_of
 from ondevice.documents import Document
 from ondevice.model.loading.progress import Progress
-from ondevice.planning.recorded_queries import Step, evenly, keys_values, read_again, read_and_record
+from ondevice.planning.recorded_queries import Reading, Step, evenly, keys_values, read_again, read_and_record
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice_bench.quality.art_curve import art_config
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
-from ondevice_bench.speed.art_layout import error_rows, layout_rows
 from ondevice_bench.speed.bandwidth import ReadBandwidth
 from ondevice_bench.speed.decode import bytes_per_token
 from ondevice_bench.speed.source import chosen
@@ -94,8 +93,6 @@ def run_art(engine: Engine, document: Document, plan: Plan, report: Progress) ->
         rules = rules_of(art, calibrated(engine.loaded.fingerprint, art, cache.pot), len(engine.decoder.parts.layers))
         report(f"Attending over {cache.name}", None)
         yield _kernel_rows(session, steps, art, rules, {"cache": cache.name}, plan)
-        if not cache.pot.method.keeps_all:
-            yield layout_rows(session, steps, art, rules, {"cache": cache.name})
         if cache is plan.caches[0]:
             for batch in plan.batches:
                 report(f"Decoding in batches of {batch}", None)
@@ -173,7 +170,15 @@ def _kernel_rows(
         *([row(DETECTOR, case, "detector overhead", "%", overheads)] if overheads else []),
         row(ART, case, "blocks read", "share", [float(reading.shares.mean())]),
     ]
-    return rows + error_rows(ART, reading, case) + error_rows(ALL, exact, case)
+    return rows + _error_rows(ART, reading, case) + _error_rows(ALL, exact, case)
+
+
+def _error_rows(name: str, reading: Reading, case: dict[str, object]) -> list[Row]:
+    """Quantiles of the relative error over tokens, layers and heads."""
+    errors = reading.errors.flatten().double().numpy()
+    return [
+        row(name, case | {"quantile": q}, "output error", "", [float(np.quantile(errors, q))]) for q in (0.5, 0.9, 0.99)
+    ]
 
 
 def _batch_rows(

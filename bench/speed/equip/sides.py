@@ -16,7 +16,6 @@ from ondevice.model.passes import Cache
 from ondevice.pot.eviction import HeavyHitter, SinkRecent
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT
-from ondevice_bench.speed.equip.ablation import InPlaceRecomputeCache
 from ondevice_bench.speed.equip.baselines import GatherAppendCache, ShiftAppendCache
 
 STREAMING, H2O = "StreamingLLM", "H2O"
@@ -102,14 +101,6 @@ def shift_append_halves(decoder: Decoder, capacity: int, batch: int) -> Side:
     angles = plain_angles(decoder, capacity)
     cache = ShiftAppendCache(len(decoder.parts.layers), capacity, NUM_SINKS, *angles, caches_halves=True)
     return Side(f"{STREAMING} + RoPE caching", decoder, cache, cache, capacity)
-
-
-def in_place_recompute(decoder: Decoder, capacity: int, batch: int) -> Side:
-    """StreamingLLM in place, with RoPE computed for all keys at every step: the update in place alone."""
-    parts = decoder.parts
-    shape = (len(parts.layers), batch, parts.num_kv_heads, capacity, parts.head_dim)
-    cache = InPlaceRecomputeCache(shape, NUM_SINKS, *plain_angles(decoder, capacity), dtype=decoder.dtype)
-    return Side(f"{STREAMING} + in place", decoder, cache, cache, capacity)
 
 
 def in_place(key_rotation: KeyRotation, name: str = EQUIP + STREAMING) -> Builder:

@@ -18,7 +18,6 @@ from ondevice.machine.processes import in_its_own_process
 from ondevice.planning.natural_text import paragraphs
 from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
-from ondevice_bench.speed.scale.costs import modelled
 from ondevice_bench.speed.scale.index import DOCUMENTS, index_figures, measure_index
 from ondevice_bench.speed.scale.kills import KINDS, Kill, kill_one
 from ondevice_bench.speed.scale.kills import rows_of as rows_of_kills
@@ -28,6 +27,7 @@ from ondevice_bench.speed.scale.runs import Corpus, rate, rows, run
 PARTS = ("overhead", "speedup", "kills", "index")
 LOOP, ONE, TWO, LINES = "plain loop", "batch, one engine", "batch, two engines", "batch, nothing to read"
 _RATE, _UNIT = "documents a second", "documents/s"
+_DOCUMENTS, _ENGINES = 100_000, (1, 10, 100, 1000)  # of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,24 @@ def summary_of(found: Sequence[Row]) -> dict[str, float]:
     if (ONE, _RATE) in by and (LINES, _RATE) in by:
         summary |= modelled(1 / by[ONE, _RATE], 1 / by[LINES, _RATE], by[ONE, "start and end"])
     return summary | index_figures(found)
+
+
+def modelled(reading: float, handling: float, start: float) -> dict[str, float]:
+    """Figures of a summary for more engines than were measured, which share nothing but the command that hands out.
+
+    Args:
+        reading: seconds that an engine takes for a document.
+        handling: seconds that the command takes to hand one out and to note that it is done.
+        start: seconds that a run takes to start and to end.
+    """
+    hours = {n: (start + _DOCUMENTS * max(reading / n, handling)) / 3600 for n in _ENGINES}
+    return {
+        "seconds_per_document": reading,
+        "handling_seconds_per_document": handling,
+        "start_seconds": start,
+        **{f"hours_100k_{engines}_engines": value for engines, value in hours.items()},
+        "engines_at_bottleneck": reading / handling,
+    }
 
 
 def _beside_a_loop(setup: Setup, corpus: Corpus, folder: Path, sizes: Sizes) -> list[Row]:

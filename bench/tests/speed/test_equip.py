@@ -42,7 +42,6 @@ from ondevice_bench.speed.equip.sides import (
     STREAMING,
     Side,
     in_place,
-    in_place_recompute,
     new_decoder,
     plain_angles,
     prefilled,
@@ -279,7 +278,6 @@ def ids(batch: int, num_tokens: int) -> Tensor:
 BUILDERS = {
     "copies": shift_append,
     "RoPE caching": shift_append_halves,
-    "in place, RoPE again": in_place_recompute,
     "stored": in_place("stored"),
     "half-cache": in_place("half-cache"),
     "on-read": in_place("on-read"),
@@ -362,7 +360,7 @@ def test_the_breakdown_tells_what_every_optimisation_costs_in_memory(decoder: De
     sizes = {row.contender: row.p50 for row in rows if row.metric == "cache size"}
     one = 3 * 2 * 2 * 32 * 16 * 4  # layers, batch, KV heads, slots, head_dim, float32: keys or values
     pot = 3 * 2 * 2 * 32 * 16  # positions, origin, importance, novelty
-    assert list(sizes.values()) == [2 * one, 3 * one, 2 * one, 3 * one + one // 3 + pot, 3 * one + pot, 2 * one + pot]
+    assert list(sizes.values()) == [2 * one, 3 * one, 3 * one + one // 3 + pot, 3 * one + pot, 2 * one + pot]
     beyond = {row.contender: row.p50 for row in rows if row.metric == "memory beyond keys and values"}
     assert beyond == {name: size - 2 * one for name, size in sizes.items()}
 

@@ -12,10 +12,9 @@ from ondevice.documents import Document
 from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
-from ondevice_bench.speed.scale.costs import modelled, seconds
 from ondevice_bench.speed.scale.kills import KINDS, Kill, kill_one, rows_of
 from ondevice_bench.speed.scale.loop import read_in_turn
-from ondevice_bench.speed.scale.run import LINES, ONE, TWO, Sizes, measure, summary_of
+from ondevice_bench.speed.scale.run import LINES, ONE, TWO, Sizes, measure, modelled, summary_of
 from ondevice_bench.speed.scale.runs import Corpus, rate
 from tests.builders.models import plain_config, save_checkpoint, tiny_loaded, tiny_model
 
@@ -30,8 +29,6 @@ def test_rates_of_workers_that_began_at_different_times_are_added() -> None:
 
 
 def test_the_command_is_the_bottleneck_from_so_many_engines_on() -> None:
-    assert seconds(1000, 10, reading=2.0, handling=0.01, start=5) == pytest.approx(205)
-    assert seconds(1000, 400, reading=2.0, handling=0.01, start=5) == pytest.approx(15)
     figures = modelled(reading=2.0, handling=0.01, start=5)
     assert figures["engines_at_bottleneck"] == pytest.approx(200)
     assert figures["hours_100k_100_engines"] == pytest.approx((5 + 100_000 * 2 / 100) / 3600)

@@ -17,8 +17,7 @@ from ondevice_bench.quality import speculator as finding
 from ondevice_bench.quality.completion import complete
 from ondevice_bench.quality.passkey import Case
 from ondevice_bench.results.charts import curve_of, draw
-from ondevice_bench.speed.flops import prompt_flops, ttft_bound
-from ondevice_bench.speed.specprefill import own_pair, run_ttft, summary_of
+from ondevice_bench.speed.specprefill import own_pair, prompt_flops, run_ttft, summary_of, ttft_bound
 from ondevice_bench.speed.speculative import rows_of, run_reading, run_speculative
 from ondevice_bench.speed.speculative import summary_of as decoding_summary
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
