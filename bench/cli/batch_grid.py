@@ -89,7 +89,7 @@ def measure_grid(
     found: dict[int, Result] = {}
     result: Result | None = None
     with running(cluster.address, cluster.share(config)) as share:
-        from ondevice.batch.grid import in_cells
+        from ondevice_bench.cli.grid import in_cells
 
         arguments = (entry, config, cells, command_line(sys.argv[1:]), known, share.cpus)
         for row in in_cells(Cell, arguments, len(cells), share):

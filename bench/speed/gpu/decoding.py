@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 import torch
+from ondevice.kernels.int4 import suits_int4
+from ondevice.kernels.rounding import quantize_int4
+from torch import nn
 
 from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
-from ondevice.model.packed_modules import in_four_bits_
+from ondevice.model.packed_modules import PackedLinear, replace_module
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.result import row
 from ondevice.session.engine import Engine
@@ -84,7 +88,7 @@ def _measure(run: Run, name: str, engine: Engine, num_cached: int, bandwidth: fl
 def _measure_int4(run: Run, name: str, engine: Engine) -> None:
     """The same model with its weights rounded to four bits, which is also how long that takes."""
     num_cached, began = _CACHED[0], time.perf_counter()
-    in_four_bits_(engine.loaded.model)
+    _in_four_bits_(engine.loaded.model)
     decoder = Decoder(engine.loaded.model)
     torch.cuda.synchronize()
     case, contender = {"model": name, "cached tokens": num_cached}, "pot, weights in 4 bits"
@@ -125,3 +129,11 @@ def _decode(
         token = int(decoder.head.logits(out.hidden_states[:, -1]).argmax(dim=-1))
         tokens.append(token)
     return time.perf_counter() - began, tokens
+
+
+def _in_four_bits_(model: Any) -> None:
+    """Round the projections of a causal LM in bfloat16 to four bits for a GPU, where it is; the head stays."""
+    for name, module in list(model.named_modules()):
+        if type(module) is nn.Linear and name != "lm_head" and suits_int4(module.out_features, module.in_features):
+            bias = None if module.bias is None else module.bias.detach()
+            replace_module(model, name, PackedLinear(quantize_int4(module.weight.detach()), bias))
