@@ -42,7 +42,7 @@ class Commands(TyperGroup):
         for found in entry_points(group=COMMANDS):
             if find_spec(found.module.partition(".")[0]) is None:
                 continue  # a removed package has left its metadata behind
-            self.commands |= typer.main.get_group(found.load()).commands
+            self.commands.update(typer.main.get_group(found.load()).commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in _OF_LABORATORY and args[0] not in self.commands:
