@@ -32,7 +32,7 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 export PYTHONSAFEPATH = 1
 
 .PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update pictures \
-	map-frames lock audit licences fuzz clean
+	docs map-frames lock audit licences fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -49,6 +49,7 @@ help:
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
 	@echo 'make fuzz         look for documents that harm the readers, for a night; KIND=pdf, docx, epub, html, md or txt'
+	@echo 'make docs         write the reference in docs/cli.md anew'
 	@echo 'make licences     write docs/licences.md anew'
 	@echo 'make clean        remove what the set-up made here'
 
@@ -142,7 +143,7 @@ screenshots-update: setup
 # On a machine with nothing else to do: the pictures show speeds.
 pictures: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
-	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.pictures
+	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
 
 map-frames: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
@@ -167,6 +168,9 @@ fuzz: $(INSTALLED)
 # Without a network it says so, and fails nothing.
 audit: $(TOOLS)/bin/python
 	@$(PYTHON) scripts/audit.py $(TOOLS)/bin/python
+
+docs: $(INSTALLED)
+	$(BIN)/python scripts/cli_page.py
 
 licences: $(INSTALLED)
 	$(BIN)/python scripts/licences.py

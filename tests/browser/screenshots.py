@@ -1,10 +1,10 @@
 """Pictures of the documentation: the README's moving one and the two of docs/app.md, taken of the app at work.
 
-    python -m tests.browser.pictures [FILE.pdf] [--out docs/pictures] [--question "..."]
+    python -m tests.browser.screenshots [FILE.pdf] [--out docs/pictures] [--question "..."]
 
-The app plays its recorded reading of a novel, then reads a PDF with its default model and answers a question. Without a
-file the bundled sample is set as a PDF of several pages. Nothing is arranged: the numbers are those of this run, on this
-machine. Only time is shortened: the moving picture shows every frame for the same time.
+The app plays its recorded reading of a novel, reads a PDF with its default model, and answers a question. Without a
+file the bundled sample is set as a PDF of several pages. Nothing is arranged: all numbers are those of this run, on
+this machine. Only time is shortened: the moving picture shows every frame for the same time.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ FRAME_MS, STILL_MS = 160, 2400
 MOST_BYTES = 2_000_000  # of the moving picture: a page waits for it
 READING_SHARE = 0.6  # how far the document is read in the first picture
 PATIENCE_MS = 600_000
+_SHARE_READ = """() => { const bar = document.querySelectorAll("[role=progressbar]")[1];
+    return bar.getAttribute("aria-valuenow") / bar.getAttribute("aria-valuemax"); }"""
 # The sample is short: with a small pot it is full several times all the same.
 POT = PotConfig(capacity=1024, num_kept=512)
 
@@ -51,12 +53,12 @@ class Film:
         self.frames.append(frame)
         self.durations.append(ms)
 
-    def until(self, is_over: Callable[[], bool]) -> None:
-        """Shoot what happens until something has come about, and that for a while longer."""
+    def until(self, is_over: Callable[[], bool], still_ms: int = STILL_MS) -> None:
+        """Shoot the page until something has come about, and hold the last frame."""
         while not is_over():
             self.shoot()
             self._visit.page.wait_for_timeout(50)
-        self.shoot(STILL_MS)
+        self.shoot(still_ms)
 
     def save(self, path: Path) -> None:
         first, *others = self.frames
@@ -107,7 +109,7 @@ def read_and_ask(visit: Visit, film: Film, pdf: Path, question: str, out: Path) 
     page.wait_for_selector("body[data-state=ready]")
     film.shoot()
     page.click("#od-read")
-    film.until(lambda: page.evaluate(_SHARE_READ) > READING_SHARE)
+    film.until(lambda: page.evaluate(_SHARE_READ) > READING_SHARE, FRAME_MS)
     keep(visit, out / "reading.png")
     film.until(lambda: page.evaluate("document.body.dataset.state") == "read")
     page.fill("#od-question textarea", question)
@@ -117,10 +119,6 @@ def read_and_ask(visit: Visit, film: Film, pdf: Path, question: str, out: Path) 
     page.wait_for_timeout(500)
     film.shoot(2 * STILL_MS)
     keep(visit, out / "answer.png")
-
-
-_SHARE_READ = """() => { const bar = document.querySelectorAll("[role=progressbar]")[1];
-    return bar.getAttribute("aria-valuenow") / bar.getAttribute("aria-valuemax"); }"""
 
 
 def keep(visit: Visit, path: Path) -> None:
