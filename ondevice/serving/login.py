@@ -37,7 +37,7 @@ class Login:
         self._own: dict[str, _Line] = {}
 
     async def check(self, pair: bytes) -> bool:
-        """Whether `name:password` is right, once it is the turn of who sends the current request.
+        """Compare `name:password`, once it is the turn of who sends the current request; returns if it is right.
 
         Raises:
             HTTPException: 429, too many wait; 499, the client has hung up.
@@ -129,7 +129,7 @@ class _Line:
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody waits, or would have to."""
+        """Somebody waits, or would have to."""
         return self._num > 0 or self._wait() > 0
 
     @asynccontextmanager
@@ -140,8 +140,8 @@ class _Line:
             HTTPException: 429, there is no place.
         """
         if self._num >= self._places:
-            seconds = math.ceil(self._seconds * self._places)
-            raise HTTPException(429, "Too many passwords are being tried.", {"Retry-After": str(seconds)})
+            later = {"Retry-After": str(math.ceil(self._seconds * self._places))}
+            raise HTTPException(429, "Too many passwords are being tried.", later)
         self._num += 1
         try:
             async with self._first:
