@@ -31,8 +31,8 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update map-frames \
-	lock audit licences fuzz clean
+.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update pictures \
+	docs map-frames lock audit licences fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -42,12 +42,14 @@ help:
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
 	@echo 'make gpu-bench    the same for a real model, MODEL_FILE=...'
 	@echo 'make screenshots  compare every screen with its baseline'
-	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
+	@echo 'make screenshots-update  make the screens as they are now the baselines'
+	@echo 'make pictures     take the pictures of README and docs/app.md, of the app with its default model'
 	@echo 'make map-frames   frames a second of the memory map of a million tokens, on one core'
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
 	@echo 'make fuzz         look for documents that harm the readers, for a night; KIND=pdf, docx, epub, html, md or txt'
+	@echo 'make docs         write the reference in docs/cli.md anew'
 	@echo 'make licences     write docs/licences.md anew'
 	@echo 'make clean        remove what the set-up made here'
 
@@ -138,6 +140,10 @@ screenshots: setup
 screenshots-update: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	$(BIN)/pytest -q tests/browser/test_screens.py --update-baselines
+
+# On a machine with nothing else to do: the pictures show speeds.
+pictures: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
 
 map-frames: setup
@@ -163,6 +169,9 @@ fuzz: $(INSTALLED)
 # Without a network it says so, and fails nothing.
 audit: $(TOOLS)/bin/python
 	@$(PYTHON) scripts/audit.py $(TOOLS)/bin/python
+
+docs: $(INSTALLED)
+	$(BIN)/python scripts/cli_page.py
 
 licences: $(INSTALLED)
 	$(BIN)/python scripts/licences.py

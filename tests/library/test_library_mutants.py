@@ -63,7 +63,7 @@ class Shelf:
 
     def listed(self) -> None:
         """The list as the screen shows it, with the entry that is whole."""
-        shown = self.actions.show()["library"]["entries"]
+        shown = self.actions.show(None)["library"]["entries"]
         assert {entry["id"] for entry in shown} == {self.id, self.good.id}
         assert self.library.find(self.good.id) == self.good
         json.dumps(shown, allow_nan=False).encode()
