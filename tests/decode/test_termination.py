@@ -149,6 +149,7 @@ def test_the_loosest_threshold_is_the_last_before_one_that_fails():
     assert _loosest(within).tolist() == [[1, 0, 2]]
 
 
+@pytest.mark.slow
 def test_calibrated_heads_stay_within_the_error():
     engine = Engine(tiny_loaded(), recall_config(plain_config(pot=POT, art=ArtConfig(block_size=16))))
     calibration = calibrate(engine, _document(), error=0.05)
@@ -179,6 +180,7 @@ def test_recorded_steps_attend_to_what_the_pot_holds():
     assert float(little.shares.mean()) < 0.5
 
 
+@pytest.mark.slow
 def test_the_curve_names_every_rule():
     engine = Engine(tiny_loaded(), recall_config(plain_config(pot=POT, art=CARELESS)))
     points = list(run_art_curve(engine, _document(), [1e-3, 0.1], 3))
@@ -206,6 +208,7 @@ def test_no_detector_is_timed_where_no_head_may_end(monkeypatch):
     assert [row for row in rows if row.metric == "detector overhead"] == []
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_every_part(monkeypatch):
     monkeypatch.setattr("ondevice.bench.bandwidth._BYTES", 1 << 20)
     plan = replace(QUICK, caches=(Cache("400", POT), Cache("full", PotConfig(policy="full"))), budget_seconds=0.01)
@@ -282,6 +285,7 @@ def test_recorded_steps_are_those_of_the_end_of_what_is_read(policy):
         read_and_record(too_long, _document(TEXT[:300]), 300, lambda *reported: None)
 
 
+@pytest.mark.slow
 def test_results_say_where_the_thresholds_came_from(tmp_path, monkeypatch):
     monkeypatch.setattr("ondevice.bench.art.run_art", lambda *given: iter(()))
     checkpoint = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
