@@ -85,6 +85,7 @@ def test_what_does_not_fit_is_said_with_what_would(checkpoint: str, monkeypatch:
     assert "smaller model" in document("--model", checkpoint, *POT)["fix"]
 
 
+@pytest.mark.slow
 def test_another_machine_is_planned_without_having_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONDEVICE_MODEL")
     board = document("--preset", "orin-nano-8gb")

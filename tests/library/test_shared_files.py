@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -48,8 +49,18 @@ def session_of(text: str, num_kept: int = 48) -> Session:
     return session
 
 
-FEW, MANY, OTHER = session_of(LONG), session_of(LONG, num_kept=32), session_of("A boat went out at noon. " * 20)
-SESSIONS = {"few": FEW, "many": MANY, "other": OTHER}
+SESSIONS: dict[str, tuple[str, int]] = {
+    "few": (LONG, 48),
+    "many": (LONG, 32),
+    "other": ("A boat went out at noon. " * 20, 48),
+}
+
+
+@functools.cache
+def held(name: str) -> Session:
+    """The session of this name, read when it is first asked for: a worker that runs no test of this file reads none."""
+    text, num_kept = SESSIONS[name]
+    return session_of(text, num_kept)
 
 
 def parts(library: Library) -> dict[tuple[int, int], list[str]]:
@@ -73,18 +84,18 @@ def all_open(library: Library) -> list[str]:
 
 def test_two_pots_of_one_document_have_its_text_and_tokens_once(tmp_path: Path) -> None:
     library = Library(tmp_path)
-    first = library.save(FEW, {})
+    first = library.save(held("few"), {})
     alone = library.size_bytes()
     assert alone == first.size_bytes
-    second = library.save(MANY, {})
+    second = library.save(held("many"), {})
     shared = sum(path.stat().st_size for path in (tmp_path / first.id).glob(f"*{BESIDE}"))
     assert shared > 3 * len(LONG), "its text, its ids and their places"
     assert [len(names) for names in parts(library).values()] == [2, 2, 2]
     assert library.size_bytes() == first.size_bytes + second.size_bytes - shared
     assert LONG.encode() not in (tmp_path / first.id / "pot.safetensors").read_bytes()
-    library.save(OTHER, {})
+    library.save(held("other"), {})
     assert sorted(len(names) for names in parts(library).values()) == [1, 1, 1, 2, 2, 2]
-    assert sorted(set(all_open(library))) == sorted({LONG, OTHER.context.tokens.texts[0]})
+    assert sorted(set(all_open(library))) == sorted({LONG, held("other").context.tokens.texts[0]})
     library.delete(first.id)
     assert all_open(library).count(LONG) == 1, "what the other one needs is still there"
     for entry in library.entries():
@@ -94,14 +105,14 @@ def test_two_pots_of_one_document_have_its_text_and_tokens_once(tmp_path: Path) 
 
 def test_a_damaged_part_is_told_and_never_handed_on(tmp_path: Path) -> None:
     library = Library(tmp_path)
-    bad = library.save(FEW, {})
+    bad = library.save(held("few"), {})
     for path in (tmp_path / bad.id).glob(f"*{BESIDE}"):
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
     with pytest.raises(DamagedPot, match="not what was written"):
         library.open(ENGINE, bad.id)
-    good = library.save(MANY, {})
+    good = library.save(held("many"), {})
     assert library.open(ENGINE, good.id)[0].context.tokens.texts == [LONG]
     next((tmp_path / good.id).glob(f"*{BESIDE}")).unlink()
     with pytest.raises(DamagedPot):
@@ -114,7 +125,7 @@ def test_a_disk_without_hard_links_has_it_twice(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("os.link", refuse)
     library = Library(tmp_path)
-    for session in (FEW, MANY):
+    for session in (held("few"), held("many")):
         library.save(session, {})
     assert [len(names) for names in parts(library).values()] == [1] * 6
     assert all_open(library) == [LONG, LONG]
@@ -122,14 +133,14 @@ def test_a_disk_without_hard_links_has_it_twice(tmp_path: Path, monkeypatch: pyt
 
 def test_an_entry_of_before_with_all_in_one_file_is_opened(tmp_path: Path) -> None:
     library = Library(tmp_path)
-    entry = library.save(FEW, {})
+    entry = library.save(held("few"), {})
     folder = tmp_path / entry.id
     for path in folder.glob(f"*{BESIDE}"):
         path.unlink()
-    save_session(FEW, folder / "pot.safetensors")
+    save_session(held("few"), folder / "pot.safetensors")
     about = folder / "entry.json"
     about.write_text(json.dumps(json.loads(about.read_text()) | {"format": 1}))
-    library.save(MANY, {})
+    library.save(held("many"), {})
     assert all_open(library) == [LONG, LONG]
 
 
@@ -193,16 +204,17 @@ def killed_at(step: int) -> Iterator[Callable[[], bool]]:
 def act(library: Library, action: str, name: str) -> None:
     """One action of an app."""
     if action == "save":
-        library.save(SESSIONS[name], {})
+        library.save(held(name), {})
     elif entries := library.entries():
         if action == "delete":
             library.delete(entries[0].id)
         else:
-            library.save(SESSIONS[name], {}, replaces=entries[-1].id)
+            library.save(held(name), {}, replaces=entries[-1].id)
 
 
 def dies(library: Library, action: str, name: str, step: int) -> bool:
     """Do it and be killed at that step; whether it came to that. Then another process looks at the library."""
+    held(name)  # read before anything can be killed
     is_dead = False
     try:
         with killed_at(step) as dead:
@@ -231,7 +243,7 @@ def test_a_kill_at_any_step_leaves_no_entry_without_its_text(action: str, tmp_pa
     while going:
         for entry in library.entries():
             library.delete(entry.id)
-        for session in (FEW, OTHER):
+        for session in (held("few"), held("other")):
             library.save(session, {})
         going = dies(library, action, "many", step)
         check(library)
@@ -257,14 +269,14 @@ def test_any_actions_with_kills_among_them_keep_the_library_whole(steps: list[tu
 WORK = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.session.test_shared_files import MANY, FEW, Library
+from tests.session.test_shared_files import Library, held
 from pathlib import Path
 library = Library(Path({folder!r}))
 print("ready", flush=True)
 while True:
-    one = library.save(FEW, {{}})
-    other = library.save(MANY, {{}}, replaces=one.id)
-    library.save(FEW, {{}})
+    one = library.save(held("few"), {{}})
+    other = library.save(held("many"), {{}}, replaces=one.id)
+    library.save(held("few"), {{}})
     library.delete(other.id)
     for entry in library.entries()[4:]:
         library.delete(entry.id)
