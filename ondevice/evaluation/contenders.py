@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
 from ondevice.config.policies import POLICIES
@@ -21,6 +20,7 @@ from ondevice.errors import ConfigError
 from ondevice.evaluation.bm25 import BM25
 from ondevice.evaluation.minilm import load_minilm
 from ondevice.evaluation.passages import Passages
+from ondevice.evaluation.pot_sizes import bfloat16_bytes
 from ondevice.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading.progress import Progress
 from ondevice.model.sentence_encoder import SentenceEncoder
@@ -188,8 +188,13 @@ def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> En
 def _slot_bytes(engine: Engine, given: EngineConfig, of: InBytesOf) -> int:
     if of == "pot":  # as this engine has it where nothing else is said
         return engine.decoder.slot_bytes(given.pot.key_rotation)
-    parts = engine.decoder.parts  # keys and values alone, as other programs have them on a GPU
-    return 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * torch.bfloat16.itemsize
+    return text_bytes(engine)
+
+
+def text_bytes(engine: Engine) -> int:
+    """Bytes that a token of a text takes in a bfloat16 cache."""
+    parts = engine.decoder.parts
+    return bfloat16_bytes(len(parts.layers), parts.num_kv_heads, parts.head_dim)
 
 
 def budget_of(config: EngineConfig, given: int | None) -> int:

@@ -14,7 +14,7 @@ HEADER = ("contender", "case", "metric", "value", "p10 to p90", "n")
 NUMERIC = ("value", "p10 to p90", "n")  # columns that are set to the right
 SHARE = "share"
 _TRIAL = "trial"
-_SCALES = {"bytes": (1e6, "MB"), "bytes/s": (1e9, "GB/s"), SHARE: (0.01, "%")}
+_SCALES = {"bytes": (1e6, "MB"), "bytes/s": (1e9, "GB/s"), "FLOP/s": (1e9, "GFLOP/s"), SHARE: (0.01, "%")}
 
 
 def cells(row: Row) -> tuple[str, ...]:
