@@ -70,7 +70,9 @@ class Recalled:
     def line(self) -> str:
         return (
             f"recall of {self.num_tokens:,} tokens, {self.contender} with {self.num_slots:,} slots "
-            f"({self.num_bytes / 1e6:.1f} MB): {self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
+            f"({self.num_tokens / self.num_slots:.3g}:1 in tokens, "
+            f"{self.num_tokens * self.token_bytes / self.num_bytes:.3g}:1 in bytes of a bfloat16 cache): "
+            f"{self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
         )
 
 

@@ -64,12 +64,15 @@ class Line:
 def lines_of(result: Result) -> list[Line]:
     """All comparisons of a result, in the order of its rows."""
     reading, sizes = reading_of(result.command), _sizes(result)
-    metrics = dict.fromkeys(row.metric for row in result.rows)
-    shown = [one for one in metrics if one not in reading.hidden and reading.instead.get(one) not in metrics]
+    metrics: dict[tuple[str, str], list[Row]] = {}
+    for row in result.rows:
+        metrics.setdefault((row.metric, row.unit), []).append(row)
+    names = {metric for metric, _ in metrics}
     return [
         line
-        for metric in shown
-        for group in _groups([row for row in result.rows if row.metric == metric], reading, sizes)
+        for (metric, _), rows in metrics.items()
+        if metric not in reading.hidden and reading.instead.get(metric) not in names
+        for group in _groups(rows, reading, sizes)
         for line in group.lines()
     ]
 

@@ -54,8 +54,7 @@ def front_page(
     for question, names in by_question.items():
         parts += _section(question, {name: results[name] for name in names}, lines, page_of)
     if old:
-        links = (f"[{name}]({page_of(results[name])}#{name})" for name in sorted(old))
-        parts.append(f"Older than {MOST_COMMITS} commits, so on their own pages only: {', '.join(links)}.")
+        parts.append(f"{len(old)} of {len(results)} runs are older. They stand on their own pages, where it says so.")
     pages = sorted({page_of(result) for result in results.values()})
     parts.append("All pages: " + ", ".join(f"[{page.removesuffix('.md')}]({page})" for page in pages) + ".")
     return "\n\n".join(parts) + "\n"
@@ -88,7 +87,7 @@ def _section(
 
 
 def _measured(line: Line, result: Result) -> str:
-    reading, model = reading_of(result.command), result.config["model"]
+    reading, model = reading_of(result.command), result.config.get("model", "auto")
     size = "" if model == "auto" else model.rpartition("-")[2].upper()
     about = ", ".join(filter(None, (reading.what, size)))
     said = f" ({reading.note[1]})" if reading.note and line.is_score and reading.note[0] in line.name else ""

@@ -105,6 +105,12 @@ def test_a_reading_that_several_questions_share_is_one_round() -> None:
     assert lines("ondevice eval passkey", *rows)[0].figure == (5.0, None, None, 1)
 
 
+def test_units_are_not_mixed() -> None:
+    rows = [row("a", {}, "memory grew", unit, [value]) for unit, value in (("%", 1.0), ("bytes", 900.0))]
+    figures = [(line.unit, line.figure.value) for line in lines("ondevice bench reliability", *rows)]
+    assert figures == [("%", 1.0), ("bytes", 900.0)]
+
+
 def test_commands_that_nobody_described_have_figures_and_no_rivals() -> None:
     rows = [row(name, {}, "time", "s", [1.0, 2.0]) for name in ("a", "b")]
     assert [(line.name, line.rivals) for line in lines("ondevice bench new", *rows)] == [("a", ()), ("b", ())]
