@@ -106,6 +106,12 @@ def test_trials_fold_into_the_mean_of_shares_and_the_median_of_speeds() -> None:
     assert all("trial" not in r.case and r.n == 2 for r in folded)
 
 
+def test_rounds_of_a_row_are_kept_beside_rows_that_fold() -> None:
+    alone = row("a", {"tokens": 5}, "speed", "tokens/s", [1.0, 2.0, 3.0])
+    trials = [row("b", {"tokens": 5, "trial": i}, "speed", "tokens/s", [4.0]) for i in range(2)]
+    assert fold_trials([alone, *trials])[0] == alone
+
+
 def test_rows_without_trials_keep_their_percentiles() -> None:
     rows = (row("a", {"tokens": 5}, "speed", "tokens/s", [1.0, 2.0, 3.0]),)
     assert fold_trials(rows) == rows
