@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ondevice.results.age import MOST_COMMITS
 from ondevice.results.charts import curve_of
-from ondevice.results.comparison import SIDES, Line, Rival, lines_of
+from ondevice.results.comparison import SIDES, Line, Rival
 from ondevice.results.headlines import QUESTIONS, reading_of
 from ondevice.results.intervals import Estimate
 from ondevice.results.reading import DERIVED
@@ -33,18 +33,23 @@ _LEGEND = (
 
 
 def front_page(
-    results: Mapping[str, Result], old: Mapping[str, str], origin: str, page_of: Callable[[Result], str]
+    results: Mapping[str, Result],
+    compared: Mapping[str, Sequence[Line]],
+    old: Mapping[str, str],
+    origin: str,
+    page_of: Callable[[Result], str],
 ) -> str:
     """Markdown of the first page.
 
     Args:
         results: by the name of their file.
+        compared: their comparisons.
         old: those that do not stand here, and how old they are.
         origin: the line that says where pages come from.
         page_of: the page that a result is on.
     """
     recent = {name: result for name, result in results.items() if name not in old}
-    lines = {name: [one for one in lines_of(result) if one.unit not in DERIVED] for name, result in recent.items()}
+    lines = {name: [one for one in compared[name] if one.unit not in DERIVED] for name in recent}
     sides = Counter(rival.side for of in lines.values() for line in of for rival in line.rivals)
     counts = ", ".join(f"{side} {sides[side]}" for side in SIDES)
     parts = ["# Results", origin, f"Of {sides.total()} rivals here ours is {counts}.", _LEGEND]

@@ -47,14 +47,14 @@ def make_pages(results: Mapping[str, Result], source: str, old: Mapping[str, str
     if not finished:
         return {}
     old = {name: age for name, age in (old or {}).items() if name in dict(finished)}
-    pages = {OLD: listed(old)}
+    pages, lines = {OLD: listed(old)}, {name: lines_of(result) for name, result in finished}
     for topic, group in groupby(named, key=lambda item: _topic(item[1])):
         runs = list(group)
-        parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs, old)]
-        parts += [_run(name, run, old.get(name, "")) for name, run in runs]
+        parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs, lines, old)]
+        parts += [_run(name, run, lines[name], old.get(name, "")) for name, run in runs]
         pages[_page(topic)] = "\n\n".join(parts) + "\n"
     origin = _ORIGIN.format(source=source)
-    pages["index.md"] = front_page(dict(finished), old, origin, lambda result: _page(_topic(result)))
+    pages["index.md"] = front_page(dict(finished), lines, old, origin, lambda result: _page(_topic(result)))
     pages |= {f"{name}.svg": draw(result, curve) for name, result in finished if (curve := curve_of(result))}
     return pages
 
@@ -69,14 +69,14 @@ def _topic(result: Result) -> str:
     return " ".join(takewhile(lambda word: word[0] != "-" and "=" not in word, shlex.split(result.command)[1:3]))
 
 
-def _overview(runs: Sequence[tuple[str, Result]], old: Mapping[str, str]) -> str:
+def _overview(runs: Sequence[tuple[str, Result]], lines: Mapping[str, Sequence[Line]], old: Mapping[str, str]) -> str:
     """One line for each run, so that they can be compared; where they have scores, each of ours with its interval."""
     links = {name: f"[{name}](#{_anchor(name)}){' (old)' if name in old else ''}" for name, _ in runs}
     if _has_scores(runs[0][1]):
         scores = [
             (line.metric, case_text(line.case), line.name, figure_text(line.figure, line.unit), links[name])
-            for name, run in runs
-            for line in lines_of(run)
+            for name, _ in runs
+            for line in lines[name]
             if line.is_score
         ]
         return _table(("metric", "case", "contender", "value", "run"), scores, num_text=5)
@@ -87,11 +87,11 @@ def _overview(runs: Sequence[tuple[str, Result]], old: Mapping[str, str]) -> str
             [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys],
             num_text=1,
         )
-    lines = [
+    summaries = [
         (run.rows[0].contender if run.rows else "", *(_summary(run, key) for key in keys), links[name])
         for name, run in runs
     ]
-    return _table(("contender", *(f"`{key}`" for key in keys), "run"), lines, num_text=1)
+    return _table(("contender", *(f"`{key}`" for key in keys), "run"), summaries, num_text=1)
 
 
 def _has_scores(result: Result) -> bool:
@@ -103,14 +103,13 @@ def _summary(run: Result, key: str) -> str:
     return number(run.summary[key]) if key in run.summary else ""
 
 
-def _run(name: str, result: Result, age: str) -> str:
+def _run(name: str, result: Result, lines: Sequence[Line], age: str) -> str:
     used = ", ".join(f"{package} {version}" for package, version in result.versions.items())
     where = f"{machine_text(result.machine)}; {used}; {_commit(result.commit)}; {result.date[:10]}."
     aged = [f"**Old**: {age} before these pages were made."] if age else []
     curve = curve_of(result)
     picture = [f"![{curve.title}]({name}.svg)"] if curve else []
     tables = [_contenders(result.rows, curve.panel)] if isinstance(curve, Bars) else [*_tables(result.rows)]
-    lines = lines_of(result)
     if not lines:
         tables = ["The size of these pots is not in the file, so none of its figures is here."]
     elif _has_scores(result) and any(line.rivals for line in lines):

@@ -29,7 +29,8 @@ def result(command: str, *rows: Row) -> Result:
 
 
 def page(results: Mapping[str, Result], old: Mapping[str, str] | None = None) -> str:
-    return front_page(results, old or {}, "Made by hand.", lambda one: f"{one.command.split()[2]}.md")
+    lines = {name: lines_of(result) for name, result in results.items()}
+    return front_page(results, lines, old or {}, "Made by hand.", lambda one: f"{one.command.split()[2]}.md")
 
 
 def answers(contender: str, *scores: float) -> list[Row]:
