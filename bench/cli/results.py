@@ -15,12 +15,17 @@ def results(
     source: Annotated[Path, typer.Option("--from", help="Folder with the JSON files.")] = Path("bench/results"),
     target: Annotated[Path, typer.Option("--to", help="Folder for the Markdown pages.")] = Path("docs/results"),
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail when a page is not up to date.")] = False,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Add to the files first what can be derived from what is in them.")
+    ] = False,
 ) -> None:
     """Make the tables of the documentation from measured results."""
     with errors_shown(as_json=False):
         from ondevice.machine.facts import DIRTY
-        from ondevice.result import ResultError, read_result, write_text
-        from ondevice_bench.results.markdown import make_pages
+        from ondevice.result import ResultError, read_result, write_result, write_text
+        from ondevice_bench.quality.pot_sizes import completed
+        from ondevice_bench.results.age import old_results, read_list
+        from ondevice_bench.results.markdown import OLD, make_pages
 
         files = sorted(source.glob("*.json"))
         if not files:
@@ -32,7 +37,14 @@ def results(
                 where=str(source),
                 fix="Measure again from a clean commit, or remove the files.",
             )
-        pages = make_pages(found, source.as_posix())
+        if complete:
+            for path in files:
+                if (whole := completed(found[path.stem])) != found[path.stem]:
+                    write_result(path, whole)
+                    found[path.stem] = whole
+        # What was old when the pages were made stays so: a check must not fail because commits went by.
+        old = read_list(_text_of(target / OLD) or "") if check else old_results(found, source)
+        pages = make_pages(found, source.as_posix(), old)
         stale = [name for name, text in pages.items() if _text_of(target / name) != text]
         if check and stale:
             raise OndeviceError(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from ondevice.model.sentence_encoder import SentenceEncoder
 
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
 from ondevice.config.policies import POLICIES
@@ -24,7 +24,7 @@ from ondevice.session.engine import Engine
 from ondevice_bench.quality.bm25 import BM25
 from ondevice_bench.quality.minilm import load_minilm
 from ondevice_bench.quality.passages import Passages
-from ondevice_bench.quality.sentence_encoder import SentenceEncoder
+from ondevice_bench.quality.pot_sizes import bfloat16_bytes
 
 InBytesOf = Literal["pot", "bfloat16"]
 
@@ -188,8 +188,13 @@ def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> En
 def _slot_bytes(engine: Engine, given: EngineConfig, of: InBytesOf) -> int:
     if of == "pot":  # as this engine has it where nothing else is said
         return engine.decoder.slot_bytes(given.pot.key_rotation)
-    parts = engine.decoder.parts  # keys and values alone, as other programs have them on a GPU
-    return 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * torch.bfloat16.itemsize
+    return text_bytes(engine)
+
+
+def text_bytes(engine: Engine) -> int:
+    """Bytes that a token of a text takes in a bfloat16 cache."""
+    parts = engine.decoder.parts
+    return bfloat16_bytes(len(parts.layers), parts.num_kv_heads, parts.head_dim)
 
 
 def budget_of(config: EngineConfig, given: int | None) -> int:

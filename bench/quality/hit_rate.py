@@ -7,7 +7,7 @@ what one pot holds that another one, distilled by the catalyst alone, holds at t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from ondevice_bench.quality.contenders import CONTENDERS, budget_of, chosen
 from ondevice_bench.quality.measurement import Measurement, Setup
 from ondevice_bench.quality.recall import CUE_TOKENS, recall_config, span_starts
 from ondevice_bench.quality.trials import key_of
+from ondevice_bench.results.tables import fold_trials
 
 HIT_RATE, OVERLAP = "hit rate", "overlap with the catalyst alone"
 ALONE = "published-alpha-0"  # the catalyst without novelty
@@ -34,12 +35,18 @@ ASKED = "published-asked"  # the catalyst is the question itself
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What a contender holds after a distillation: its hit rate, and its overlap with `ALONE` (None: not compared)."""
+    """What a contender holds after a distillation: its hit rate for each question by number, and its overlap with
+    `ALONE` (None: not compared)."""
 
     contender: str
     num_read: int
-    hit_rate: float
+    hit_rates: dict[int, float]
     overlap: float | None = None
+
+    @property
+    def hit_rate(self) -> float:
+        """The mean over questions."""
+        return float(np.mean([*self.hit_rates.values()]))
 
 
 def most_attended(session: Session, ids: Sequence[int]) -> Tensor:
@@ -94,7 +101,7 @@ def run_hit_rate(
         )
     yield from full.resume()
     cues = [tokens.ids(start, start + CUE_TOKENS).tolist() for start in span_starts(tokens.num_tokens, num_spans)]
-    attended = [most_attended(full, cue) for cue in cues]
+    attended = {number: most_attended(full, cue) for number, cue in enumerate(cues)}
     del full
     alone: dict[int, Tensor] = {}
     for name in dict.fromkeys((ALONE, *names)):
@@ -107,21 +114,21 @@ def run_hit_rate(
                     kept = held(session.context.pot, event.num_read)
                     if name == ALONE:
                         alone[event.num_read] = kept
-                    rate = float(np.mean([hit_rate(kept, one) for one in own]))
-                    yield Cycle(name, event.num_read, rate, _overlap(kept, alone.get(event.num_read)))
+                    rates = {number: hit_rate(kept, one) for number, one in own.items()}
+                    yield Cycle(name, event.num_read, rates, _overlap(kept, alone.get(event.num_read)))
 
 
 def _readings(
-    engine: Engine, name: str, budget: int, cues: Sequence[list[int]], attended: Sequence[Tensor]
-) -> Iterator[tuple[EngineConfig, Sequence[Tensor]]]:
+    engine: Engine, name: str, budget: int, cues: Sequence[list[int]], attended: Mapping[int, Tensor]
+) -> Iterator[tuple[EngineConfig, Mapping[int, Tensor]]]:
     """The settings of each reading, and the questions that it is held against: one that knows its own for each."""
     if name != ASKED:
         yield CONTENDERS[name].config(engine.config, budget), attended
         return
     config = CONTENDERS["infinipot-published"].config(engine.config, budget)
-    for cue, own in zip(cues, attended, strict=True):
-        words = engine.loaded.tokenizer.decode(cue)
-        yield replace(config, pot=replace(config.pot, catalyst="question", catalyst_text=words)), [own]
+    for number, cue in enumerate(cues):
+        pot = replace(config.pot, catalyst="question", catalyst_text=engine.loaded.tokenizer.decode(cue))
+        yield replace(config, pot=pot), {number: attended[number]}
 
 
 def _overlap(kept: Tensor, other: Tensor | None) -> float | None:
@@ -131,13 +138,15 @@ def _overlap(kept: Tensor, other: Tensor | None) -> float | None:
 
 
 def rows_of(cycles: Sequence[Cycle], _: EngineConfig | None = None) -> list[Row]:
-    """Rows for each contender and number of tokens read: means over readings."""
+    """A row for each contender, number of tokens read and question; overlaps are means over readings."""
     groups: dict[tuple[str, int], list[Cycle]] = {}
     for one in cycles:
         groups.setdefault((one.contender, one.num_read), []).append(one)
     rows = []
     for (name, num_read), of in groups.items():
-        rows.append(row(name, {"tokens": num_read}, HIT_RATE, "share", [float(np.mean([one.hit_rate for one in of]))]))
+        rates = {number: rate for one in of for number, rate in one.hit_rates.items()}
+        for number, rate in rates.items():
+            rows.append(row(name, {"tokens": num_read, "trial": number}, HIT_RATE, "share", [rate]))
         if overlaps := [one.overlap for one in of if one.overlap is not None]:
             rows.append(row(name, {"tokens": num_read}, OVERLAP, "share", [float(np.mean(overlaps))]))
     return rows
@@ -145,7 +154,7 @@ def rows_of(cycles: Sequence[Cycle], _: EngineConfig | None = None) -> list[Row]
 
 def summary_of(cycles: Sequence[Cycle]) -> dict[str, float]:
     """Hit rate of each contender after its last distillation."""
-    rows = [one for one in rows_of(cycles) if one.metric == HIT_RATE]
+    rows = fold_trials([one for one in rows_of(cycles) if one.metric == HIT_RATE])
     return {f"hit_rate_{key_of(one.contender)}": one.p50 for one in rows}
 
 

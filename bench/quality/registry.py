@@ -161,7 +161,7 @@ EVALUATIONS = (
         (
             replace(_TEXT, help="The text to read."),
             _BEGINNING,
-            replace(_SPANS, default=4, help="Places of the text whose words are the questions."),
+            replace(_SPANS, default=12, help="Places of the text whose words are the questions."),
             Option(
                 "contenders",
                 str,

@@ -19,16 +19,18 @@ from ondevice.errors import ConfigError
 from ondevice.events import Event
 from ondevice.result import Row, row
 from ondevice.session.engine import Engine
-from ondevice_bench.quality.contenders import budget_of, chosen, config_of
+from ondevice_bench.quality.contenders import budget_of, chosen, config_of, text_bytes
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.pot_sizes import BYTES, SLOTS, size_rows
 from ondevice_bench.quality.recall import Recall, recall_config, recall_spans
 from ondevice_bench.quality.ruler_tasks import TASKS, Sources, read_sources
 from ondevice_bench.quality.run_ruler import SCORE, run_ruler
 from ondevice_bench.quality.trials import Trial, is_done, key_of, question_scores
 from ondevice_bench.quality.trials import rows_of as rows_of_trials
+from ondevice_bench.results.reading import NATS, RECALL
 
-RECALL, SECONDS, SLOTS, BYTES = "recall of a full cache's", "seconds of reading", "slots", "bytes of the pot"
-_FULL = "full"
+SECONDS, LOSS = "seconds of reading", "loss"
+_FULL, _NONE = "full", "none"
 _PUBLISHED, _SPEED = "infinipot-published", "reading_speed_vs_infinipot"
 _WARM_UP = 768  # tokens read before the clock runs: kernels are compiled, and weights are in memory
 _TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text") and name.startswith(("niah", "vt")))
@@ -36,8 +38,14 @@ _TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text"
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What one contender recalls with a pot of `num_bytes`, in whose place others have `budget` slots: the share of a
-    full cache's, and the seconds of reading."""
+    """What one contender recalls with a pot of `num_bytes`, in whose place others have `budget` slots.
+
+    Attributes:
+        share: of what a full cache recalls.
+        seconds: of reading.
+        token_bytes: of a token of the text in bfloat16.
+        losses: nats a token of every span by its first token, of the contender and of those that had none before.
+    """
 
     contender: str
     budget: int
@@ -46,17 +54,25 @@ class Recalled:
     seconds: float
     num_slots: int = 0
     num_bytes: int = 0
+    token_bytes: int = 0
+    losses: dict[str, dict[int, float]] = field(default_factory=dict)
     summary: dict[str, float] = field(default_factory=dict)
 
     @property
     def case(self) -> dict[str, Any]:
         return {"task": "recall", "budget": self.budget, "trial": f"{self.num_tokens} tokens"}
 
+    def span_case(self, start: int) -> dict[str, Any]:
+        """The case of the span at a token."""
+        return self.case | {"trial": f"token {start}"}
+
     @property
     def line(self) -> str:
         return (
             f"recall of {self.num_tokens:,} tokens, {self.contender} with {self.num_slots:,} slots "
-            f"({self.num_bytes / 1e6:.1f} MB): {self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
+            f"({self.num_tokens / self.num_slots:.3g}:1 in tokens, "
+            f"{self.num_tokens * self.token_bytes / self.num_bytes:.3g}:1 in bytes of a bfloat16 cache): "
+            f"{self.share:.2f} of a full cache's, read in {self.seconds:.0f} s"
         )
 
 
@@ -147,8 +163,19 @@ def _recalls(
                 float(np.mean([getattr(s, key) for s in spans])) for key in ("none", "full", "method")
             )
             share = (none - method) / (none - full) if none != full else 0.0
+            losses = {name: {s.start: s.method for s in spans}}
+            if not is_done(rows, _FULL, done.span_case(spans[0].start)):  # the same for all contenders
+                losses |= {_FULL: {s.start: s.full for s in spans}, _NONE: {s.start: s.none for s in spans}}
             pot = session.context.pot
-            yield replace(done, share=share, seconds=seconds, num_slots=pot.shape.mean_capacity, num_bytes=pot.nbytes)
+            yield replace(
+                done,
+                share=share,
+                seconds=seconds,
+                num_slots=pot.shape.mean_capacity,
+                num_bytes=pot.nbytes,
+                token_bytes=text_bytes(setup.engine),
+                losses=losses,
+            )
 
 
 def _warm_up(engine: Engine, document: Document) -> None:
@@ -183,14 +210,18 @@ def run_retention(
 
 
 def rows_of(items: Sequence[Item], _: EngineConfig | None = None) -> list[Row]:
-    """Rows for what a contender recalls, with the size of its pot, and those of its trials."""
+    """Rows for what a contender recalls, in all and span by span, with the size of its pot, and those of its trials."""
     rows = rows_of_trials([item for item in items if isinstance(item, Trial)])
     for item in items:
         if isinstance(item, Recalled):
-            rows.append(row(item.contender, item.case, RECALL, "share", [item.share]))
-            rows.append(row(item.contender, item.case, SECONDS, "s", [item.seconds]))
-            rows.append(row(item.contender, item.case, SLOTS, "slots", [item.num_slots]))
-            rows.append(row(item.contender, item.case, BYTES, "bytes", [item.num_bytes]))
+            name, case = item.contender, item.case
+            rows.append(row(name, case, RECALL, "share", [item.share]))
+            rows.append(row(name, case, SECONDS, "s", [item.seconds]))
+            rows.append(row(name, case, SLOTS, "slots", [item.num_slots]))
+            rows.append(row(name, case, BYTES, "bytes", [item.num_bytes]))
+            rows += size_rows(name, case, item.num_tokens, item.num_slots, item.num_bytes, item.token_bytes)
+            for whose, losses in item.losses.items():
+                rows += [row(whose, item.span_case(start), LOSS, NATS, [loss]) for start, loss in losses.items()]
     return rows
 
 

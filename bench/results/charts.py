@@ -12,6 +12,7 @@ import numpy as np
 from ondevice.errors import OndeviceError
 from ondevice.extras import install
 from ondevice.result import Result, Row
+from ondevice_bench.results.tables import fold_trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def _draw_lines(result: Result, curve: Curve) -> str:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(4.0 * len(metrics) + 2.0, 4.0), layout="constrained")
         for panel, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
-            rows = [row for row in result.rows if row.metric == metric]
+            rows = fold_trials([row for row in result.rows if row.metric == metric])
             for name in dict.fromkeys(row.contender for row in rows):
                 points = sorted((row.case[curve.x], row.p50) for row in rows if row.contender == name)
                 # A contender with one point has no curve: it is what the others are held against.

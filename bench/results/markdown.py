@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from ondevice.result import Result, Row
+from ondevice_bench.results.age import listed
 from ondevice_bench.results.charts import Bars, curve_of, draw
-from ondevice_bench.results.front_page import front_page
+from ondevice_bench.results.comparison import Line, lines_of
+from ondevice_bench.results.front_page import by_text, figure_text, front_page
 from ondevice_bench.results.tables import (
     HEADER,
     NUMERIC,
     SHARE,
+    case_text,
     cell,
     cells,
     fold_trials,
@@ -25,29 +28,33 @@ from ondevice_bench.results.tables import (
 )
 
 _ORIGIN = "Made by `ondevice results` from the files in `{source}`. Do not edit: measure again instead."
+OLD = "old.txt"  # beside the pages: which results were too old when these were made
 _MAX_COLUMNS = 12  # of figures beside each other
 _SHOWN_IN_GRID = 2  # case keys that make rows and columns of one grid
 
 
-def make_pages(results: Mapping[str, Result], source: str) -> dict[str, str]:
+def make_pages(results: Mapping[str, Result], source: str, old: Mapping[str, str] | None = None) -> dict[str, str]:
     """Markdown by file name: one page for each command, with every finished run of it, and `index.md`, which says what
-    they come to; and the curves, as SVG.
+    they come to; the curves, as SVG; and `OLD`, so that the same pages can be made again later.
 
     Args:
         results: by the name of their file.
         source: where those files are, as a reader knows it.
+        old: those that are too old for `index.md`, and how old they are; see `age`.
     """
     finished = [(name, result) for name, result in results.items() if result.complete]
     named = sorted(finished, key=lambda item: (_topic(item[1]), item[0]))
     if not finished:
         return {}
-    pages = {}
+    old = {name: age for name, age in (old or {}).items() if name in dict(finished)}
+    pages, lines = {OLD: listed(old)}, {name: lines_of(result) for name, result in finished}
     for topic, group in groupby(named, key=lambda item: _topic(item[1])):
         runs = list(group)
-        parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs), *(_run(name, run) for name, run in runs)]
+        parts = [f"# {topic}", _ORIGIN.format(source=source), _overview(runs, lines, old)]
+        parts += [_run(name, run, lines[name], old.get(name, "")) for name, run in runs]
         pages[_page(topic)] = "\n\n".join(parts) + "\n"
     origin = _ORIGIN.format(source=source)
-    pages["index.md"] = front_page(dict(finished), origin, lambda result: _page(_topic(result)))
+    pages["index.md"] = front_page(dict(finished), lines, old, origin, lambda result: _page(_topic(result)))
     pages |= {f"{name}.svg": draw(result, curve) for name, result in finished if (curve := curve_of(result))}
     return pages
 
@@ -62,36 +69,69 @@ def _topic(result: Result) -> str:
     return " ".join(takewhile(lambda word: word[0] != "-" and "=" not in word, shlex.split(result.command)[1:3]))
 
 
-def _overview(runs: Sequence[tuple[str, Result]]) -> str:
-    """One line for each run, so that they can be compared."""
+def _overview(runs: Sequence[tuple[str, Result]], lines: Mapping[str, Sequence[Line]], old: Mapping[str, str]) -> str:
+    """One line for each run, so that they can be compared; where they have scores, each of ours with its interval."""
+    links = {name: f"[{name}](#{_anchor(name)}){' (old)' if name in old else ''}" for name, _ in runs}
+    if _has_scores(runs[0][1]):
+        scores = [
+            (line.metric, case_text(line.case), line.name, figure_text(line.figure, line.unit), links[name])
+            for name, _ in runs
+            for line in lines[name]
+            if line.is_score
+        ]
+        return _table(("metric", "case", "contender", "value", "run"), scores, num_text=5)
     keys = sorted({key for _, run in runs for key in run.summary})
-    if len(keys) > _MAX_COLUMNS or isinstance(curve_of(runs[0][1]), Bars):
-        links = [f"[{name}](#{_anchor(name)})" for name, _ in runs]
+    if len(keys) > _MAX_COLUMNS:
         return _table(
-            ("figure", *links), [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys], num_text=1
+            ("figure", *links.values()),
+            [(f"`{key}`", *(_summary(run, key) for _, run in runs)) for key in keys],
+            num_text=1,
         )
-    lines = [
-        (
-            run.rows[0].contender if run.rows else "",
-            *(_summary(run, key) for key in keys),
-            f"[{name}](#{_anchor(name)})",
-        )
+    summaries = [
+        (run.rows[0].contender if run.rows else "", *(_summary(run, key) for key in keys), links[name])
         for name, run in runs
     ]
-    return _table(("contender", *(f"`{key}`" for key in keys), "run"), lines, num_text=1)
+    return _table(("contender", *(f"`{key}`" for key in keys), "run"), summaries, num_text=1)
+
+
+def _has_scores(result: Result) -> bool:
+    """Whether it asks questions; what is not an evaluation measures time and memory."""
+    return _topic(result).startswith("eval ")
 
 
 def _summary(run: Result, key: str) -> str:
     return number(run.summary[key]) if key in run.summary else ""
 
 
-def _run(name: str, result: Result) -> str:
+def _run(name: str, result: Result, lines: Sequence[Line], age: str) -> str:
     used = ", ".join(f"{package} {version}" for package, version in result.versions.items())
     where = f"{machine_text(result.machine)}; {used}; {_commit(result.commit)}; {result.date[:10]}."
+    aged = [f"**Old**: {age} before these pages were made."] if age else []
     curve = curve_of(result)
     picture = [f"![{curve.title}]({name}.svg)"] if curve else []
-    tables = [_contenders(result.rows, curve.panel)] if isinstance(curve, Bars) else _tables(result.rows)
-    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *picture, *tables])
+    tables = [_contenders(result.rows, curve.panel)] if isinstance(curve, Bars) else [*_tables(result.rows)]
+    if not lines:
+        tables = ["The size of these pots is not in the file, so none of its figures is here."]
+    elif _has_scores(result) and any(line.rivals for line in lines):
+        tables = [_held(lines), *tables]
+    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *aged, *picture, *tables])
+
+
+def _held(lines: Iterable[Line]) -> str:
+    """Every score of ours, and under it every rival's with the difference."""
+    rows = [
+        row
+        for line in lines
+        if line.is_score
+        for row in (
+            (line.metric, case_text(line.case), f"**{line.name}**", figure_text(line.figure, line.unit), "", ""),
+            *(
+                ("", "", one.name, figure_text(one.figure, line.unit), by_text(one, line), one.side)
+                for one in line.rivals
+            ),
+        )
+    ]
+    return _table(("metric", "case", "contender", "value", "ours less its own", "ours is"), rows, num_text=6)
 
 
 def _tables(rows: Sequence[Row]) -> Iterable[str]:
@@ -151,7 +191,9 @@ def _grid(rows: Sequence[Row]) -> str:
     ]
     unit = "" if rows[0].unit in ("", SHARE) else f" ({rows[0].unit})"
     header = (f"{down}", *(f"{across} {cell(column)}" for column in columns))
-    return f"{rows[0].contender}: {rows[0].metric}{unit}\n\n" + _table(header, lines, num_text=0)
+    counts = sorted({row.n for row in rows})
+    n = " to ".join(str(one) for one in dict.fromkeys((counts[0], counts[-1])))
+    return f"{rows[0].contender}: {rows[0].metric}{unit}, n = {n} in each cell\n\n" + _table(header, lines, num_text=0)
 
 
 def _table(header: Sequence[str], lines: Iterable[Sequence[Any]], *, num_text: int) -> str:

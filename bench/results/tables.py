@@ -14,7 +14,7 @@ HEADER = ("contender", "case", "metric", "value", "p10 to p90", "n")
 NUMERIC = ("value", "p10 to p90", "n")  # columns that are set to the right
 SHARE = "share"
 _TRIAL = "trial"
-_SCALES = {"bytes": (1e6, "MB"), "bytes/s": (1e9, "GB/s"), SHARE: (0.01, "%")}
+_SCALES = {"bytes": (1e6, "MB"), "bytes/s": (1e9, "GB/s"), "FLOP/s": (1e9, "GFLOP/s"), SHARE: (0.01, "%")}
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -26,16 +26,19 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def fold_trials(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Rows that differ in nothing but the trial, made one. Of shares (right or wrong) the mean is shown."""
-    groups: dict[tuple[str, tuple[tuple[str, Any], ...], str, str], list[float]] = {}
+    groups: dict[tuple[str, tuple[tuple[str, Any], ...], str, str], list[Row]] = {}
     for single in rows:
         case = tuple((key, value) for key, value in single.case.items() if key != _TRIAL)
-        groups.setdefault((single.contender, case, single.metric, single.unit), []).append(single.p50)
-    if all(len(values) == 1 for values in groups.values()):
+        groups.setdefault((single.contender, case, single.metric, single.unit), []).append(single)
+    if all(len(of) == 1 for of in groups.values()):
         return tuple(rows)
-    return tuple(_folded(*key, values=values) for key, values in groups.items())
+    return tuple(_folded(*key, of) for key, of in groups.items())
 
 
-def _folded(contender: str, case: tuple[tuple[str, Any], ...], metric: str, unit: str, values: list[float]) -> Row:
+def _folded(contender: str, case: tuple[tuple[str, Any], ...], metric: str, unit: str, of: Sequence[Row]) -> Row:
+    if len(of) == 1:  # it may be over rounds of its own
+        return replace(of[0], case=dict(case))
+    values = [one.p50 for one in of]
     folded = row(contender, dict(case), metric, unit, values)
     return replace(folded, p50=float(np.mean(values))) if unit == SHARE else folded
 

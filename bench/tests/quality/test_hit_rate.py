@@ -70,8 +70,10 @@ def test_every_contender_is_held_against_the_questions_after_each_distillation(e
     rows = rows_of(cycles)
     assert {one.metric for one in rows} == {HIT_RATE, OVERLAP}
     assert set(summary_of(cycles)) == {f"hit_rate_{name}" for name in (ALONE, *names)}
+    asked = {(one.contender, one.case["trial"]) for one in rows if one.metric == HIT_RATE}
+    assert asked == {(name, number) for name in (ALONE, *names) for number in (0, 1)}
     last = [one.hit_rate for one in cycles if one.contender == "random"][-1]
-    assert summary_of(cycles)["hit_rate_random"] == last
+    assert summary_of(cycles)["hit_rate_random"] == pytest.approx(last)
 
 
 def test_a_text_beyond_the_window_is_refused() -> None:

@@ -228,7 +228,7 @@ def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:
     assert "| task | metric | n | default | pot+tier |" in page
     assert "| t | F1 | 2 | 75 % | 25 % |" in page
     assert "| u | F1 | 1 | 0 % |  |" in page
-    assert "| `default` | 0.5 |" in page
+    assert "| F1 | budget 1 | default | 50 %, n = 3 | [books](#books) |" in page
 
 
 # -- the command -------------------------------------------------------------------------------------

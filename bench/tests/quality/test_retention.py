@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
-from ondevice.result import Row, row
+from ondevice.result import Row, new_result, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Setup
-from ondevice_bench.quality.run_retention import MEASUREMENT, RECALL, SECONDS, Recalled, retention_summary
+from ondevice_bench.quality.run_retention import LOSS, MEASUREMENT, SECONDS, Recalled, retention_summary
 from ondevice_bench.quality.run_ruler import SCORE
 from ondevice_bench.quality.trials import Trial
+from ondevice_bench.results.comparison import lines_of
+from ondevice_bench.results.reading import IN_BYTES, IN_TOKENS, RECALL
 from tests.builders.models import plain_config, tiny_loaded
 
 TEXT = " ".join(f"Sentence {i} says nothing of note. Nor does its neighbour {i}?" for i in range(300))
@@ -61,6 +65,26 @@ def test_every_contender_has_every_size_and_goes_on_where_it_was_stopped() -> No
     rows = MEASUREMENT.rows(items[:10], EngineConfig())
     again = measured(tuple(rows))
     assert len(again) == len(items) - 10
+
+
+def test_files_have_every_span_and_both_sizes_so_that_recall_has_an_interval() -> None:
+    items = measured(rows=0, spans=6)
+    rows = MEASUREMENT.rows(items, EngineConfig())
+    case = {"task": "recall", "budget": 1000, "trial": "2000 tokens"}
+    sizes = {one.metric: one.p50 for one in rows if one.contender == "infinipot" and one.case == case}
+    item = next(item for item in items if isinstance(item, Recalled))
+    model = tiny_loaded().model.config
+    per_token = 2 * 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_dim  # two bytes a number
+    assert sizes[IN_TOKENS] == 2.0
+    assert sizes[IN_BYTES] == 2000 * per_token / item.num_bytes
+    asked = [(one.contender, one.case["budget"]) for one in rows if one.metric == LOSS]
+    names = ("infinipot", "full", "none", "infinipot-published")
+    assert asked == [(name, budget) for budget in (1000, 666) for name in names for _ in range(6)]
+    made = replace(new_result("ondevice eval retention", EngineConfig(), torch.device("cpu")), rows=tuple(rows))
+    recall = next(line for line in lines_of(made) if line.metric == RECALL)
+    assert recall.figure.value == pytest.approx(sizes[RECALL])
+    assert recall.figure.n == 6
+    assert {one.name.partition(" ")[0] for one in recall.rivals} == {"full", "none", "infinipot-published"}
 
 
 def test_shares_are_of_what_the_full_cache_gets() -> None:

@@ -12,12 +12,15 @@ import torch
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.cli.running import command_line
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.result import Result, ResultError, new_result, read_result, row, write_result, write_text
+from ondevice_bench.cli.running import command_line
+from ondevice_bench.quality.pot_sizes import BYTES, SLOTS
+from ondevice_bench.results.age import read_list
 from ondevice_bench.results.charts import CURVES, curve_of, draw
 from ondevice_bench.results.markdown import make_pages
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.results.reading import IN_BYTES, IN_TOKENS
 from ondevice_bench.results.tables import cells, fold_trials, number, value_text
 from tests.builders.models import plain_config
 
@@ -103,6 +106,12 @@ def test_trials_fold_into_the_mean_of_shares_and_the_median_of_speeds() -> None:
     assert all("trial" not in r.case and r.n == 2 for r in folded)
 
 
+def test_rounds_of_a_row_are_kept_beside_rows_that_fold() -> None:
+    alone = row("a", {"tokens": 5}, "speed", "tokens/s", [1.0, 2.0, 3.0])
+    trials = [row("b", {"tokens": 5, "trial": i}, "speed", "tokens/s", [4.0]) for i in range(2)]
+    assert fold_trials([alone, *trials])[0] == alone
+
+
 def test_rows_without_trials_keep_their_percentiles() -> None:
     rows = (row("a", {"tokens": 5}, "speed", "tokens/s", [1.0, 2.0, 3.0]),)
     assert fold_trials(rows) == rows
@@ -130,9 +139,10 @@ def test_numbers_show_the_digits_that_count(value: float, unit: str, text: str) 
 def test_a_page_has_a_line_for_each_run_and_a_grid_for_length_and_depth() -> None:
     second = replace(example(), summary={"accuracy": 0.25, "extra": 3.0})
     pages = make_pages({"b_run": second, "a_run": example()}, "bench/results")
-    assert set(pages) == {"eval-passkey.md", "index.md", "a_run.svg", "b_run.svg"}
+    assert set(pages) == {"eval-passkey.md", "index.md", "a_run.svg", "b_run.svg", "old.txt"}
     text = pages["eval-passkey.md"]
-    assert "| pot | 0.875 |  | [a_run](#a_run) |\n| pot | 0.25 | 3 | [b_run](#b_run) |" in text
+    assert "| accuracy | length 512 | pot | 75 %, n = 4 | [a_run](#a_run) |" in text
+    assert "pot: accuracy, n = 2 in each cell\n" in text
     assert "| length | depth 0.1 | depth 0.9 |" in text
     assert "| 512 | 100 % | 50 % |" in text
     assert text.index("## a_run") < text.index("## b_run")
@@ -152,6 +162,24 @@ def test_a_field_shows_the_share_of_each_length_and_depth() -> None:
     assert curve_of(one_length) is None
 
 
+def test_a_page_of_speeds_has_their_summaries_and_says_what_is_old() -> None:
+    speed = replace(example(), command="ondevice bench some", summary={"extra": 3.0})
+    pages = make_pages({"a": speed, "b": replace(speed, summary={"extra": 2.0})}, "s", {"b": "558 commits"})
+    assert "| contender | `extra` | run |" in pages["bench-some.md"]
+    assert "| pot | 3 | [a](#a) |\n| pot | 2 | [b](#b) (old) |" in pages["bench-some.md"]
+    assert pages["bench-some.md"].count("**Old**: 558 commits before these pages were made.") == 1
+    assert pages["old.txt"] == "b: 558 commits\n"
+
+
+def test_scores_of_rivals_stand_under_ours_with_the_difference() -> None:
+    cases = [{"tokens": i} for i in range(6)]
+    rows = [row(name, case, "loss", "nats", [loss]) for name, loss in (("pot", 2.0), ("h2o", 1.0)) for case in cases]
+    pages = make_pages({"a": replace(example(), command="ondevice eval perplexity", rows=tuple(rows))}, "s")
+    text = pages["eval-perplexity.md"]
+    assert "| loss |  | **pot** | 2 nats [2, 2], n = 6 |  |  |" in text
+    assert "|  |  | h2o | 1 nats [1, 1], n = 6 | +1 [+1, +1] | behind |" in text
+
+
 def test_an_unfinished_run_gets_into_no_page() -> None:
     assert make_pages({"a": replace(example(), complete=False)}, "s") == {}
 
@@ -169,10 +197,41 @@ def test_the_command_writes_pages_and_check_finds_one_that_was_edited(tmp_path: 
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert CliRunner().invoke(app, [*arguments, "--check"]).exit_code == 0
     page = target / "eval-passkey.md"
-    page.write_text(page.read_text().replace("87.5", "99").replace("0.875", "0.999"))
+    page.write_text(page.read_text().replace("75 %", "99 %"))
     edited = CliRunner().invoke(app, [*arguments, "--check"])
     assert edited.exit_code == 2
     assert "eval-passkey.md" in edited.stderr
+
+
+def test_a_page_stays_up_to_date_when_its_results_grow_old(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    past = replace(example(), commit="1" * 40, date="2020-01-02T03:04:05+00:00")
+    write_result(source / "past.json", past)
+    arguments = ["results", "--from", str(source), "--to", str(target)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert "past: " in (target / "old.txt").read_text()
+    made_when_new = make_pages({"past": past}, source.as_posix())
+    for name, text in made_when_new.items():
+        (target / name).write_text(text)
+    assert CliRunner().invoke(app, [*arguments, "--check"]).exit_code == 0
+
+
+def test_files_without_the_sizes_of_pots_are_completed_and_say_so(tmp_path: Path) -> None:
+    case = {"task": "recall", "budget": 512, "trial": "4096 tokens"}
+    sizes = [row("pot-int8", case, SLOTS, "slots", [2640]), row("pot-int8", case, BYTES, "bytes", [20_527_104])]
+    blank = new_result("ondevice eval retention", plain_config(model="qwen2.5-coder-0.5b"), torch.device("cpu"))
+    made = replace(blank, rows=tuple(sizes), complete=True, commit="1" * 40)
+    path, arguments = tmp_path / "in" / "run.json", ["results", "--from", str(tmp_path / "in"), "--to", str(tmp_path)]
+    write_result(path, made)
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert read_result(path) == made
+    assert CliRunner().invoke(app, [*arguments, "--complete"]).exit_code == 0
+    whole = read_result(path)
+    assert whole.rows[:2] == made.rows
+    assert {one.metric: round(one.p50, 2) for one in whole.rows[2:]} == {IN_TOKENS: 1.55, IN_BYTES: 2.45}
+    assert whole.config["derived"]["by"] == "ondevice results --complete"
+    assert CliRunner().invoke(app, [*arguments, "--complete"]).exit_code == 0
+    assert read_result(path) == whole
 
 
 def test_what_was_measured_from_a_changed_checkout_gets_into_no_page(tmp_path: Path) -> None:
@@ -186,7 +245,7 @@ def test_what_was_measured_from_a_changed_checkout_gets_into_no_page(tmp_path: P
 def test_the_tables_of_this_project_are_what_its_results_say() -> None:
     files = {path.stem: read_result(path) for path in (ROOT / "bench" / "results").glob("*.json")}
     written = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "results").iterdir()}
-    made = make_pages(files, "bench/results")
+    made = make_pages(files, "bench/results", read_list(written["old.txt"]))
     assert set(written) == set(made)
     # Of the curves only that they are there: matplotlib may draw them otherwise on another machine.
     assert [name for name in made if name.endswith(".md") and made[name] != written[name]] == []
