@@ -81,7 +81,7 @@ def answer(
 def new_attention(context: Context) -> RunTimeTermination | None:
     """Decode attention of one answer's tokens, where it may end early."""
     art = context.config.art
-    if not combine(context.config, context.decoder.parts).ends_early:
+    if not combine(context.config, context.decoder).ends_early:
         return None
     thresholds = calibrated(context.loaded.fingerprint, art, context.config.pot)
     return RunTimeTermination(context.pot, art, rules_of(art, thresholds, len(context.decoder.parts.layers)))
@@ -116,7 +116,7 @@ class _Answer:
         self._generation, self._drafts = generation, drafts
         self._is_stopped, self._attempt = is_stopped, attempt
         settings = replace(context.config, generation=generation)
-        self._features = combine(settings, context.decoder.parts, is_stream=not context.tokens.keeps_text)
+        self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
         self._undo_skipped = self._undo = UndoLog(context.pot)
         self._attention = new_attention(context)

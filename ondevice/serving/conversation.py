@@ -42,7 +42,8 @@ class Answer:
         match event:
             case TokensRecalled():
                 self._recalled[event.source] = event
-                self._light(event)
+                if self._workspace.view is not None and self._workspace.session is not None:
+                    self._workspace.view.recall(event.tokens, self._workspace.session)
             case AnswerToken():
                 self._text += event.text
                 self._ids.append(event.token_id)
@@ -56,7 +57,8 @@ class Answer:
 
     def close(self) -> None:
         """Account for an answer that was cut off; without a single token, take the question back."""
-        self._light(None)
+        if self._workspace.view is not None:
+            self._workspace.view.put_back()
         if self._is_finished:
             return
         session = self._workspace.session
@@ -82,11 +84,6 @@ class Answer:
         )
         self._workspace.telemetry.apply(cut_off)
         self._finish(cut_off)
-
-    def _light(self, recalled: TokensRecalled | None) -> None:
-        """Show on the map what came back into the pot, while it is there."""
-        if self._workspace.view is not None:
-            self._workspace.view.light(None if recalled is None else recalled.tokens)
 
     def _show(self, text: str) -> None:
         self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]

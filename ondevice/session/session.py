@@ -135,7 +135,7 @@ class Session:
     def notices(self) -> tuple[str, ...]:
         """Settings that answers make no use of, or not always, and why; a sentence each."""
         is_stream = self.context.is_open and not self.context.tokens.keeps_text
-        return combine(self.context.config, self.context.decoder.parts, is_stream=is_stream).notices
+        return combine(self.context.config, self.context.decoder, is_stream=is_stream).notices
 
     def stop(self) -> None:
         """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""
