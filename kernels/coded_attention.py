@@ -15,7 +15,7 @@ _BLOCK = 64  # slots whose wide keys stay in a first cache
 
 
 def ends_early(query: Tensor, rotary_dim: int) -> bool:
-    """Whether attention over codes can end early: only the kernel for CPUs does, and it turns all of a key."""
+    """Say whether attention over codes can end early: only the kernel for CPUs does, and it turns all of a key."""
     return not uses_triton(query) and uses_numba(query) and rotary_dim == query.shape[-1]
 
 
@@ -38,7 +38,7 @@ def coded_attention(
         coded: keys and values.
         positions: (batch or 1, num_kv_heads or 1, num_slots) int32, the position of each slot.
         cos, sin: (num_positions, rotary_dim), `sin` signed as for `rotate`.
-        scale, block_size, order, termination: as for `decode_attention`; where `ends_early`.
+        scale, block_size, order, termination: as for `decode_attention`; all is read unless `ends_early`.
 
     Returns:
         The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.

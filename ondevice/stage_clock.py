@@ -11,8 +11,8 @@ from ondevice.events import Stage
 class StageClock:
     """Books the time that passes, stage by stage, so that the stages add up to the wall clock.
 
-    A GPU works on after it was given something, so the clock waits for it where a stage ends. Between two layers or two
-    tokens nothing is booked: there is no more waiting than a few times a pass, a distillation or a look.
+    A GPU still computes when a call has returned, so the clock waits for it where a stage ends. Stages end with a pass,
+    a distillation or a look, never between two layers or two tokens: that would hold the GPU up.
 
     Args:
         wait: returns once the device has done what it was given.

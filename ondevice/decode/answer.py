@@ -111,8 +111,7 @@ class _Answer:
                 fix="Shorten the question or raise {pot.reserve}.",
             )
         self.stop_reason = "length"
-        self._clock = clock
-        self._context, self._question, self._prompt = context, question, prompt
+        self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
         self._generation, self._drafts = generation, drafts
         self._is_stopped, self._attempt = is_stopped, attempt
         settings = replace(context.config, generation=generation)

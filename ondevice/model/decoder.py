@@ -88,7 +88,7 @@ class Decoder:
 
     @property
     def ends_early_in_codes(self) -> bool:
-        """Whether attention of one token to a pot in codes can end early."""
+        """True where attention of one token to a pot in codes can end early."""
         query = torch.empty(0, self.parts.head_dim, dtype=self.dtype, device=self.device)
         return ends_early(query, self._rotary.dim)
 
