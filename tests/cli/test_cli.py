@@ -75,7 +75,13 @@ def test_one_question_is_answered_with_its_account(checkpoint: Path, text: Path)
     assert ledger["tokens_total"] == ledger["tokens_read"] == 780
     assert ledger["tokens_read"] == ledger["tokens_kept"] + ledger["tokens_evicted"] + ledger["tokens_pruned"]
     assert ledger["tokens_evicted"] > 0
-    assert {"ingest_seconds", "distill_seconds", "ttft_seconds", "decode_tokens_per_second"} <= set(report["timings"])
+    timings, (turn,) = report["timings"], report["turns"]
+    assert {"ingest_seconds", "stage_seconds", "ttft_seconds", "decode_tokens_per_second"} <= set(timings)
+    stages, answering = timings["stage_seconds"], turn["stage_seconds"]
+    assert {stage: stages[stage] for stage in answering} == answering
+    assert turn["seconds"] == pytest.approx(sum(answering.values()))
+    reading = sum(stages.values()) - turn["seconds"]
+    assert reading == pytest.approx(timings["ingest_seconds"], abs=0.2)
     assert report["memory"]["pot_bytes"] > 0
     assert report["memory"]["peak_rss_bytes"] > 50_000_000
     assert "Read 780 of 780 tokens, kept" in done.stderr
