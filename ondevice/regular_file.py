@@ -138,9 +138,9 @@ def _require_within(path: Path, folders: Sequence[Path], where: str) -> None:
     if not is_inside or any(path.is_relative_to(folder) for folder in SYSTEM_FOLDERS):
         listed = ", ".join(escaped(str(folder)) for folder in folders)
         raise DocumentError(
-            f"files are opened from these folders alone, hidden ones in them apart: {listed}",
+            f"only files in these folders are opened, and no hidden ones: {listed}",
             where=where,
-            fix="Ask the user to put the file there, or to name its folder: ondevice mcp --root DIR.",
+            fix="Ask the user to put the file there, or to start `ondevice mcp` with its folder as a root.",
         )
 
 

@@ -117,10 +117,10 @@ def test_what_lies_in_a_folder_is_opened(name: str, home: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_lies_elsewhere_is_refused_whether_it_is_there_or_not(name: str, home: Path) -> None:
-    with pytest.raises(DocumentError, match=r"from these folders alone.*--root DIR") as caught:
+    with pytest.raises(DocumentError, match=r"only files in these folders.*as a root") as caught:
         open_regular(home / name, folders=[home])
     assert str(home) in caught.value.what, "the assistant is told where it may look"
-    with pytest.raises(DocumentError, match="from these folders alone"):
+    with pytest.raises(DocumentError, match="only files in these folders"):
         open_regular(home / name, folders=[])
 
 
@@ -131,7 +131,7 @@ def test_a_hidden_folder_that_is_named_is_opened_from(home: Path) -> None:
 def test_folders_of_the_system_are_closed_where_all_others_are_open(home: Path) -> None:
     open_regular(home / "out", folders=[Path("/")]).close()
     for name in ("/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null"):
-        with pytest.raises(DocumentError, match="from these folders alone"):
+        with pytest.raises(DocumentError, match="only files in these folders"):
             open_regular(name, folders=[Path("/")])
 
 
@@ -145,7 +145,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(home: Path, monkey
         return real(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", moved_first)
-    with pytest.raises(DocumentError, match="from these folders alone"):
+    with pytest.raises(DocumentError, match="only files in these folders"):
         open_regular(home / "deep" / "b.txt", folders=[home])
 
 

@@ -123,8 +123,8 @@ def test_what_was_saved_needs_no_reading(jobs: Jobs, tools: Tools) -> None:
     [
         ({}, DocumentError, "Give one of the three"),
         ({"path": "a.txt", "text": "b"}, DocumentError, "Give one of the three"),
-        ({"path": "/nowhere/a.txt"}, DocumentError, "from these folders alone"),
-        ({"path": "/dev/zero"}, DocumentError, "from these folders alone"),
+        ({"path": "/nowhere/a.txt"}, DocumentError, "only files in these folders"),
+        ({"path": "/dev/zero"}, DocumentError, "only files in these folders"),
         ({"path": "a\0.txt"}, DocumentError, "no file name can have"),
         ({"path": "\ud800.txt"}, DocumentError, "no file name can have"),
         ({"path": "~nobody-of-that-name/a.txt"}, DocumentError, "home directory"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_opened_is_refused_and_leaves_nothing(
 def test_no_number_of_pipes_keeps_a_call_waiting_and_nothing_endless_is_copied(tools: Tools, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
-    for name, says in (("pipe.txt", "a pipe or a device"), ("zero.txt", "from these folders alone")):
+    for name, says in (("pipe.txt", "a pipe or a device"), ("zero.txt", "only files in these folders")):
         for _ in range(50):
             with pytest.raises(DocumentError, match=says):
                 tools.open(path=str(tmp_path / name))

@@ -63,7 +63,7 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 await anyio.sleep(0.1)
             answered = await call("ask", document=card["id"], question="When was the lamp lit?")
             assert (await call("passages", document=card["id"]))["passages"] == answered["passages"]
-            for path, says in (("nowhere.txt", "Check the name"), ("../a.txt", "--root DIR")):
+            for path, says in (("nowhere.txt", "Check the name"), ("../a.txt", "as a root")):
                 refused = await session.call_tool("open", {"path": str(tmp_path / path)})
                 assert refused.is_error
                 assert says in refused.content[0].text
