@@ -71,7 +71,7 @@ def open_regular(
 
 
 def blocks(file: BinaryIO, max_bytes: int, where: str) -> Iterator[bytes]:
-    """What a file holds, a megabyte at a time.
+    """Read a file to its end, a megabyte at a time.
 
     Raises:
         DocumentError: more than `max_bytes` come.
@@ -96,8 +96,8 @@ def copy_file(source: BinaryIO, target: Path, max_bytes: int, where: str) -> Non
     """
     num_bytes = source.seek(0, os.SEEK_END)
     source.seek(0)
-    require_space(target.parent, num_bytes, where)
     try:
+        require_space(target.parent, num_bytes, where)
         with target.open("xb") as file:
             for block in blocks(source, max_bytes, where):
                 file.write(block)
