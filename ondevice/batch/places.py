@@ -129,9 +129,14 @@ class Place:
         fs: of fsspec.
         root: its path there.
         arrow: the same file system for pyarrow and Ray Data.
+
+    Raises:
+        ConfigError: as `opened`, or the name is no UTF-8.
     """
 
     def __init__(self, uri: str) -> None:
+        if any("\ud800" <= letter <= "\udfff" for letter in uri):  # Arrow takes text alone
+            raise ConfigError("The name is no UTF-8", where=escaped(uri), fix="Name another --out.")
         self.fs, root = opened(uri)
         self.root = root.rstrip("/")
         self.arrow = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(self.fs))

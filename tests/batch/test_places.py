@@ -77,6 +77,11 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     assert found == ["a.txt", name]
 
 
+def test_a_place_whose_name_is_no_utf8_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no UTF-8 \(caf\\xe9\)"):
+        Place("caf\udce9")
+
+
 @pytest.mark.timeout(10)
 def test_a_pipe_in_place_of_an_archive_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "all.zip")
