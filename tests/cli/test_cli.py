@@ -246,6 +246,22 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
     assert set(error) == {"code", "what", "where", "fix"}
 
 
+@pytest.mark.timeout(60)
+def test_a_pipe_as_a_document_says_how_its_text_gets_in(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    os.mkfifo(tmp_path / "a.pot")
+    read_end, write_end = os.pipe()  # what a shell names where it is given <(COMMAND)
+    try:
+        for name in (str(tmp_path / "pipe.txt"), f"/dev/fd/{read_end}"):
+            error = last_json(run("ask", name, "When?", "--json"))["error"]
+            assert (error["where"], error["code"]) == (name, "document")
+            assert "COMMAND | ondevice ask - QUESTION" in error["fix"]
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+    assert last_json(run("ask", tmp_path / "a.pot", "When?", "--json"))["error"]["code"] == "pot"
+
+
 def test_settings_that_cannot_work_are_named_by_their_options(text: Path) -> None:
     failed = run("ask", text, "When?", "--capacity", "2048", "--keep", "5000", "--json")
     assert failed.exit_code == 2
