@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ondevice.bench.processes import by_program, end_of
-
 from ondevice.errors import ConfigError
+from ondevice.machine.processes import by_program, end_of
 from ondevice.model.loading.cache_folder import cache_dir
 
 NAME = "kvpress, expected attention"

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.bench.processes import by_program
-
 from ondevice.errors import ConfigError, ModelError
 from ondevice.extras import install
+from ondevice.machine.processes import by_program
 
 NAME = "llama.cpp"
 PYTHON = Path(sys.executable)
