@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, whenever writing is stopped."""
+"""Where files of the user lie, and files that are either the old ones or the new ones, whenever writing is stopped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from pathlib import Path
 
 PRIVATE, READABLE = 0o600, 0o644
 _RANDOM_LETTERS, _STALE_SECONDS = 8, 3600.0  # of mkstemp; nobody writes that long without a byte
+
+
+def data_dir() -> Path:
+    """The folder for what users keep: `$ONDEVICE_DATA`, else where this system keeps such files."""
+    from platformdirs import user_data_dir
+
+    return Path(os.environ.get("ONDEVICE_DATA") or user_data_dir("ondevice")).expanduser()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 
 from ondevice.api.documents import Documents
 from ondevice.errors import DocumentError, OndeviceError, PotError
+from ondevice.library.library import Entry
 from ondevice.scan.account import account, report
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.job_events import Failed, JobEvent
@@ -26,7 +27,6 @@ from ondevice.serving.shelf_state import Said, ShelfWork
 from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Workspace
-from ondevice.session.library import Entry
 
 _AGAIN = "It goes on by itself. The same call again waits for the rest."
 _SEVERAL = "several"  # where the one question to several documents runs

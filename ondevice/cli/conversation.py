@@ -13,7 +13,7 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken
-from ondevice.results.process_memory import peak_rss_bytes
+from ondevice.machine.process import peak_rss_bytes
 from ondevice.serving.account import holdings
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ def mcp(options: PotOptions, answers: AnswerOptions) -> None:
         except ModuleNotFoundError:
             raise ConfigError("The package `mcp` is not installed", fix=install_extra("mcp")) from None
         from ondevice.api.tools import Tools
+        from ondevice.library.library import Library
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.registry import Registry
         from ondevice.serving.uploads import Uploads
-        from ondevice.session.library import Library
         from ondevice.ui.environment import private_folder
 
         config = options.config(answers.config())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ondevice.results.machine import versions
-from ondevice.results.process_memory import peak_rss_bytes
+from ondevice.machine.facts import versions
+from ondevice.machine.process import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ondevice.events import AnswerFinished

@@ -21,7 +21,7 @@ from ondevice.documents.worker.outcome import Collected, finish
 from ondevice.documents.worker.process import Worker
 from ondevice.errors import DocumentError, DocumentTooLarge, EmptyDocument
 from ondevice.files import shown_name
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 
 if TYPE_CHECKING:
     from ondevice.events import PagesExtracted

@@ -24,7 +24,7 @@ from ondevice.kernels.codes import Frame
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.head import Head
 from ondevice.model.layer import Heads, after_attention, finish, project_heads

@@ -22,7 +22,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
 from ondevice.events import Event
-from ondevice.memory import memory_watched
+from ondevice.machine.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
 from ondevice.pot.saved_types import Loss, check_type, rounded, widened

@@ -20,7 +20,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import EmptyDocument, PotError
 from ondevice.events import DocumentOpened, DocumentRead, Event, HeadsMeasured, TextTokenized
-from ondevice.memory import memory_watched
+from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.session.plan import Plan

@@ -20,6 +20,7 @@ from ondevice.api.stream import event_json, event_name
 from ondevice.client import Client, RequestFailed
 from ondevice.errors import PotError
 from ondevice.events import Event
+from ondevice.library.library import Library
 from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import (
     Failed,
@@ -39,7 +40,6 @@ from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Workspace
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.documents import encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.screens import TEXT, slow_down, tiny_engine, variables_kept

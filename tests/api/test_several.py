@@ -13,11 +13,11 @@ from ondevice.api.tools import Tools
 from ondevice.client import Client, RequestFailed
 from ondevice.config import PotConfig
 from ondevice.errors import PotError
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.scans import name_in_chunks

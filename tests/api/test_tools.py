@@ -11,10 +11,10 @@ import pytest
 
 from ondevice.api.tools import Tools
 from ondevice.errors import DocumentError, NotInLibrary, OndeviceError, PotError
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
-from ondevice.session.library import Library
 from tests.builders.screens import TEXT, slow_down, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")

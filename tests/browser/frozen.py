@@ -32,7 +32,7 @@ from ondevice.events import (
     TokensRead,
     TokensRecalled,
 )
-from ondevice.session import library
+from ondevice.library import library
 from ondevice.session.engine import Session
 from ondevice.ui.throttle import Throttle
 

@@ -13,8 +13,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
+from ondevice.library.library import Library
 from ondevice.session.engine import Session
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting

@@ -19,7 +19,6 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ondevice.bench.reliability.damaged_pots import SavedPot, write_unsummed
 from ondevice.cli import app, conversation, opening
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
@@ -29,6 +28,7 @@ from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
 from ondevice.session.engine import Engine
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.models import tiny_loaded
 
@@ -525,7 +525,7 @@ def test_what_is_said_and_what_is_json_cannot_either(capsys: pytest.CaptureFixtu
 def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        "ondevice.results.machine.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
+        "ondevice.machine.facts.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
     )
     done = run("doctor", "--json")
     assert done.exit_code == 0, done.output

@@ -24,6 +24,7 @@ from ondevice.events import (
     QuestionRead,
     TokensRead,
 )
+from ondevice.library.library import Library
 from ondevice.model import decoder as decoding
 from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
 from ondevice.serving.jobs import Jobs
@@ -33,7 +34,6 @@ from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.screens import CONFIG, TEXT, tiny_engine
 

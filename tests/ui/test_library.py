@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ondevice.documents.tokens import DocumentTokens
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.token_map import Look
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from tests.builders.models import tiny_loaded
@@ -96,7 +96,7 @@ def test_deleting_leaves_the_open_document_unsaved(desk: Desk, tmp_path: Path) -
     desk.read()
     library = actions(desk, tmp_path)
     [entry] = entries(screen_after(library.save(desk.id)))
-    assert entries(library.rename(entry["id"], "My lamp"))[0]["title"] == "My lamp"
+    assert entries(library.rename(desk.id, entry["id"], "My lamp"))[0]["title"] == "My lamp"
     assert entries(library.delete(desk.id, entry["id"])) == []
     assert desk.workspace.entry_id == ""
     assert desk.workspace.phase is Phase.READ
@@ -110,7 +110,7 @@ def test_a_pot_of_another_model_says_why_and_does_not_open(desk: Desk, tmp_path:
     screen_after(actions(desk, tmp_path).save(desk.id))
     desk.actions.forget(desk.id)
     library = actions(desk, tmp_path, Engine(tiny_loaded(seed=1), CONFIG))
-    [entry] = entries(library.show())
+    [entry] = entries(library.show(desk.id))
     assert "read with the model" in entry["reason"]
     screen = screen_after(library.open(desk.id, entry["id"]))
     assert "read with the model" in screen["problem"]["text"]
