@@ -15,7 +15,7 @@ _GPU = "And on a GPU?"
 _HOLDS = "Does it hold out, and is what it foretells true?"
 QUESTIONS = (_KEEPS, _ANSWERS, _MANY, _FAST, _METHODS, _GPU, _HOLDS)
 
-_ASKED = ("default", "pot", "infinipot")  # how contenders of `evaluation.contenders` that are ours begin
+_ASKED = ("default", "pot", "infinipot")  # how contenders of `quality.contenders` that are ours begin
 _NEITHER: Better = ""
 _WORDS = (
     "host tier",

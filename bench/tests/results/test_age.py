@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from ondevice.results.age import MOST_COMMITS, MOST_DAYS, listed, old_results, read_list
-from ondevice.results.results import Result, new_result
 
+from ondevice.result import Result, new_result
+from ondevice_bench.results.age import MOST_COMMITS, MOST_DAYS, listed, old_results, read_list
 from tests.builders.models import plain_config
 
 

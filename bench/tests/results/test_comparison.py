@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ondevice.results.comparison import Line, lines_of
-from ondevice.results.intervals import FEWEST, estimate, mean
-from ondevice.results.reading import RECALL
-from ondevice.results.results import Row, new_result, row
 
+from ondevice.result import Row, new_result, row
+from ondevice_bench.results.comparison import Line, lines_of
+from ondevice_bench.results.intervals import FEWEST, estimate, mean
+from ondevice_bench.results.reading import RECALL
 from tests.builders.models import plain_config
 
 
