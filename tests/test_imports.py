@@ -19,8 +19,8 @@ PLACES = {"ondevice": "ondevice", "kernels": "ondevice.kernels", "bench": "ondev
 LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged")
 PRODUCT = (
     "cli", "ui", "api", "serving", "batch", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
-    "context", "speculator", "model", "pot", "documents", "result", "words", "config", "machine", "kernels", "files",
-    "client", "schema", "events", "errors", "extras", "assets",
+    "context", "speculator", "model", "pot", "documents", "result", "words", "config", "machine", "stage_clock",
+    "kernels", "client", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
 FLOORS = [*(f"ondevice_bench.{name}" for name in LABORATORY), *(f"ondevice.{name}" for name in PRODUCT)]
 KERNELS_MAY_IMPORT = {"torch", "triton", "numpy", "numba", "llvmlite"}

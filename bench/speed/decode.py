@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from ondevice.planning.generated_text import generated
 from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed import llama_cpp
 from ondevice_bench.speed.bandwidth import ReadBandwidth
-from ondevice_bench.speed.llama_cpp import NAME, LlamaCpp
 from ondevice_bench.speed.reference import Reference, load_reference, synchronize
 
 _STEP = 512  # tokens per pass while the cache is filled
@@ -38,7 +39,7 @@ GENERATE = "transformers generate"
 class Decoding:
     """Figures at one cache length; values of one round have the same index, speeds in tokens per second.
 
-    `llama_speeds` are those of llama.cpp, measured after the others: its threads would take part of their time.
+    `llama_speeds` are those of each variant of llama.cpp, measured after the others.
     `bandwidths` are bytes per second, `same_tokens` says whether both contenders wrote the same text.
     """
 
@@ -48,7 +49,7 @@ class Decoding:
     generate_speeds: list[float] = field(default_factory=list)
     bandwidths: list[float] = field(default_factory=list)
     same_tokens: bool = True
-    llama_speeds: list[float] = field(default_factory=list)
+    llama_speeds: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -97,7 +98,7 @@ def rows_of(decodings: Sequence[Decoding]) -> tuple[Row, ...]:
             row(POT, case, "decoding speed", "tokens/s", decoding.pot_speeds),
             row(GENERATE, case, "decoding speed", "tokens/s", decoding.generate_speeds),
             row(POT, case, "decoding speed ratio", "x", ratios),
-            *([row(NAME, case, "decoding speed", "tokens/s", decoding.llama_speeds)] if decoding.llama_speeds else []),
+            *(row(name, case, "decoding speed", "tokens/s", of) for name, of in decoding.llama_speeds.items()),
             row("memory", case, "bandwidth limit", "tokens/s", limits),
             row("memory", case, "read bandwidth", "bytes/s", decoding.bandwidths),
         ]
@@ -122,6 +123,17 @@ def bytes_per_token(engine: Engine, num_cached: int) -> int:
         del weights[embedding.weight.data_ptr()]
     cache = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * num_cached * engine.loaded.dtype.itemsize
     return sum(weights.values()) + packed_bytes(model) + cache
+
+
+def llama_speeds(gguf: Path, ids: Sequence[int], num_new: int, num_rounds: int) -> dict[str, list[float]]:
+    """Tokens per second after `ids` in every round, of each variant of llama.cpp that is installed here."""
+    speeds = {}
+    for variant in llama_cpp.variants(llama_cpp.PYTHON, llama_cpp.builds()):
+        if not variant.shifts:
+            last, threads = [ids[-1:]] * num_rounds, torch.get_num_threads()
+            done = variant.work(gguf, ids[:-1], last, num_new, threads, warm_up=_STEP)
+            speeds[variant.label] = [(number - 1) / seconds for _, number, seconds in done["answers"]]
+    return speeds
 
 
 class _PotDecoding:
@@ -174,11 +186,8 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
         decodings.append(decoding)
     if options.llama_cpp is not None:
         setup.report("Decoding with llama.cpp", None)
-        llama = LlamaCpp(options.llama_cpp, max(lengths) + num_new + 64, torch.get_num_threads())
         for length, decoding in zip(lengths, decodings, strict=True):
-            prompt = ids[0, : length + 1].tolist()
-            decoding.llama_speeds += [llama.decode(prompt, num_new) for _ in range(rounds)]
-        llama.close()
+            decoding.llama_speeds = llama_speeds(options.llama_cpp, ids[0, : length + 1].tolist(), num_new, rounds)
     yield Table(rows_of(decodings), summary_of(decodings))
 
 

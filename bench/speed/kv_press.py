@@ -6,7 +6,6 @@ first use; torch and whatever else suits it there comes from this one.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sysconfig
 import venv
@@ -14,14 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ondevice.errors import ConfigError, ModelError
+from ondevice.bench.processes import by_program, end_of
+
+from ondevice.errors import ConfigError
 from ondevice.model.loading.cache_folder import cache_dir
 
 NAME = "kvpress, expected attention"
 _PACKAGE = "kvpress==0.5.5"
 _READY = "ready"  # a file in the environment, once all is installed
 _WORK = Path(__file__).with_name("kv_press_work.py")
-_LAST_LINES = 3
 
 
 def environment() -> Path:
@@ -45,7 +45,7 @@ def environment() -> Path:
     )
     if done.returncode:
         raise ConfigError(
-            f"{_PACKAGE} cannot be installed: {_end_of(done.stderr)}",
+            f"{_PACKAGE} cannot be installed: {end_of(done.stderr)}",
             where=str(folder),
             fix="It needs a package index; the other contenders do without.",
         )
@@ -64,15 +64,4 @@ def work(task: Mapping[str, Any], python: Callable[[], Path] = environment) -> d
         ConfigError: as `environment`.
         ModelError: it cannot do the task.
     """
-    done = subprocess.run(
-        [str(python()), "-P", str(_WORK)], input=json.dumps(task), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ModelError(f"kvpress says: {_end_of(done.stderr)}")
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
-def _end_of(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-_LAST_LINES:]) or "nothing"
+    return by_program("kvpress", python(), _WORK, task)[0]

@@ -23,8 +23,9 @@ def main() -> None:
     torch.set_num_threads(task["num_threads"])
     torch.set_grad_enabled(False)
     path = Path(task["gguf"])
-    load = transformers.AutoModelForCausalLM.from_pretrained
+    load, loading = transformers.AutoModelForCausalLM.from_pretrained, time.perf_counter()
     model = load(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    load_seconds = time.perf_counter() - loading
     ids = torch.tensor([task["ids"]])
     press = kvpress.ExpectedAttentionPress(compression_ratio=max(1.0 - task["num_kept"] / ids.shape[1], 0.0))
     _read(model, ids[:, : task["warm_up"]], press)
@@ -32,13 +33,15 @@ def main() -> None:
     cache = _read(model, ids, press)
     seconds = time.perf_counter() - began
     kept = [layer.keys.shape[2] for layer in cache.layers]
+    cache_bytes = sum(part.nbytes for layer in cache.layers for part in (layer.keys, layer.values))
     answers = []
     for question in task["question_ids"]:
         answers.append(_answer(model, cache, torch.tensor([question]), ids.shape[1], task["new_tokens"]))
         for layer, length in zip(cache.layers, kept, strict=True):  # question and answer are taken back
             layer.keys, layer.values = layer.keys[:, :, :length], layer.values[:, :, :length]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    json.dump({"reading_seconds": seconds, "answers": answers, "peak_bytes": peak, "kept": max(kept)}, sys.stdout)
+    done = {"load_seconds": load_seconds, "reading_seconds": seconds, "answers": answers, "peak_bytes": peak}
+    json.dump(done | {"cache_bytes": cache_bytes, "kept": max(kept)}, sys.stdout)
 
 
 def _read(model: Any, ids: torch.Tensor, press: Any) -> Any:

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from ondevice.config import EngineConfig
-from ondevice.errors import ModelError
 from ondevice.events import AnswerToken
 from ondevice.machine.process import peak_rss_bytes
 from ondevice.model.loading.load import load_model
 from ondevice.session.engine import Engine, Session
 from ondevice_bench.quality.contenders import text_document
 from ondevice_bench.speed import kv_press, llama_cpp
+from ondevice_bench.speed.llama_cpp import Variant
 from ondevice_bench.speed.reference import Reference
 
 _WARM_UP = 256  # tokens that are read before the clock starts
@@ -32,8 +32,9 @@ class Task:
         gguf: the model's file.
         text, questions: for a contender that makes its own tokens.
         ids, question_ids: the same as tokens.
-        new_tokens: of an answer, at most.
+        new_tokens: of an answer, whatever the model wants to say.
         num_threads: that compute.
+        llama_cpp: the one that does it, where it is for llama.cpp.
     """
 
     config: EngineConfig
@@ -44,6 +45,7 @@ class Task:
     question_ids: tuple[tuple[int, ...], ...]
     new_tokens: int
     num_threads: int
+    llama_cpp: Variant | None = None
 
 
 class Answer(NamedTuple):
@@ -58,31 +60,43 @@ class Figures(NamedTuple):
     """Figures of one contender.
 
     Attributes:
+        load_seconds: from the model's file to a model that can read.
         reading_seconds: for the text.
         answers: one a question.
         peak_bytes: resident memory of its process at its highest, program and libraries included.
+        cache_bytes: what holds the text, all copies and everything beside keys and values included; None: not known.
     """
 
+    load_seconds: float
     reading_seconds: float
     answers: tuple[Answer, ...]
     peak_bytes: int
+    cache_bytes: int | None
 
 
 class _Contender(Protocol):
+    """It loads the model when it is made."""
+
+    def warm_up(self) -> None: ...
+
     def read(self) -> None: ...
 
     def answer(self, number: int) -> Answer: ...
 
+    def cache_bytes(self) -> int: ...
+
 
 class _Ours:
     def __init__(self, task: Task) -> None:
-        self._task = task
-        engine = Engine.load(task.config)
-        for _ in engine.session().read(text_document("text", [task.text[: 4 * _WARM_UP]])):
+        self._task, self._engine = task, Engine.load(task.config)
+        self._engine.loaded.tokenizer.eos_ids = frozenset()  # the others write on, too: an answer of two has no speed
+
+    def warm_up(self) -> None:
+        for _ in self._engine.session().read(text_document("text", [self._task.text[: 4 * _WARM_UP]])):
             pass
-        self._session: Session = engine.session()
 
     def read(self) -> None:
+        self._session: Session = self._engine.session()
         for _ in self._session.read(text_document("text", [self._task.text])):
             pass
 
@@ -91,39 +105,10 @@ class _Ours:
         for event in self._session.ask(self._task.questions[number]):
             if isinstance(event, AnswerToken):
                 times.append(time.perf_counter())
-        if not times:
-            raise ModelError(
-                "The model answers this text with no token, so nothing can be timed", fix="Give another text."
-            )
         return Answer(times[0] - began, len(times), times[-1] - times[0])
 
-
-class _LlamaCpp:
-    """With its own defaults: a cache in float16, which keeps what two requests begin with."""
-
-    shifts = False
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        room = len(task.ids) + max(map(len, task.question_ids)) + task.new_tokens + 64
-        if self.shifts:
-            room = min(room, task.config.pot.usual_capacity)
-        self._server = llama_cpp.LlamaCpp(task.gguf, room, task.num_threads, shifts=self.shifts)
-
-    def read(self) -> None:
-        self._server.complete(self._task.ids, 1)
-
-    def answer(self, number: int) -> Answer:
-        timings = self._server.complete((*self._task.ids, *self._task.question_ids[number]), self._task.new_tokens)
-        each = timings["predicted_ms"] / timings["predicted_n"] / 1e3
-        num_tokens = int(timings["predicted_n"])
-        return Answer(timings["prompt_ms"] / 1e3 + each, num_tokens, each * (num_tokens - 1))
-
-
-class _Shifting(_LlamaCpp):
-    """With a cache as small as a pot, from which it drops the oldest tokens."""
-
-    shifts = True
+    def cache_bytes(self) -> int:
+        return self._session.context.pot.nbytes + self._session.context.host_bytes
 
 
 class _Transformers:
@@ -133,7 +118,9 @@ class _Transformers:
         self._task = task
         loaded = load_model(task.config.model, device=task.config.device, quantization="none")
         self._reference, self._device = Reference(loaded), loaded.device
-        self._reference.prefill(self._tensor(task.ids[:_WARM_UP]))
+
+    def warm_up(self) -> None:
+        self._reference.prefill(self._tensor(self._task.ids[:_WARM_UP]))
 
     def read(self) -> None:
         self._cache = self._reference.fill(self._tensor((*self._task.ids, 0)))
@@ -144,39 +131,56 @@ class _Transformers:
         all_seconds, _ = self._reference.generate(ids, self._cache, self._task.new_tokens)
         return Answer(first, self._task.new_tokens, all_seconds - first)
 
+    def cache_bytes(self) -> int:
+        return sum(part.nbytes for layer in self._cache.layers for part in (layer.keys, layer.values))
+
     def _tensor(self, ids: Sequence[int]) -> torch.Tensor:
         return torch.tensor([ids], device=self._device)
 
 
-OURS, LLAMA_CPP, TRANSFORMERS = "ondevice", llama_cpp.NAME, "transformers, float32"
-SHIFTING, KVPRESS = f"{LLAMA_CPP}, context shift", kv_press.NAME
-_CONTENDERS: Mapping[str, Callable[[Task], _Contender]] = {
-    OURS: _Ours,
-    LLAMA_CPP: _LlamaCpp,
-    SHIFTING: _Shifting,
-    TRANSFORMERS: _Transformers,
-}
+OURS, LLAMA_CPP, TRANSFORMERS, KVPRESS = "ondevice", llama_cpp.NAME, "transformers, float32", kv_press.NAME
+_CONTENDERS: Mapping[str, Callable[[Task], _Contender]] = {OURS: _Ours, TRANSFORMERS: _Transformers}
+_PROGRAMS: Mapping[str, Callable[[Task], Mapping[str, Any]]]
 
 
 def work(name: str, task: Task) -> Figures:
-    """Let a contender do its task in this process.
+    """Let a contender do its task in this process, or in one that it starts.
 
     Raises:
         OndeviceError: it cannot.
     """
-    if name == KVPRESS:
-        return _kv_press(task)
+    if name in _PROGRAMS:
+        done = _PROGRAMS[name](task)
+        answers = tuple(Answer(*one) for one in done["answers"])
+        seconds = done["load_seconds"], done["reading_seconds"]
+        return Figures(*seconds, answers, done["peak_bytes"], done["cache_bytes"])
     torch.set_num_threads(task.num_threads)
+    times = [time.perf_counter()]
     contender = _CONTENDERS[name](task)
-    began = time.perf_counter()
+    times.append(time.perf_counter())
+    contender.warm_up()
+    times.append(time.perf_counter())
     contender.read()
-    seconds = time.perf_counter() - began
+    times.append(time.perf_counter())
     answers = tuple(contender.answer(number) for number in range(len(task.questions)))
-    return Figures(seconds, answers, peak_rss_bytes())
+    return Figures(times[1] - times[0], times[3] - times[2], answers, peak_rss_bytes(), contender.cache_bytes())
 
 
-def _kv_press(task: Task) -> Figures:
-    done = kv_press.work(
+def _llama_cpp(task: Task) -> dict[str, Any]:
+    assert task.llama_cpp is not None
+    return task.llama_cpp.work(
+        task.gguf,
+        task.ids,
+        task.question_ids,
+        task.new_tokens,
+        task.num_threads,
+        warm_up=_WARM_UP,
+        num_slots=task.config.pot.usual_capacity if task.llama_cpp.shifts else None,
+    )
+
+
+def _kv_press(task: Task) -> dict[str, Any]:
+    return kv_press.work(
         {
             "gguf": str(task.gguf),
             "ids": task.ids,
@@ -187,4 +191,6 @@ def _kv_press(task: Task) -> Figures:
             "warm_up": _WARM_UP,
         }
     )
-    return Figures(done["reading_seconds"], tuple(Answer(*one) for one in done["answers"]), done["peak_bytes"])
+
+
+_PROGRAMS = {LLAMA_CPP: _llama_cpp, KVPRESS: _kv_press}

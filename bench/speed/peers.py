@@ -1,18 +1,19 @@
 """The same model file, the same text, the same questions: this project beside what else runs on such a machine.
 
 Contenders take turns, each in a process of its own, so that peak memory is that of one alone. What is measured is what
-a user waits for: reading, the first token of the first answer and of the second, and every token after.
+a user waits for: loading, reading, the first token of the first answer and of the second, and every token after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import psutil
 import torch
 
 from ondevice.config import EngineConfig, TierConfig
@@ -22,15 +23,17 @@ from ondevice.model.loading import catalogue
 from ondevice.model.loading.stored import stored
 from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
-from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, SHIFTING, TRANSFORMERS, Figures, Task, work
+from ondevice_bench.speed import llama_cpp
+from ondevice_bench.speed.llama_cpp import Variant
+from ondevice_bench.speed.peer_figures import Contender, Runs, rows_of, summary_of
+from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Figures, Task, work
 from ondevice_bench.speed.source import chosen
 
 _LENGTHS, _QUICK_LENGTHS = (2048, 8192), (512,)
-_NEW, _QUICK_NEW = 64, 16
+_NEW, _QUICK_NEW = 96, 16
 _QUESTIONS = ("Retell the text from the beginning, with every detail.", "What happens at the end? Tell all of it.")
 _POT = "ondevice, pot of"
 _ROOM = 256  # positions for a question and its answer
-_Runs = dict[tuple[str, int], list[Figures]]  # by contender and tokens of the text
 
 
 def gguf_of(name: str) -> Path:
@@ -51,15 +54,23 @@ def _apart(minutes: int | None) -> Callable[[str, Task], Figures]:
     return lambda name, task: within(None if minutes is None else 60.0 * minutes, work, name, task)
 
 
-def contenders(config: EngineConfig, *, has_kvpress: bool = False) -> dict[str, tuple[str, EngineConfig]]:
-    """Who takes part: label, then which of `peer_work` with which settings."""
-    ours = {OURS: (OURS, config)}
+def contenders(
+    config: EngineConfig, variants: Sequence[Variant], *, has_transformers: bool = True, has_kvpress: bool = False
+) -> dict[str, Contender]:
+    """Everyone who takes part, by label.
+
+    Args:
+        variants: of llama.cpp.
+        has_kvpress: let kvpress take part, with a cache cut down to the usual pot's.
+    """
+    found = {OURS: Contender(OURS, config)}
     if config.pot.is_auto:
         size = config.pot.usual_capacity
         pot = replace(config, pot=config.pot.sized(size), tier=TierConfig(budget_bytes=0))
-        ours[f"{_POT} {size:,}"] = (OURS, pot)
-    others = (LLAMA_CPP, SHIFTING, TRANSFORMERS, *((KVPRESS,) if has_kvpress else ()))
-    return ours | {name: (name, config) for name in others}
+        found[f"{_POT} {size:,}"] = Contender(OURS, pot)
+    found |= {variant.label: Contender(LLAMA_CPP, config, variant) for variant in variants}
+    others = [*([TRANSFORMERS] if has_transformers else []), *([KVPRESS] if has_kvpress else [])]
+    return found | {name: Contender(name, config) for name in others}
 
 
 def run_peers(
@@ -68,119 +79,68 @@ def run_peers(
     text: Path | None,
     new_tokens: int,
     rounds: int,
+    lineup: Mapping[str, Contender],
     run: Callable[[str, Task], Figures] | None = None,
     limit_minutes: int | None = None,
-    has_kvpress: bool = False,
 ) -> Iterator[Note | Table]:
-    """Notes on who cannot take part, and the table of the others.
+    """Notes on who cannot take part, and the table of all.
 
     Args:
+        lineup: from `contenders`.
         run: lets a contender of `peer_work` do a task; default: in a process of its own.
         limit_minutes: that a contender may take for a text; who takes longer is left out.
-        has_kvpress: let kvpress take part, with a cache cut down to the usual pot's.
     """
     run = run or _apart(limit_minutes)
     engine = setup.engine
     gguf, encode = gguf_of(engine.config.model), engine.loaded.tokenizer.encode
     generation = replace(engine.config.generation, max_new_tokens=new_tokens, temperature=0.0, stops_loops=False)
-    config = replace(engine.config, generation=generation)
     question_ids = tuple(tuple(map(int, encode(question)[0])) for question in _QUESTIONS)
-    runs: _Runs = {}
-    left_out = set[tuple[str, int]]()
+    runs: Runs = {}
+    left_out: dict[tuple[str, int], Row] = {}
     for done in range(rounds):
         for length in lengths:
             document = chosen(setup, text, _fitted(length, engine.loaded.max_positions))
             words = "".join(page.text for page in document.pages)
             ids = tuple(map(int, encode(words)[0]))
-            for label, (name, settings) in contenders(config, has_kvpress=has_kvpress).items():
-                # What fits into a cache of that size is neither shifted nor cut, and is the same once more.
-                fits = name in (SHIFTING, KVPRESS) and length <= config.pot.usual_capacity
-                if (label, length) in left_out or fits:
+            for label, (name, settings, variant) in lineup.items():
+                if (label, len(ids)) in left_out or lineup[label].does_as_another(length):
                     continue
                 setup.report(f"{label}, {len(ids):,} tokens", done / rounds)
-                task = Task(settings, gguf, words, _QUESTIONS, ids, question_ids, new_tokens, torch.get_num_threads())
-                reason = _reason(name, engine.loaded.max_positions, len(ids) + new_tokens)
-                try:
-                    if not reason:
-                        figures = run(name, task)
-                        runs.setdefault((label, len(ids)), []).append(figures)
-                except OndeviceError as error:
-                    reason = error.text()
-                except TimeoutError:
-                    reason = f"it took longer than --limit-minutes {limit_minutes}."
-                except BrokenProcessPool:
-                    reason = "the system ended its process, most likely for want of memory."
-                if reason:
-                    left_out.add((label, length))
-                    yield Note(f"{label} leaves out {len(ids):,} tokens: {reason}", "yellow")
-    yield Table(_rows(runs), _summary(runs))
+                config, threads = replace(settings, generation=generation), torch.get_num_threads()
+                task = Task(config, gguf, words, _QUESTIONS, ids, question_ids, new_tokens, threads, variant)
+                reason = lineup[label].too_long(engine.loaded.max_positions, len(ids) + new_tokens)
+                figures = reason or _figures(run, name, task, limit_minutes)
+                if isinstance(figures, Figures):
+                    runs.setdefault((label, len(ids)), []).append(figures)
+                    continue
+                case = {"tokens": len(ids), "round": done + 1, "reason": _public(figures, gguf)}
+                left_out[label, len(ids)] = row(label, case, "left out", "", [1.0])
+                yield Note(f"{label} leaves out {len(ids):,} tokens: {figures}", "yellow")
+    yield Table([*rows_of(runs), *left_out.values()], summary_of(runs, lineup))
+
+
+def _figures(run: Callable[[str, Task], Figures], name: str, task: Task, limit_minutes: int | None) -> Figures | str:
+    """The figures of a contender, or the reason why there are none."""
+    try:
+        return run(name, task)
+    except OndeviceError as error:
+        return error.text()
+    except TimeoutError:
+        return f"it took longer than --limit-minutes {limit_minutes}."
+    except BrokenProcessPool:
+        return "the system ended its process, most likely for want of memory."
+    except Exception as error:  # the failure of one must not lose the figures of the others
+        return f"{type(error).__name__}: {error}"
+
+
+def _public(reason: str, gguf: Path) -> str:
+    """In one line, and without the folders of this machine."""
+    return " ".join(reason.split()).replace(f"{gguf.parent}{os.sep}", "").replace(str(Path.home()), "~")
 
 
 def _fitted(length: int, window: int) -> int:
     """As much of a text that just fills the window as leaves room for an answer: else nobody but us could take it."""
     return min(length, window - min(_ROOM, window // 8)) if length <= window else length
-
-
-def _reason(name: str, window: int, num_positions: int) -> str:
-    if name not in (OURS, SHIFTING) and num_positions > window:
-        return f"the model's window has {window:,}."
-    return ""
-
-
-def _rows(runs: _Runs) -> list[Row]:
-    rows = []
-    for (label, length), figures in runs.items():
-        case = {"tokens": length}
-        rows += [
-            row(label, case, "reading speed", "tokens/s", [length / one.reading_seconds for one in figures]),
-            row(label, case, "first token", "s", [one.answers[0].first_seconds for one in figures]),
-            row(
-                label, case, "first token of the second answer", "s", [one.answers[1].first_seconds for one in figures]
-            ),
-            row(label, case, "decoding speed", "tokens/s", [_decode_speed(one) for one in figures]),
-            row(label, case, "peak memory", "bytes", [one.peak_bytes for one in figures]),
-        ]
-    return rows
-
-
-def _decode_speed(figures: Figures) -> float:
-    """Of all answers: tokens after the first of each, by the time that they took."""
-    return sum(a.num_tokens - 1 for a in figures.answers) / max(sum(a.seconds for a in figures.answers), 1e-9)
-
-
-def _summary(runs: _Runs) -> dict[str, float]:
-    """How many times as fast as each peer we are, and how many times its peak memory we take."""
-    summary: dict[str, float] = {}
-    for (label, length), figures in runs.items():
-        if not label.startswith(OURS):
-            continue
-        prefix = "" if label == OURS else "pot_"
-        size = _size(length)
-        for peer, key in ((LLAMA_CPP, "llama_cpp"), (TRANSFORMERS, "transformers"), (KVPRESS, "kvpress")):
-            if theirs := runs.get((peer, length)):
-                reading = [b.reading_seconds / a.reading_seconds for a, b in zip(figures, theirs, strict=False)]
-                decoding = [_decode_speed(a) / _decode_speed(b) for a, b in zip(figures, theirs, strict=False)]
-                summary[f"{prefix}reading_ratio_vs_{key}_{size}"] = float(np.median(reading))
-                again = [
-                    b.answers[1].first_seconds / a.answers[1].first_seconds
-                    for a, b in zip(figures, theirs, strict=False)
-                ]
-                memory = [a.peak_bytes / b.peak_bytes for a, b in zip(figures, theirs, strict=False)]
-                summary[f"{prefix}decode_ratio_vs_{key}_{size}"] = float(np.median(decoding))
-                summary[f"{prefix}second_question_ratio_vs_{key}_{size}"] = float(np.median(again))
-                summary[f"{prefix}peak_memory_ratio_vs_{key}_{size}"] = float(np.median(memory))
-        summary[f"{prefix}peak_memory_bytes_{size}"] = float(max(one.peak_bytes for one in figures))
-    both = [length for label, length in runs if label == OURS and (LLAMA_CPP, length) in runs]
-    if both:
-        longest = _size(max(both))
-        key = "second_question_ratio_vs_llama_cpp"
-        summary[key] = summary[f"{key}_{longest}"]
-    return summary
-
-
-def _size(length: int) -> str:
-    """As lengths stand in the summary."""
-    return f"{round(length / 1024)}k" if length >= 1024 else str(length)
 
 
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
@@ -193,15 +153,19 @@ def _measure(setup: Setup, options: Any) -> Iterator[Note | Table]:
     lengths = options.lengths or (_QUICK_LENGTHS if options.quick else _LENGTHS)
     new_tokens = _QUICK_NEW if options.quick else _NEW
     rounds = 1 if options.quick else options.rounds
-    yield from run_peers(
-        setup,
-        lengths,
-        options.text,
-        new_tokens,
-        rounds,
-        limit_minutes=options.limit_minutes,
+    python, load_average = options.llama_cpp_python or llama_cpp.PYTHON, psutil.getloadavg()
+    builds = [build | {"threads": torch.get_num_threads()} for build in llama_cpp.builds(python)]
+    setup.settings["peers"] = {"load_average": [round(load, 2) for load in load_average], "llama_cpp": builds}
+    for build in builds:
+        yield Note(f"{LLAMA_CPP} of {build['package']} {build['version']}: {build['system_info']}")
+    lineup = contenders(
+        setup.engine.config,
+        llama_cpp.variants(python, builds),
+        has_transformers=not options.no_transformers,
         has_kvpress=options.kvpress,
     )
+    limit = options.limit_minutes
+    yield from run_peers(setup, lengths, options.text, new_tokens, rounds, lineup, limit_minutes=limit)
 
 
 MEASUREMENT = Measurement[Table](_measure, config=_config)

@@ -32,7 +32,11 @@ BENCHMARKS = (
             Option("cached", INTS, "Tokens in the cache when decoding starts.", "", shown="1024,2000"),
             Option("new_tokens", int, "Tokens to decode in each round.", 64, min=8),
             Option("rounds", int, "Rounds; each measures all contenders.", 5, min=1),
-            Option("llama_cpp", Path, "A .gguf file that llama.cpp is to decode, too (needs xllamacpp)."),
+            Option(
+                "llama_cpp",
+                Path,
+                "A .gguf file that llama.cpp is to decode, too (needs llama-cpp-python or xllamacpp).",
+            ),
             _QUICK,
         ),
     ),
@@ -69,10 +73,21 @@ BENCHMARKS = (
     Entry(
         "peers",
         "ondevice_bench.speed.peers",
-        "Reading and answering from one .gguf file (--model), beside llama.cpp (needs xllamacpp) and transformers.",
+        """Loading, reading and answering from one .gguf file (--model), beside llama.cpp and transformers.
+
+        llama.cpp is that of llama-cpp-python, best built on this machine, and of xllamacpp, whichever is installed;
+        with flash attention and without, and the better one counts.
+        """,
         (
             Option("lengths", INTS, "Tokens of the text.", "", shown="2048,8192"),
             Option("rounds", int, "Rounds; each measures all contenders.", 1, min=1),
+            Option(
+                "llama_cpp_python",
+                Path,
+                "The python of the environment that has llama-cpp-python or xllamacpp.",
+                shown="this one's",
+            ),
+            Option("no_transformers", bool, "Without transformers.", False, flag="--no-transformers"),
             Option("limit_minutes", int, "Leave out who takes longer for a text.", min=1, shown="no limit"),
             Option(
                 "kvpress",

@@ -134,8 +134,10 @@ class Api:
         return JSONResponse({"documents": [_card(workspace) for workspace in self._opened.all()]})
 
     async def _open(self, request: Request) -> Response:
-        limit = self._uploads.max_bytes + _BESIDE_FILE_BYTES
-        async with limited(request, limit).form(max_files=1, max_fields=2) as form:
+        limit, announced = self._uploads.max_bytes + _BESIDE_FILE_BYTES, request.headers.get("content-length", "")
+        bounded = limited(request, limit)
+        self._uploads.require_space(int(announced) if announced.isdigit() else limit)
+        async with bounded.form(max_files=1, max_fields=2) as form:
             file, password = form.get("file"), form.get("password") or ""
             if not isinstance(file, UploadFile) or not isinstance(password, str):
                 raise ApiError(400, "request", "There is no file", "Send multipart/form-data with a field `file`.")

@@ -184,7 +184,7 @@ def _asked(
                 finished = event
                 said.text = event.text or words.NO_WORDS
                 held = holdings(session, telemetry)
-                said.account = words.account(event, held, telemetry.decode_tokens_per_second)
+                said.account = words.account(event, held)
             yield event
             if work.stop.is_set():  # maybe before the session listened
                 session.stop()

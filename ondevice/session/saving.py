@@ -79,7 +79,7 @@ def save_reading(session: Session, path: Path) -> list[Event]:
         OutOfMemory: there is no room for a copy of the pot; the session is as it was.
     """
     require_resumable(session)
-    events = session.context.settle()
+    events = session.context.settle(session.clock)
     parts = {_READER + name: tensor for name, tensor in reader_state(session.reader, session.context).items()}
     with memory_watched("saving", session.context.decoder.device):
         _write(session, path, parts, session.context.spans, is_reading=True)

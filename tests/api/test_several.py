@@ -87,7 +87,7 @@ def test_the_same_for_assistants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     name_in_chunks(monkeypatch, ["Ann Lee"])
     (tmp_path / "uploads").mkdir()
     registry = Registry()
-    tools = Tools(Jobs(ENGINE, registry, Library(tmp_path / "library")), Uploads(tmp_path / "uploads"), 20.0)
+    tools = Tools(Jobs(ENGINE, registry, Library(tmp_path / "library")), Uploads(tmp_path / "uploads"), [], 20.0)
     ids = [tools.open(text=text)["id"] for text in TEXTS.values()]
     until(lambda: all(tools.status(one)["state"] == "read" for one in ids))
     answered = tools.ask_several(ids, "Zzxj?")

@@ -47,7 +47,7 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Let the model say something particular."""
 
     def ask(self: Session, question: str, generation: Any = None, history: Any = (), **how: Any) -> Iterator[Any]:
-        yield QuestionRead(question, 3, 0.01)
+        yield QuestionRead(question, 3)
         for i, letter in enumerate(text):
             yield AnswerToken(1, letter, i, 0.01 * i)
         source = Source(text, 1, 0, len(text), 0, len(text), 0.5, 0.5)
@@ -195,7 +195,7 @@ def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monke
 
     def ask(self: Session, question: str, generation: Any = None, history: Any = (), **how: Any) -> Iterator[Any]:
         text = "It has 224 prisms, says **Brekke** of Oslo."
-        yield QuestionRead(question, 3, 0.01)
+        yield QuestionRead(question, 3)
         yield AnswerToken(1, text, 0, 0.01)
         yield AnswerFinished(question, text, 1, "end", 0.01, 0.1, 0, self.context.ledger, unfounded=("224", "Oslo"))
 

@@ -70,7 +70,7 @@ def test_an_answer_names_verbatim_passages_and_leaves_the_pot_as_it_was(loaded: 
     finished = ask(session)
     check(session, finished)
     assert finished.sources.num_tokens == finished.num_tokens
-    assert finished.sources.seconds > 0
+    assert finished.stage_seconds["sources"] > 0
     after = session.context.pot.state()
     assert all(torch.equal(after[name], before[name]) for name in before)
     check_invariants(session.context.pot, session.context.tokens.num_tokens)

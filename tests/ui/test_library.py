@@ -152,13 +152,13 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
     path = tmp_path / "library" / entry["id"] / "record.json"
     record = json.loads(path.read_text())
     record |= {"messages": HOSTILE, "fill": [[1], ["a", 2], [3, 4]], "novelty_tokens": [-5, 10**12, "x", 7]}
-    record["stage_seconds"] = {"forward": "x", "decode": 2.5, "more": 1}
+    record["stage_seconds"] = {"forward": "x", "write": 2.5, "more": 1}
     path.write_text(json.dumps(record))
     desk.actions.forget(desk.id)
     screen = screen_after(library.open(desk.id, entry["id"]))
     assert screen["chat"] == [{"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "done"}}]
     assert desk.visitor.current.telemetry.novelty_tokens.tolist() == [7]
-    assert desk.visitor.current.telemetry.stage_seconds["decode"] == 2.5
+    assert desk.visitor.current.telemetry.stage_seconds["write"] == 2.5
 
 
 def test_a_document_that_the_library_has_is_opened_and_not_read_again(desk: Desk) -> None:

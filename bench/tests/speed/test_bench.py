@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,12 +27,10 @@ from ondevice_bench.speed.bandwidth import ReadBandwidth
 from ondevice_bench.speed.decode import Decoding, bytes_per_token, run_decode
 from ondevice_bench.speed.decode import summary_of as decode_summary
 from ondevice_bench.speed.ingest import PROMPT_TOKENS, Cycle, Reading, rss_growth, run_ingest, summary_of
-from ondevice_bench.speed.llama_cpp import LlamaCpp
 from ondevice_bench.speed.reference import Reference
 from ondevice_bench.speed.slim import memory_rows, run_reading
 from ondevice_bench.speed.slim import rows_of as slim_rows
 from ondevice_bench.speed.slim import summary_of as slim_summary
-from tests.builders.llama_cpp import fake_llama_cpp
 from tests.builders.models import byte_tokenizer, plain_config, save_checkpoint, tiny_loaded, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -315,22 +311,3 @@ def test_whole_prompts_save_what_table_2_says() -> None:
     savings = [round(summary[f"memory_saving_percent_{name}"], 1) for name in ("8k", "16k", "24k", "28k", "32k")]
     assert savings == [20.3, 44.5, 52.6, 54.9, 56.6]
     assert len(rows) == 15
-
-
-def test_llama_cpp_is_asked_for_with_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ConfigError, match="needs the package xllamacpp"):
-        LlamaCpp(tmp_path / "a.gguf", 100, 1)
-    monkeypatch.setitem(sys.modules, "xllamacpp", ModuleType("xllamacpp"))
-    with pytest.raises(ConfigError, match="no such file"):
-        LlamaCpp(tmp_path / "a.gguf", 100, 1)
-
-
-def test_llama_cpp_is_asked_for_greedy_tokens_by_its_own_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = fake_llama_cpp(monkeypatch, lambda number: {"predicted_per_second": 40.0 + number})
-    (tmp_path / "a.gguf").touch()
-    llama = LlamaCpp(tmp_path / "a.gguf", 100, 1)
-    assert [llama.decode(list(range(20)), 8) for _ in range(2)] == [41.0, 42.0]
-    llama.close()
-    assert [request["prompt"] for request in asked] == [list(range(20))] * 2
-    assert {request["n_predict"] for request in asked} == {8}
