@@ -134,7 +134,7 @@ class Session:
     @property
     def notices(self) -> tuple[str, ...]:
         """Settings that reading and answers make no use of, or not always, and why; a sentence each."""
-        context, is_stream, of_reading = self.context, False, ()
+        context, is_stream, of_reading = self.context, False, tuple[str, ...]()
         if context.is_open:
             is_stream, of_reading = not context.tokens.keeps_text, self.plan.notices(context.tokens.num_total)
         return (*of_reading, *combine(context.config, context.decoder, is_stream=is_stream).notices)
