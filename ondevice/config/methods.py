@@ -67,8 +67,8 @@ class SlimConfig:
     # fmt: on
 
     def __post_init__(self) -> None:
-        self.steps()
         check_each(self)
+        self.steps()
         require(
             self.unit_size >= 1 and self.block_size >= 1 and self.block_size % self.unit_size == 0,
             f"{{slim.block_size}} is {self.block_size} and {{slim.unit_size}} {self.unit_size}",
@@ -116,7 +116,7 @@ class TierConfig:
     # fmt: off
     budget_bytes: int = setting(  # taken only as far as the text needs it
         10**9, "Memory outside the pot for what it evicts, at most; 0 keeps nothing of it.", option="--host-tier",
-        is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), label="Host tier",
+        is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), most=10**15, label="Host tier",
         form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
                          "is gone. A question brings back what it needs. Takes effect at the next reading.",
                      low=0, per=1e-6))
@@ -220,7 +220,8 @@ class SpecConfig:
         5, "Neighbouring tokens whose scores are averaged; odd, 1: none.", option="--spec-pool",
         check=Check(lambda size: size >= 1 and size % 2 == 1, "Give an odd number of tokens."))
     chunk_size: int = setting(  # with 1, and `pool_size` 1, scores are raw
-        16, "Tokens that are chosen or skipped together.", option="--spec-chunk", check=at_least(1, "token"))
+        16, "Tokens that are chosen or skipped together.", option="--spec-chunk", check=at_least(1, "token"),
+        most=2**16)
     # From nowhere (the main model's loss where it is known), from how rare its word is, or from the speculator's loss.
     # In chunks few tokens are concerned, and it makes little difference: of two books the first loses least on one,
     # the last on the other (docs/results/eval-recall.md).

@@ -51,7 +51,7 @@ class PotConfig:
         check=Check(lambda slots: slots == 0 or slots >= 16, "Give at least 16 slots, or 0 for auto."))
     num_kept: int = setting(  # |C|; with `pyramidkv` layers keep different numbers, this one on average
         0, "Slots kept when a full pot is distilled; auto: half of the pot, with foresight nearly all of it.",
-        option="--keep", zero="auto", api="num_kept", label="Kept when full",
+        option="--keep", zero="auto", api="num_kept", label="Kept when full", check=at_least(0, "slots"),
         form=Control(2, "Tokens that survive when the pot is full. Default {default}; auto is half of the pot. "
                         "Fewer means longer steps between two selections. 0 is auto.", low=0))
     reserve: int = setting(  # also holds the catalyst while reading
@@ -103,7 +103,8 @@ class PotConfig:
     context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys
         "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
         "past the window that the model was trained on; never.", option="--context-reset")
-    num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
+    num_sink_tokens: int = setting(
+        4, "First tokens that are never evicted.", option="--sinks", check=at_least(0, "tokens"))
     adaptive_keep: tuple[int, int] | None = setting(
         None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
