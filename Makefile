@@ -31,8 +31,8 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update map-frames \
-	lock audit licences fuzz clean
+.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update pictures \
+	docs map-frames lock audit licences fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
@@ -42,12 +42,14 @@ help:
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
 	@echo 'make gpu-bench    the same for a real model, MODEL_FILE=...'
 	@echo 'make screenshots  compare every screen with its baseline'
-	@echo 'make screenshots-update  make the screens as they are now the baselines, and take the pictures of the README'
+	@echo 'make screenshots-update  make the screens as they are now the baselines'
+	@echo 'make pictures     take the pictures of README and docs/app.md, of the app with its default model'
 	@echo 'make map-frames   frames a second of the memory map of a million tokens, on one core'
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
 	@echo 'make fuzz         look for documents that harm the readers, for a night; KIND=pdf, docx, epub, html, md or txt'
+	@echo 'make docs         write the reference in docs/cli.md anew'
 	@echo 'make licences     write docs/licences.md anew'
 	@echo 'make clean        remove what the set-up made here'
 
@@ -66,11 +68,12 @@ $(BIN)/python:
 # Everything in the lock has to have the hash that stands there, and nothing else comes with it. torch is not locked,
 # because each machine takes a build of its own; it says which triton it works with, or takes any. Nothing is asked for
 # the building of this project either: setuptools is in the lock.
-$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt requirements.lock
+$(INSTALLED): $(BIN)/python pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
 	$(PIP) install --quiet $(TORCH_ARGS) "$(TORCH)"
 	$(PIP) install --quiet "triton>=3.3; sys_platform == 'linux'"
-	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e bench
+	@mkdir -p $(VENV)/types && ln -sfn ../../bench $(VENV)/types/ondevice_bench
 	@touch $@
 
 $(MODEL): $(INSTALLED)
@@ -121,13 +124,13 @@ bench: setup
 gpu-check: PYTHON = python3
 gpu-check:
 	@[ -n '$(PYTHON)' ] || { echo 'Python 3.11 or newer is needed; name it with PYTHON=...' >&2; exit 1; }
-	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --out $${OUT:-bench/results}/gpu.json $(ARGS)
+	$(PYTHON) scripts/from-checkout ondevice_bench.speed.gpu.check --out $${OUT:-bench/results}/gpu.json $(ARGS)
 
 # The same for a real model: make gpu-bench MODEL_FILE=file.gguf
 gpu-bench: PYTHON = python3
 gpu-bench:
 	@[ -n '$(MODEL_FILE)' ] || { echo 'Name a folder with safetensors, or a .gguf file: make gpu-bench MODEL_FILE=...' >&2; exit 1; }
-	$(PYTHON) scripts/from-checkout ondevice.bench.gpu.check --model $(MODEL_FILE) --out $${OUT:-bench/results}/gpu_model.json $(ARGS)
+	$(PYTHON) scripts/from-checkout ondevice_bench.speed.gpu.check --model $(MODEL_FILE) --out $${OUT:-bench/results}/gpu_model.json $(ARGS)
 
 # Part of `browser`; alone when only the look of things has changed.
 screenshots: setup
@@ -137,6 +140,10 @@ screenshots: setup
 screenshots-update: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	$(BIN)/pytest -q tests/browser/test_screens.py --update-baselines
+
+# On a machine with nothing else to do: the pictures show speeds.
+pictures: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium
 	@env -u PYTHONSAFEPATH $(BIN)/python -m tests.browser.screenshots
 
 map-frames: setup
@@ -163,8 +170,11 @@ fuzz: $(INSTALLED)
 audit: $(TOOLS)/bin/python
 	@$(PYTHON) scripts/audit.py $(TOOLS)/bin/python
 
+docs: $(INSTALLED)
+	$(BIN)/python scripts/cli_page.py
+
 licences: $(INSTALLED)
 	$(BIN)/python scripts/licences.py
 
 clean:
-	rm -rf $(VENV) build ondevice.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build bench/build *.egg-info bench/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

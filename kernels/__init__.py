@@ -6,8 +6,6 @@ runs it; a float32 reference stands beside each (suffix `_ref`) and is what the 
 
 from ondevice.kernels.attention import attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.decode_attention import decode_attention
-from ondevice.kernels.paged_attention import paged_attention
-from ondevice.kernels.paged_update import replace_paged_slots_
 from ondevice.kernels.pot_update import keep_slots_, replace_slots_
 from ondevice.kernels.projection import project
 from ondevice.kernels.rope import rotate, rotate_half, rotate_with_half_
@@ -23,9 +21,7 @@ __all__ = [
     "decode_attention",
     "keep_slots_",
     "observed_attention",
-    "paged_attention",
     "project",
-    "replace_paged_slots_",
     "replace_slots_",
     "rope_attention",
     "rotate",

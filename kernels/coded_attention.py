@@ -14,6 +14,11 @@ from torch import Tensor
 _BLOCK = 64  # slots whose wide keys stay in a first cache
 
 
+def ends_early(query: Tensor, rotary_dim: int) -> bool:
+    """Say whether attention over codes can end early: only the kernel for CPUs does, and it turns all of a key."""
+    return not uses_triton(query) and uses_numba(query) and rotary_dim == query.shape[-1]
+
+
 def coded_attention(
     query: Tensor,
     coded: Coded,
@@ -33,7 +38,7 @@ def coded_attention(
         coded: keys and values.
         positions: (batch or 1, num_kv_heads or 1, num_slots) int32, the position of each slot.
         cos, sin: (num_positions, rotary_dim), `sin` signed as for `rotate`.
-        scale, block_size, order, termination: as for `decode_attention`. Only the kernel for CPUs ends early.
+        scale, block_size, order, termination: as for `decode_attention`; all is read unless `ends_early`.
 
     Returns:
         The output, shape and dtype of `query`, and the blocks that were read, (batch, num_kv_heads) int32.
@@ -43,7 +48,7 @@ def coded_attention(
         from ondevice.kernels.triton.coded_attention import widen_and_attend
 
         out = widen_and_attend(query, coded, positions, cos, sin, scale)
-    elif uses_numba(query) and cos.shape[-1] == query.shape[-1]:
+    elif ends_early(query, cos.shape[-1]):
         from ondevice.kernels.cpu.decode_attention import attend_coded
 
         return attend_coded(

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import OndeviceError
+from ondevice.regular_file import open_regular
 
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 600.0  # without a word from the server: a forward pass of a large model takes its time
@@ -76,13 +77,13 @@ class Client:
     # -- documents -------------------------------------------------------------------------------
 
     def open(self, path: str | Path, password: str = "") -> dict[str, Any]:
-        """Send a file; returns its card, with its `id` and `num_tokens`."""
+        """Send a file; returns its card, with its `id` and `num_tokens`; raises DocumentError as `open_regular`."""
         path, boundary = Path(path), secrets.token_hex(16)
         part = f'--{boundary}\r\nContent-Disposition: form-data; name="'
         before = f'{part}password"\r\n\r\n{password}\r\n' if password else ""
-        head = f'{before}{part}file"; filename="{_quoted(path.name)}"\r\n\r\n'.encode()
+        head = f'{before}{part}file"; filename="{_quoted(path.name)}"\r\n\r\n'.encode(errors="replace")
         tail = f"\r\n--{boundary}--\r\n".encode()
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             num_bytes = len(head) + os.fstat(file.fileno()).st_size + len(tail)
             body = chain([head], iter(lambda: file.read(_BLOCK_BYTES), b""), [tail])  # never all of it in memory
             return self._json("POST", "/documents", body, f"multipart/form-data; boundary={boundary}", num_bytes)

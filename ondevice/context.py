@@ -11,7 +11,7 @@ from torch import Tensor
 from ondevice.config import EngineConfig, SlimLayer
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import PotError
-from ondevice.events import MAX_NOTES, Event, HeadCounts, Ledger, PotDistilled
+from ondevice.events import MAX_NOTES, Event, HeadCounts, Ledger, PotDistilled, Stage
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
@@ -21,6 +21,7 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.pot.saved_state import Extent, highest_position
 from ondevice.speculator.speculator import Speculator
+from ondevice.stage_clock import StageClock
 
 UNTIL_END = -1  # stop of a span of tokens whose end is not known yet
 
@@ -109,9 +110,13 @@ class Context:
         """Whether it has a document."""
         return self._tokens is not None
 
-    def settle(self) -> list[Event]:
-        """Wait for the copies into host memory; the event that reports them, if anything was copied."""
+    def settle(self, clock: StageClock, stage: Stage = "other") -> list[Event]:
+        """Wait for the copies into host memory; the event that reports them, if anything was copied.
+
+        What the clock has not booked yet goes to `stage`, but for the waiting, which that event reports.
+        """
         offloaded = None if self.host is None else self.host.settle()
+        clock.book(stage, apart=0.0 if offloaded is None else offloaded.waited_seconds)
         return [] if offloaded is None else [offloaded]
 
     @property

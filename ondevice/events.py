@@ -13,6 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 RecallSource = Literal["host", "skipped"]
+# Reading, then answering: every second of either belongs to one of its stages.
+Stage = Literal[
+    "tokenize", "measure", "speculate", "forward", "novelty", "distill", "offload", "other",
+    "question", "look", "revival", "write", "sources", "finish",
+]  # fmt: skip
+MIN_TIMED_TOKENS = 16  # of an answer that has a speed: over fewer it says nothing
 MAX_NOTES = 200  # pages without text that a ledger, or the card of a document, lists one by one
 
 
@@ -186,13 +192,18 @@ class TokensOffloaded:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRead:
-    """The whole document has been read (or reading was stopped: `ledger.tokens_unread` is above 0)."""
+    """The whole document has been read (or reading was stopped: `ledger.tokens_unread` is above 0).
+
+    `stage_seconds` are those that no other event of the reading has reported: `measure` and `other`, which is what
+    passed between two stages, in the engine and in the program that follows it.
+    """
 
     ledger: Ledger
     seconds: float
     num_cycles: int
     num_heads_total: int
     retention: HeadCounts
+    stage_seconds: dict[Stage, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +215,13 @@ class TokensRecalled:
     order; `pages` are those they lie on. From the host every head takes what it lacks, `num_tokens` in the average
     layer, and `num_aside` that the pot kept take no part in the answer, so that they draw no attention away;
     `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled ones had been pruned
-    and were read to the end of the model now. `seconds` are those of looking for the tokens and of copying or reading
-    them.
+    and were read to the end of the model now.
     """
 
     source: RecallSource
     tokens: npt.NDArray[np.int32]
     pages: tuple[int, ...]
     num_tokens: int
-    seconds: float
     num_bytes: int = 0
     num_held: int = 0
     num_aside: int = 0
@@ -225,12 +234,14 @@ class QuestionRead:
 
     question: str
     num_tokens: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerToken:
-    """One more token of the answer. `text` is what it adds (may be empty inside a multi-byte character)."""
+    """One more token of the answer, `seconds` after the question.
+
+    `text` is what it adds (may be empty inside a multi-byte character).
+    """
 
     token_id: int
     text: str
@@ -281,13 +292,11 @@ class Source:
 class Sources:
     """Sources of an answer: `passages`, the one it attended to most first.
 
-    They are from its first `num_tokens` tokens: all of them, or those that fit into the reserve once more. Finding
-    them took `seconds`.
+    They are from its first `num_tokens` tokens: all of them, or those that fit into the reserve once more.
     """
 
     passages: tuple[Source, ...] = ()
     num_tokens: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +337,10 @@ class AnswerFinished:
 
     `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `cancelled`, or in the app
     `turn`: it was long, and others wait for the model.
+    `stage_seconds` add up to the time from the question to the end of the answer: reading the question up to the first
+    token, looking for tokens that it needs, bringing them back (and reading question and answer again over them),
+    writing, finding sources, and checking the answer while the pot is put back. `ttft_seconds` and `decode_seconds` are
+    parts of the same time: up to the first token, and from there to the last one with every look in between.
     `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all
     restored by the rewind).
     `share_read` of the pot's blocks were read by decode attention; 1 where it does not end early.
@@ -353,6 +366,19 @@ class AnswerFinished:
     unfounded: tuple[str, ...] = ()
     num_before: int = 0
     undo_bytes: int = 0
+    stage_seconds: dict[Stage, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """From the question to the end of the answer."""
+        return sum(self.stage_seconds.values())
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Speed after the first token, looks counted; None for an answer of fewer than `MIN_TIMED_TOKENS` tokens."""
+        if self.num_tokens < MIN_TIMED_TOKENS or not self.decode_seconds:
+            return None
+        return (self.num_tokens - 1) / self.decode_seconds
 
     def num_recalled(self, source: RecallSource) -> int:
         """Tokens recalled from a source; those of the host count per head of the average layer."""
@@ -367,20 +393,23 @@ class AnswerFinished:
         return tuple(page for event in self.recalled if event.source == source for page in event.pages)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON has it: the flat account with question, text, passages and ledger."""
+        """All of it as JSON has it: the account with question, text, passages and ledger."""
         passages = [asdict(passage) for passage in self.sources.passages]
         texts = {"question": self.question, "text": self.text}
         return texts | self.to_dict() | {"sources": passages, "ledger": self.ledger.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The account of the answer as JSON has it: flat, without its text, passages and ledger."""
+        """The account of the answer as JSON has it, without its text, passages and ledger."""
         history, drafts = asdict(self.history), asdict(self.drafts)
         return {
             "num_tokens": self.num_tokens,
             "num_before": self.num_before,
             "stop_reason": self.stop_reason,
+            "seconds": self.seconds,
+            "stage_seconds": self.stage_seconds,
             "ttft_seconds": self.ttft_seconds,
             "decode_seconds": self.decode_seconds,
+            "decode_tokens_per_second": self.tokens_per_second,
             "num_overwritten": self.num_overwritten,
             "num_revived": self.num_recalled("host"),
             "pages_revived": self.pages_recalled("host"),
@@ -390,7 +419,6 @@ class AnswerFinished:
             "share_read": self.share_read,
             "unfounded": self.unfounded,
             "num_sourced": self.sources.num_tokens,
-            "sources_seconds": self.sources.seconds,
             **history,
             **drafts,
             "undo_bytes": self.undo_bytes,

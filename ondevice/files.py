@@ -1,8 +1,9 @@
-"""Files that are either the old ones or the new ones, whenever writing is stopped."""
+"""Where files of the user lie, and files that are either the old ones or the new ones, whenever writing is stopped."""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,6 +12,15 @@ from pathlib import Path
 
 PRIVATE, READABLE = 0o600, 0o644
 _RANDOM_LETTERS, _STALE_SECONDS = 8, 3600.0  # of mkstemp; nobody writes that long without a byte
+# A backslash stays as it is unless what follows would read as an escape.
+_NO_TEXT, _ESCAPE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2})"), re.compile(rb"\\x([0-9a-f]{2})")
+
+
+def data_dir() -> Path:
+    """The folder for what users keep: `$ONDEVICE_DATA`, else where this system keeps such files."""
+    from platformdirs import user_data_dir
+
+    return Path(os.environ.get("ONDEVICE_DATA") or user_data_dir("ondevice")).expanduser()
 
 
 @contextmanager
@@ -52,8 +62,18 @@ def _drop_stale(path: Path) -> None:
 
 
 def shown_name(path: Path) -> str:
-    """The name of a file as text; bytes of it that are no UTF-8, which a system lets through, are U+FFFD each."""
-    return path.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """The name of a file as text, without its folder; as `escaped`."""
+    return escaped(path.name)
+
+
+def escaped(name: str) -> str:
+    r"""A path as text for tables and people: bytes that are no UTF-8, and control characters, as in `caf\xe9.txt`."""
+    return _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", name)
+
+
+def unescaped(text: str) -> str:
+    """The path that `escaped` was given."""
+    return os.fsdecode(_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(text)))
 
 
 def sync_file(path: Path) -> None:

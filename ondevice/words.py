@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ondevice.errors import without_inner_names
-from ondevice.events import AnswerFinished, Ledger, PageNote
+from ondevice.events import AnswerFinished, Ledger, PageNote, Stage
 
 KINDS = {
     "pdf": "PDF",
@@ -26,6 +26,15 @@ _REASONS = {
     "loop": "The model began to repeat itself, and was stopped. ",
 }
 _FEW_PAGES = 6
+_ANSWERING: dict[Stage, str] = {
+    "question": "to read the question",
+    "look": "to look for what to bring back",
+    "revival": "to bring it back",
+    "write": "to write",
+    "sources": "to find the evidence",
+    "finish": "to check it",
+}
+_LEAST_SHARE = 0.005  # of an answer's time, that a stage is named for
 
 
 def count(number: int) -> str:
@@ -126,7 +135,7 @@ class Holdings:
         return self.pot_bytes + self.speculator_bytes + self.tier_bytes
 
 
-def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) -> str:
+def account(answer: AnswerFinished, held: Holdings) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     ledger, so_far = answer.ledger, ""
     if ledger.tokens_unread:
@@ -137,26 +146,19 @@ def account(answer: AnswerFinished, held: Holdings, tokens_per_second: float) ->
     parts += drafted(answer)
     if answer.num_overwritten:
         parts.append(f"{plural(answer.num_overwritten, 'slot')} lent to this answer")
-    if answer.ttft_seconds:
-        speed = f", then {rate(tokens_per_second)}" if tokens_per_second else ""
-        parts.append(f"first word after {duration(answer.ttft_seconds)}{speed}")
+    parts += [_took(answer)] if answer.ttft_seconds else []
     parts += _remembered(answer)
     return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
 
 
-def account_rows(answer: AnswerFinished, held: Holdings, tokens_per_second: float) -> list[tuple[str, str]]:
+def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]]:
     """The same in rows: what it is, and how much."""
     ledger, written = answer.ledger, plural(answer.num_tokens, "token")
     if answer.num_before:
         written += f", after the {count(answer.num_before)} that were there"
-    times = [f"first word after {duration(answer.ttft_seconds)}"] if answer.ttft_seconds else []
-    if tokens_per_second:
-        times.append(f"then {rate(tokens_per_second)}")
-    if answer.sources.seconds:
-        times.append(f"{duration(answer.sources.seconds)} to find the evidence")
     rows = [
         ("Answer", f"{written}. {_REASONS[answer.stop_reason]}".strip()),
-        ("Time", ", ".join(times).capitalize()),
+        ("Time", _took(answer).capitalize() if answer.ttft_seconds else ""),
         ("Read", f"{count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens"),
         ("Kept", f"{plural(ledger.tokens_kept, 'token')}, each by one attention head or more"),
         ("Evicted", plural(ledger.tokens_evicted, "token")),
@@ -172,6 +174,26 @@ def account_rows(answer: AnswerFinished, held: Holdings, tokens_per_second: floa
         ("Conversation", ", ".join(_remembered(answer)).capitalize()),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def speed(answer: AnswerFinished) -> str:
+    """Speed of an answer after its first token; that it is too short for one, where it is."""
+    return "too short to tell" if answer.tokens_per_second is None else rate(answer.tokens_per_second)
+
+
+def _took(answer: AnswerFinished) -> str:
+    """The time of an answer with the stages that add up to it, the part before its first word, and the speed then."""
+    seconds, total = answer.stage_seconds, answer.seconds
+    stages = [
+        f"{duration(seconds[one])} {what}"
+        for one, what in _ANSWERING.items()
+        if seconds.get(one, 0.0) > _LEAST_SHARE * total
+    ]
+    parts = [f"answered in {duration(total)} ({', '.join(stages)})"] if stages else []
+    parts.append(f"first word after {duration(answer.ttft_seconds)}")
+    if answer.tokens_per_second is not None:
+        parts.append(f"then {rate(answer.tokens_per_second)}")
+    return ", ".join(parts)
 
 
 def ledger_line(ledger: Ledger, held: Holdings) -> str:

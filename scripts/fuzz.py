@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ondevice.bench.reliability.damaged_documents import KINDS, sound, spoil
+from ondevice_bench.speed.reliability.damaged_documents import KINDS, sound, spoil
 
 _MOST_PAGES = 2000  # of one case
 _WATCHED = ["ondevice.documents", "pypdf", "defusedxml", "html", "xml", "zipfile"]  # whose code is to be reached

@@ -7,8 +7,26 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from ondevice.files import PRIVATE, READABLE, replacing
+from ondevice.files import PRIVATE, READABLE, escaped, replacing, unescaped
+
+
+@given(st.binary() | st.text("\\x5caf\n").map(str.encode))
+@example(rb"caf\xe9.txt")
+@example(b"\\\xff\\x5c\\")
+def test_every_name_is_shown_as_text_that_gives_its_bytes_back(name: bytes) -> None:
+    shown = escaped(os.fsdecode(name))
+    assert os.fsencode(unescaped(shown)) == name
+    shown.encode()
+    assert not any(letter < " " for letter in shown)
+
+
+def test_an_ordinary_name_is_shown_as_it_is() -> None:
+    for name in ("Ünï “x”.txt", r"C:\docs\xy.txt", "a b"):
+        assert escaped(name) == name
+    assert escaped(os.fsdecode(b"caf\xe9\n")) == r"caf\xe9\x0a"
 
 
 def names(folder: Path) -> list[str]:

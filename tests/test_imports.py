@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,23 +14,29 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+PLACES = {"ondevice": "ondevice", "kernels": "ondevice.kernels", "bench": "ondevice_bench"}
 # From the top floor down: a file may import what stands below its own folder, and files of its own folder.
-FLOORS = (
-    "cli", "ui", "api", "serving", "bench", "evaluation", "batch", "scan", "session", "prefill", "decode", "telemetry",
-    "context", "speculator", "model", "pot", "documents", "results", "words", "config", "memory", "kernels", "files",
-    "client", "schema", "events", "errors", "extras", "assets",
+LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged")
+PRODUCT = (
+    "cli", "ui", "api", "serving", "batch", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
+    "context", "speculator", "model", "pot", "documents", "result", "words", "config", "machine", "stage_clock",
+    "kernels", "client", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
+FLOORS = [*(f"ondevice_bench.{name}" for name in LABORATORY), *(f"ondevice.{name}" for name in PRODUCT)]
 KERNELS_MAY_IMPORT = {"torch", "triton", "numpy", "numba", "llvmlite"}
 
 
 def module_of(path: Path) -> str:
     """`ondevice.pot.undo` of ondevice/pot/undo.py, `ondevice.kernels.rope` of kernels/rope.py."""
-    parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    parts = parts if parts[0] == "ondevice" else ["ondevice", *parts]
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    place, *parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join([PLACES[place], *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
-FILES = {module_of(path): path for folder in ("ondevice", "kernels") for path in sorted((ROOT / folder).rglob("*.py"))}
+def files_in(folder: str) -> Iterator[Path]:
+    return (path for path in sorted((ROOT / folder).rglob("*.py")) if not path.is_relative_to(ROOT / "bench" / "tests"))
+
+
+FILES = {module_of(path): path for folder in PLACES for path in files_in(folder)}
 
 
 def imports(path: Path, *, at_top_only: bool = False) -> Iterator[str]:
@@ -53,13 +60,13 @@ def own_imports() -> dict[str, set[str]]:
 
 
 def floor_of(module: str) -> int:
-    """Counted from the top; the package itself, which holds nothing but the version, lies below them all."""
-    return FLOORS.index(module.split(".")[1]) if "." in module else len(FLOORS)
+    """Counted from the top; a package itself, which holds the version at most, lies below them all."""
+    return FLOORS.index(".".join(module.split(".")[:2])) if "." in module else len(FLOORS)
 
 
 def test_imports_go_downwards() -> None:
     own = own_imports()
-    assert not own.pop("ondevice"), "the package itself imports nothing"
+    assert not own.pop("ondevice") | own.pop("ondevice_bench"), "a package itself imports nothing"
     upwards = [
         f"{name} imports {other}"
         for name, others in own.items()
@@ -67,6 +74,14 @@ def test_imports_go_downwards() -> None:
         if name.split(".")[:2] != other.split(".")[:2] and floor_of(name) > floor_of(other)
     ]
     assert not upwards, "\n".join(upwards)
+
+
+def test_the_product_does_not_know_the_laboratory() -> None:
+    for folder in ("ondevice", "kernels", "assets"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in {".py", ".js", ".md"}:
+                named = re.search(r"ondevice(_bench|\.(bench|evaluation|results))", path.read_text(encoding="utf-8"))
+                assert named is None, f"{path} names {named[0]}"
 
 
 def test_no_imports_go_in_a_circle() -> None:
@@ -97,10 +112,10 @@ def test_numba_is_not_loaded_before_it_compiles() -> None:
     ("package", "places"),
     [
         ("gradio", ("ondevice/ui/", "app.py")),
-        ("transformers", ("ondevice/model/", "ondevice/bench/kv_press_work.py")),  # the latter has its own
-        ("typer", ("ondevice/cli/",)),
+        ("transformers", ("ondevice/model/", "bench/speed/kv_press_work.py")),  # the latter has its own
+        ("typer", ("ondevice/cli/", "bench/cli/")),
         ("pypdf", ("ondevice/documents/",)),
-        ("ray", ("ondevice/batch/", "ondevice/cli/batch")),
+        ("ray", ("ondevice/batch/", "ondevice/cli/batch", "bench/cli/grid.py")),
     ],
 )
 def test_large_packages_have_one_door(package: str, places: tuple[str, ...]) -> None:
@@ -117,9 +132,12 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_the_core_needs_no_package_of_an_interface() -> None:
     blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "bitsandbytes")
     core = (
-        "config", "session.engine", "session.saving", "results.results", "results.tables", "results.markdown",
-        "results.machine", "results.process_memory", "bench.ingest", "bench.decode", "bench.equip.run", "bench.source",
-        "evaluation.run_passkey", "model.loading.load", "telemetry.telemetry", "kernels",
+        "ondevice.config", "ondevice.session.engine", "ondevice.session.saving", "ondevice.planning.calibrate",
+        "ondevice.planning.trial", "ondevice.library.index", "ondevice.machine.facts", "ondevice.result",
+        "ondevice.model.loading.load", "ondevice.telemetry.telemetry", "ondevice.kernels",
+        "ondevice_bench.results.tables", "ondevice_bench.results.markdown", "ondevice_bench.speed.ingest",
+        "ondevice_bench.speed.decode", "ondevice_bench.speed.equip.run", "ondevice_bench.speed.source",
+        "ondevice_bench.speed.gpu.check", "ondevice_bench.quality.run_passkey",
     )  # fmt: skip
     code = (
         "import sys\n"
@@ -132,18 +150,34 @@ def test_the_core_needs_no_package_of_an_interface() -> None:
         "            if importer.startswith('ondevice'): raise ModuleNotFoundError(name, name=name)\n"
         "sys.meta_path.insert(0, Block())\n"
         "import importlib\n"
-        f"for name in {core}: importlib.import_module('ondevice.' + name)\n"
+        f"for name in {core}: importlib.import_module(name)\n"
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
 
 
 def test_help_does_not_load_torch() -> None:
-    done = run("import sys, ondevice.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)")
+    code = (
+        "import sys, typer, ondevice.cli; print(*typer.main.get_command(ondevice.cli.app).commands);"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    done = run(code)
     assert done.returncode == 0, done.stderr
+    assert {"ask", "calibrate", "plan", "bench", "eval", "results", "record"} <= set(done.stdout.split())
 
 
-def test_a_wheel_holds_every_package() -> None:
-    named = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"])
-    found = {name for name, path in FILES.items() if path.name == "__init__.py"} | {"ondevice.assets"}
-    assert named == found
+@pytest.mark.parametrize(("project", "package"), [(ROOT, "ondevice"), (ROOT / "bench", "ondevice_bench")])
+def test_a_wheel_holds_every_package(project: Path, package: str) -> None:
+    settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    found = {name for name, path in FILES.items() if path.name == "__init__.py" and name.split(".")[0] == package}
+    assert set(settings["tool"]["setuptools"]["packages"]) - {"ondevice.assets"} == found
+
+
+def test_without_the_laboratory_its_commands_are_named() -> None:
+    code = (
+        "import importlib.metadata as m, sys; m.entry_points = lambda **_: (); sys.argv[1:] = ['bench', 'art']\n"
+        "from ondevice.cli import app; app()"
+    )
+    done = run(code)
+    assert done.returncode == 2
+    assert "laboratory" in done.stderr

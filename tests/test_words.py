@@ -61,31 +61,37 @@ LEDGER = Ledger(
     tokens_total=41_020, tokens_read=12_288, tokens_kept=1_024, tokens_evicted=11_264, tokens_unread=28_732,
     slots_used=1_060, slots_capacity=2_048,
 )  # fmt: skip
-ANSWER = AnswerFinished("When?", "At dusk.", 4, "end", 0.8, 0.2, 0, LEDGER)
+ANSWER = AnswerFinished(
+    "When?", "At dusk.", 21, "end", 0.8, 1.1, 0, LEDGER,
+    stage_seconds={"question": 0.8, "look": 0.6, "write": 0.5, "sources": 0.1, "finish": 0.001},
+)  # fmt: skip
 
 NO_TOKENS = np.empty((0, 2), np.int32)
 
 
 def test_the_account_tells_of_every_token() -> None:
-    assert words.account(ANSWER, words.Holdings("page", 141_557_760), 18.24) == (
+    assert words.account(ANSWER, words.Holdings("page", 141_557_760)) == (
         "Answered after 12,288 of 41,020 tokens. "
         "Read 12,288 of 41,020 tokens, kept 1,024 (in at least one head), evicted 11,264, skipped 0, "
-        "not yet read 28,732 · pot: 1,060 of 2,048 slots, 142 MB · first word after 0.8 s, then 18.2 tokens/s"
+        "not yet read 28,732 · pot: 1,060 of 2,048 slots, 142 MB · answered in 2.0 s (0.8 s to read the question, "
+        "0.6 s to look for what to bring back, 0.5 s to write, 0.1 s to find the evidence), first word after 0.8 s, "
+        "then 18.2 tokens/s"
     )
 
 
 def test_the_account_tells_of_every_method() -> None:
     ledger = replace(LEDGER, tokens_unread=0, tokens_skipped=37, skipped_per_page=((1, 30), (2, 7)))
     answer = replace(
-        ANSWER, ledger=ledger, stop_reason="length", share_read=0.4, num_overwritten=1, unfounded=("22", "Ingrid Lund"),
+        ANSWER, num_tokens=15, stage_seconds={},
+        ledger=ledger, stop_reason="length", share_read=0.4, num_overwritten=1, unfounded=("22", "Ingrid Lund"),
         drafts=DraftCount(num_drafted=20, num_accepted=12, fell_back=True), history=History(1, 2),
         recalled=(
-            TokensRecalled("host", NO_TOKENS, (4, 3, 9), 128, 0.1, num_aside=640),
-            TokensRecalled("skipped", NO_TOKENS, (2,), 64, 0.1),
+            TokensRecalled("host", NO_TOKENS, (4, 3, 9), 128, num_aside=640),
+            TokensRecalled("skipped", NO_TOKENS, (2,), 64),
         ),
     )  # fmt: skip
     held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75, 9_000_000)
-    assert words.account(answer, held, 0.0).split(" · ") == [
+    assert words.account(answer, held).split(" · ") == [
         "The answer reached its longest length. Not found in the document: 22, Ingrid Lund",
         "Brought back 128 tokens for this answer, from pages 3–4, 9",  # noqa: RUF001
         "Read 64 skipped tokens for this answer, from page 2",

@@ -17,10 +17,10 @@ from ondevice.api.failures import ApiError, error_json, error_text
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead
+from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed
 from ondevice.serving.question_box import Asked
 from ondevice.serving.workspace import Workspace
-from ondevice.session.library import Entry
 
 _REASONS = {"length": "length"}  # all others: it came to an end
 # What may be left out of account: it is about accounts, or asks for no more than what is given anyway.

@@ -12,12 +12,12 @@ from collections import deque
 from ondevice.api.failures import ApiError
 from ondevice.errors import OndeviceError, PotError
 from ondevice.events import AnswerFinished
+from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, Opened, Saved
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
-from ondevice.session.library import Entry
 
 
 class Documents:

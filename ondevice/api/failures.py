@@ -25,10 +25,13 @@ class ApiError(OndeviceError):
 
 def failed_response(error: Exception, error_as: ErrorAs | None = None) -> Response:
     """The answer to a request that has failed; `error_as` says in which form."""
-    if isinstance(error, HTTPException):  # of the form parser
-        error = ApiError(400, "request", str(error.detail))
+    headers: dict[str, str] = {}
+    if isinstance(error, HTTPException):  # of the form parser, or of the line before the password
+        headers |= error.headers or {}
+        error = ApiError(error.status_code, "too-many" if error.status_code == 429 else "request", str(error.detail))
     status = _status(error)
-    headers = {"WWW-Authenticate": 'Basic realm="ondevice"'} if status == 401 else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="ondevice"'
     text = "" if isinstance(error, OndeviceError) else problem_text(error, "api")
     return JSONResponse({"error": (error_as or error_json)(error, text)}, status, headers=headers)
 

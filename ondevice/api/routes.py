@@ -7,9 +7,7 @@ interface.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,16 +26,16 @@ from ondevice.api.stream import stream, unless_gone
 from ondevice.config import ANSWERING, READING, by_key, with_choices, with_values
 from ondevice.errors import ConfigError, NotInLibrary, OndeviceError, PotError
 from ondevice.events import MAX_NOTES
+from ondevice.library.library import Entry, clean_title
 from ondevice.serving.jobs import Jobs
+from ondevice.serving.login import Login
 from ondevice.serving.question_box import Asked
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
-from ondevice.session.library import Entry, clean_title
 
 PREFIX = "/v1"
 HEADER = "x-ondevice"
 _BESIDE_FILE_BYTES = 100_000  # of an upload: the form around the file
-_WRONG_PASSWORD_SECONDS = 0.5  # so that guessing takes its time
 _KEPT = "kept"  # the phase of what waits on disk since it was open before a restart
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -49,11 +47,11 @@ class Api:
     Args:
         jobs: what can be done with a document.
         uploads: where received files go.
-        auth: user name and password that every request must give; None: none.
+        login: checks the user name and password that every request must give; None: it gives none.
     """
 
-    def __init__(self, jobs: Jobs, uploads: Uploads, auth: tuple[str, str] | None) -> None:
-        self._jobs, self._uploads, self._auth = jobs, uploads, auth
+    def __init__(self, jobs: Jobs, uploads: Uploads, login: Login | None) -> None:
+        self._jobs, self._uploads, self._login = jobs, uploads, login
         self._opened = Documents(jobs)
         self._from_library: dict[str, str] = {}  # the open document of a saved one that was asked for as a model
 
@@ -106,7 +104,7 @@ class Api:
         return endpoint
 
     async def _require_password(self, request: Request) -> None:
-        if self._auth is None:
+        if self._login is None:
             return
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         try:
@@ -115,8 +113,7 @@ class Api:
             pair = b""
         if kind.lower() == "bearer":  # what OpenAI's clients call a key
             pair = given.encode()
-        if not secrets.compare_digest(pair, ":".join(self._auth).encode()):
-            await asyncio.sleep(_WRONG_PASSWORD_SECONDS)
+        if not pair or not await self._login.check(pair):
             raise ApiError(401, "password", "The user name or the password is wrong", "Send those of --auth as Basic.")
 
     # -- documents -------------------------------------------------------------------------------
@@ -137,8 +134,10 @@ class Api:
         return JSONResponse({"documents": [_card(workspace) for workspace in self._opened.all()]})
 
     async def _open(self, request: Request) -> Response:
-        limit = self._uploads.max_bytes + _BESIDE_FILE_BYTES
-        async with limited(request, limit).form(max_files=1, max_fields=2) as form:
+        limit, announced = self._uploads.max_bytes + _BESIDE_FILE_BYTES, request.headers.get("content-length", "")
+        bounded = limited(request, limit)
+        self._uploads.require_space(int(announced) if announced.isdigit() else limit)
+        async with bounded.form(max_files=1, max_fields=2) as form:
             file, password = form.get("file"), form.get("password") or ""
             if not isinstance(file, UploadFile) or not isinstance(password, str):
                 raise ApiError(400, "request", "There is no file", "Send multipart/form-data with a field `file`.")

@@ -17,6 +17,8 @@ from typing import Any
 
 from ondevice.api.documents import Documents
 from ondevice.errors import DocumentError, OndeviceError, PotError
+from ondevice.library.library import Entry
+from ondevice.regular_file import open_regular
 from ondevice.scan.account import account, report
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.job_events import Failed, JobEvent
@@ -26,7 +28,6 @@ from ondevice.serving.shelf_state import Said, ShelfWork
 from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Workspace
-from ondevice.session.library import Entry
 
 _AGAIN = "It goes on by itself. The same call again waits for the rest."
 _SEVERAL = "several"  # where the one question to several documents runs
@@ -73,11 +74,14 @@ class Tools:
     Args:
         jobs: what can be done with a document.
         uploads: where files go on their way in.
+        folders: resolved ones, from which files are opened, as `open_regular` says.
         patience_seconds: after which a call returns although its job goes on.
     """
 
-    def __init__(self, jobs: Jobs, uploads: Uploads, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._jobs, self._uploads, self._patience = jobs, uploads, patience_seconds
+    def __init__(
+        self, jobs: Jobs, uploads: Uploads, folders: Sequence[Path], patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        self._jobs, self._uploads, self._folders, self._patience = jobs, uploads, folders, patience_seconds
         self._documents = Documents(jobs)
         self._running: dict[str, Running] = {}
         self._several = ShelfWork()
@@ -222,16 +226,8 @@ class Tools:
         """A private copy of a file, or of a text as a file."""
         if text:
             return self._uploads.receive(io.BytesIO(text.encode("utf-8", "replace")), "text.txt")
-        file = Path(path).expanduser()
-        try:
-            with file.open("rb") as content:
-                if file.stat().st_size > self._uploads.max_bytes:
-                    raise DocumentError("The file is too large", where=str(file), fix="Split it.")
-                return self._uploads.receive(content, file.name)
-        except OSError as error:
-            raise DocumentError(
-                f"The file cannot be opened: {error.strerror}", where=str(file), fix="Check the path."
-            ) from error
+        with open_regular(path, self._uploads.max_bytes, self._folders) as content:
+            return self._uploads.receive(content, Path(path).name)
 
     def _reading(self, workspace: Workspace) -> Job | None:
         """The reading of what was opened, by the library or anew; None where that was stopped."""

@@ -9,22 +9,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from fsspec.implementations.local import LocalFileSystem
+
 from ondevice.batch.places import local_file, opened
+from ondevice.documents import Limits
 from ondevice.documents.extract import read
 from ondevice.documents.types import Document, Page
 from ondevice.errors import OndeviceError
+from ondevice.files import unescaped
+from ondevice.regular_file import blocks, open_regular
 
-_BLOCK_BYTES = 1 << 20
+_MAX_BYTES = Limits().file_bytes
 
 
 def identify(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Of one `uri` the `id` (sha256 of its bytes, hexadecimal) and its `bytes`; or what kept it from being read as
-    `error`, and an id that is made of the URI."""
+    """Of one `uri`, `escaped`, the `id` (sha256 of its bytes, hexadecimal) and its `bytes`; or what kept it from being
+    read as `error`, and an id that is made of the URI."""
     uri, digest, num_bytes = row["uri"], hashlib.sha256(), 0
     try:
-        fs, path = opened(uri)
-        with fs.open(path, "rb") as file:
-            while block := file.read(_BLOCK_BYTES):
+        fs, path = opened(unescaped(uri))
+        is_local = isinstance(fs, LocalFileSystem)
+        with open_regular(path, _MAX_BYTES) if is_local else fs.open(path, "rb") as file:
+            for block in blocks(file, _MAX_BYTES, uri):
                 digest.update(block)
                 num_bytes += len(block)
     except Exception as error:  # of whatever file system: each has errors of its own
@@ -48,7 +54,7 @@ def parse(row: Mapping[str, Any]) -> dict[str, Any]:
     began, document, problem = time.perf_counter(), "", row["error"]
     if not problem:
         try:
-            with local_file(row["uri"]) as path:
+            with local_file(unescaped(row["uri"])) as path:
                 document = json.dumps(asdict(read(path)))
         except Exception as error:
             problem = error_text(error, row["uri"])

@@ -56,7 +56,7 @@ def _collect(place: Place, folder: str, name: str) -> _Counts:
             writer.write_batch(batch)
             for row in batch.to_pylist():
                 counts.add(row)
-                text.write(json.dumps(_readable(row), ensure_ascii=False).encode() + b"\n")
+                text.write(json.dumps(_readable(row), ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
         if writer is not None:
             writer.close()
     return counts

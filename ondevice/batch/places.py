@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pyarrow.fs
 from fsspec.implementations.local import LocalFileSystem
 
 from ondevice.errors import ConfigError
-from ondevice.files import READABLE, replacing
+from ondevice.files import READABLE, escaped, replacing
+from ondevice.regular_file import open_regular, require_space
 
 _PART = ".part"  # ends the key of what is still being written
 _LIST = "@"  # begins the name of a file with a path or URI on each line
@@ -25,18 +27,28 @@ def opened(uri: str) -> tuple[Any, str]:
 
     Raises:
         ConfigError: nothing here knows its protocol.
+        DocumentError: an archive on this machine that it names is no regular file.
     """
+    if os.path.isabs(uri):  # whatever its name holds, `::` and `://` too
+        return LocalFileSystem(), LocalFileSystem._strip_protocol(uri)
+    _, chained, archive = uri.rpartition("::")
+    if chained:
+        fs, path = opened(archive)
+        if isinstance(fs, LocalFileSystem) and not os.path.isdir(path):
+            open_regular(path).close()  # fsspec opens it as well, and would wait at a pipe
     try:
         return fsspec.core.url_to_fs(uri)
     except (ImportError, ValueError) as error:
         raise ConfigError(
-            f"This place cannot be opened: {error}", where=uri, fix="Install the package that it names, or use a path."
+            f"This place cannot be opened: {error}",
+            where=escaped(uri),
+            fix="Install the package that it names, or use a path.",
         ) from None
 
 
 def named(corpus: str, but: Place) -> list[str]:
-    """Paths and URIs of the documents that a corpus names: a file, all files of a folder, a pattern, or `@LIST`, a file
-    with one path or URI on each line.
+    """Paths and URIs of the documents that a corpus names, as `escaped`: a file, all that is in a folder, a pattern, or
+    `@LIST`, a file with one path or URI on each line.
 
     Args:
         but: what lies there is no document.
@@ -47,25 +59,39 @@ def named(corpus: str, but: Place) -> list[str]:
     if corpus.startswith(_LIST):
         fs, path = opened(corpus.removeprefix(_LIST))
         try:
-            lines = fs.cat_file(path).decode().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            lines = [line.strip() for line in fs.cat_file(path).splitlines()]
+        except OSError as error:
             raise ConfigError(f"The list cannot be read: {error}", where=corpus, fix="Check its name.") from None
-        found = [line.strip() for line in lines if line.strip()]
+        found = [line.decode(errors="backslashreplace") for line in lines if line]  # as names stand in our tables, too
     else:
         fs, path = opened(corpus)
+        is_local = isinstance(fs, LocalFileSystem)
         try:
-            paths = fs.glob(path) if any(letter in path for letter in "*?[") else fs.find(path)
+            if is_local and os.path.isdir(path):
+                paths = _all_in(path)
+            else:
+                paths = fs.glob(path) if any(letter in path for letter in "*?[") else fs.find(path)
         except OSError as error:
             raise ConfigError(f"The corpus cannot be listed: {error}", where=corpus, fix="Check its name.") from None
         shown = (one for one in paths if not Path(one).name.startswith("."))
-        is_local = isinstance(fs, LocalFileSystem)
         own = "" if but.fs != fs else f"{but.root}/"
-        found = [one if is_local else _uri(fs, corpus, one) for one in shown if not own or not one.startswith(own)]
+        ours = (one for one in shown if not own or not one.startswith(own))
+        found = [escaped(one if is_local else _uri(fs, corpus, one)) for one in ours]
     if not found:
         raise ConfigError(
             "There is no document", where=corpus, fix="Name a folder, a pattern, a file, or @LIST with a path a line."
         )
     return sorted(found)
+
+
+def _all_in(folder: str) -> list[str]:
+    """All that is in a folder of this machine; folders by name only where they are links, or cannot be listed."""
+    found: list[str] = []
+    unlisted: list[OSError] = []
+    for parent, folders, names in os.walk(folder, onerror=unlisted.append):
+        found += [os.path.join(parent, name) for name in names]
+        found += filter(os.path.islink, (os.path.join(parent, name) for name in folders))
+    return [*found, *(error.filename for error in unlisted)]
 
 
 def _uri(fs: Any, corpus: str, path: str) -> str:
@@ -80,13 +106,14 @@ def local_file(uri: str) -> Iterator[Path]:
 
     Raises:
         OSError: it cannot be fetched.
-        ConfigError: nothing here knows its protocol.
+        ConfigError, DocumentError: as `opened`, or the disk has no room for the copy.
     """
     fs, path = opened(uri)
     if isinstance(fs, LocalFileSystem):
         yield Path(path)
         return
     with tempfile.TemporaryDirectory(prefix="ondevice-batch-") as folder:
+        require_space(Path(folder), fs.size(path) or 0, escaped(uri))
         copy = Path(folder) / (Path(path).name or "document")
         fs.get_file(path, str(copy))
         yield copy
@@ -102,9 +129,14 @@ class Place:
         fs: of fsspec.
         root: its path there.
         arrow: the same file system for pyarrow and Ray Data.
+
+    Raises:
+        ConfigError: as `opened`, or the name is no UTF-8.
     """
 
     def __init__(self, uri: str) -> None:
+        if any("\ud800" <= letter <= "\udfff" for letter in uri):  # Arrow takes text alone
+            raise ConfigError("The name is no UTF-8", where=escaped(uri), fix="Name another --out.")
         self.fs, root = opened(uri)
         self.root = root.rstrip("/")
         self.arrow = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(self.fs))

@@ -1,38 +1,60 @@
-"""The command line: `ondevice app, ask, shelf, scan, batch, mcp, models, library, eval, bench`, and some more.
+"""The command line: `ondevice app, ask, shelf, scan, batch, mcp, models, library`, and some more.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
-so that `--help` is instant.
+so that `--help` is instant. Other packages that are installed may add commands through `COMMANDS`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ondevice import __version__
-from ondevice.bench.registry import BENCHMARKS
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
 from ondevice.cli.batch import batch
+from ondevice.cli.calibrate import calibrate
 from ondevice.cli.doctor import doctor
 from ondevice.cli.library import delete as delete_entry
 from ondevice.cli.library import list_entries
 from ondevice.cli.mcp import mcp
-from ondevice.cli.measure import command
 from ondevice.cli.models import fetch, list_models
 from ondevice.cli.models import remove as remove_model
 from ondevice.cli.options import takes_options
 from ondevice.cli.plan import plan
-from ondevice.cli.record import record
-from ondevice.cli.results import results
 from ondevice.cli.scan import scan
 from ondevice.cli.shelf import shelf
 from ondevice.cli.terminal import open_streams
-from ondevice.evaluation.registry import CALIBRATE, EVALUATIONS
+
+COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
+_OF_LABORATORY = ("bench", "eval", "results", "record")
+
+
+class Commands(TyperGroup):
+    """Our commands and those of other packages; where the laboratory is not installed it says so of its own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for found in entry_points(group=COMMANDS):
+            if find_spec(found.module.partition(".")[0]) is None:
+                continue  # a removed package has left its metadata behind
+            self.commands.update(typer.main.get_group(found.load()).commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in _OF_LABORATORY and args[0] not in self.commands:
+            ctx.fail(
+                f"`{args[0]}` belongs to the laboratory, which is not installed. In a checkout: pip install ./bench"
+            )
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="ondevice",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -44,10 +66,6 @@ def show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"ondevice {__version__}")
         raise typer.Exit
-
-
-evaluations = typer.Typer(help="Measure how well a pot remembers.", no_args_is_help=True)
-benchmarks = typer.Typer(help="Measure speed and memory beside others.", no_args_is_help=True)
 
 
 @app.callback()
@@ -67,11 +85,7 @@ app.command("shelf")(takes_options(shelf))
 app.command("scan")(takes_options(scan))
 app.command("batch")(takes_options(batch))
 app.command("mcp")(takes_options(mcp))
-app.add_typer(evaluations, name="eval")
-app.add_typer(benchmarks, name="bench")
-for group, entries in ((evaluations, EVALUATIONS), (benchmarks, BENCHMARKS), (app, (CALIBRATE,))):
-    for entry in entries:
-        group.command(entry.name)(command(entry))
+app.command("calibrate")(takes_options(calibrate))
 models = typer.Typer(help="Models that we have tried, and which are on this machine.", no_args_is_help=True)
 app.add_typer(models, name="models")
 models.command("list")(list_models)
@@ -81,7 +95,5 @@ saved = typer.Typer(help="Documents that the app has saved.", no_args_is_help=Tr
 app.add_typer(saved, name="library")
 saved.command("list")(list_entries)
 saved.command("delete")(delete_entry)
-app.command("results")(results)
-app.command("record")(takes_options(record))
 app.command("plan")(takes_options(plan))
 app.command("doctor")(doctor)

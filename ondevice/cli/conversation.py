@@ -13,7 +13,7 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import Interrupted, printable, say
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken
-from ondevice.results.process_memory import peak_rss_bytes
+from ondevice.machine.process import peak_rss_bytes
 from ondevice.serving.account import holdings
 
 if TYPE_CHECKING:
@@ -122,11 +122,11 @@ def answer(
                 finished = event
     assert finished is not None
     print(flush=True)
-    held, speed = holdings(session, display.telemetry), display.telemetry.decode_tokens_per_second
+    held = holdings(session, display.telemetry)
     for line in source_lines(finished, place or (lambda page: f"{held.unit} {page}")):
         say(line)
     peak = f"peak memory {words.size(peak_rss_bytes())}"
-    say(f"{words.account(finished, held, speed)} · {peak} · seed {session.context.config.seed}")
+    say(f"{words.account(finished, held)} · {peak} · seed {session.context.config.seed}")
     if finished.history.num_forgotten or finished.history.is_shortened:
         say("Raise --reserve to keep more of the conversation.")
     return finished

@@ -56,7 +56,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    from ondevice.results.machine import versions
+    from ondevice.machine.facts import versions
 
     found = versions()
     yield Finding("software", "good", ", ".join(f"{name} {number}" for name, number in found.items()))
@@ -66,11 +66,11 @@ def _versions() -> Iterator[Finding]:
 def _machine() -> Iterator[Finding]:
     import psutil
 
-    from ondevice.memory import free_memory_bytes
+    from ondevice.machine.facts import describe_machine
+    from ondevice.machine.graphics import look
+    from ondevice.machine.memory import free_memory_bytes
     from ondevice.model.loading.placement import choose_device
-    from ondevice.results.graphics import look
-    from ondevice.results.machine import describe_machine
-    from ondevice.session.machines import this_machine
+    from ondevice.planning.machines import this_machine
 
     device = choose_device("auto")
     machine = describe_machine(device)
@@ -170,7 +170,7 @@ def _recommended(best: Recommendation) -> Finding:
 def _optional_packages() -> Iterator[Finding]:
     import torch
 
-    from ondevice.results.machine import installed_version
+    from ondevice.machine.facts import installed_version
 
     wanted = {"gradio": "the app in the browser", "bitsandbytes": "--quantization 8bit and 4bit"}
     if torch.cuda.is_available():

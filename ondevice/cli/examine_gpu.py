@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ondevice.cli.finding import Finding
 
 if TYPE_CHECKING:
-    from ondevice.results.graphics import Graphics
+    from ondevice.machine.graphics import Graphics
 
 _BUILT_FOR = re.compile(r"(sm|compute)_(\d+)(\d)")
 

@@ -19,7 +19,7 @@ def list_entries(
     """List the saved documents, the newest first."""
     with errors_shown(as_json):
         from ondevice import words
-        from ondevice.session.library import Library
+        from ondevice.library.library import Library
 
         library = Library()
         entries = library.entries()
@@ -52,7 +52,7 @@ def delete(
     """Delete a saved document with its pot, its text and its conversation."""
     with errors_shown(as_json=False):
         from ondevice.errors import LibraryError
-        from ondevice.session.library import Library
+        from ondevice.library.library import Library
 
         library = Library()
         found = [one for one in library.entries() if entry and one.id.startswith(entry)]

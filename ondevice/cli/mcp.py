@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
@@ -11,6 +14,8 @@ from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra
+from ondevice.files import escaped
+from ondevice.regular_file import SYSTEM_FOLDERS
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -20,22 +25,39 @@ if TYPE_CHECKING:
 _INSTRUCTIONS = (
     "Reads documents of any length on this machine, in a fixed amount of memory, and answers questions about them. "
     "Open one, follow its reading with `status`, then `ask`. Every call returns within 20 seconds; one that says it is "
-    "not done goes on by itself, and the same call again gives the rest."
+    "not done goes on by itself, and the same call again gives the rest. Files are opened from these folders: "
 )
 
+_NAME_ONE = "Name a folder that has documents in it: --root DIR."
 
-def mcp(options: PotOptions, answers: AnswerOptions) -> None:
+
+def mcp(
+    options: PotOptions,
+    answers: AnswerOptions,
+    root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            show_default="the home folder",
+            help="A folder from which files are opened, and no hidden ones in it; several may be given.",
+        ),
+    ] = None,
+) -> None:
     """Offer documents as tools to an assistant that speaks MCP, over standard input and output."""
     with errors_shown(as_json=False):
+        folders = folders_of(root)
         try:
             from mcp.server.mcpserver import MCPServer
         except ModuleNotFoundError:
             raise ConfigError("The package `mcp` is not installed", fix=install_extra("mcp")) from None
+        import anyio
+
         from ondevice.api.tools import Tools
+        from ondevice.cli.mcp_stdio import serve
+        from ondevice.library.library import Library
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.registry import Registry
         from ondevice.serving.uploads import Uploads
-        from ondevice.session.library import Library
         from ondevice.ui.environment import private_folder
 
         config = options.config(answers.config())
@@ -44,10 +66,31 @@ def mcp(options: PotOptions, answers: AnswerOptions) -> None:
         registry = Registry()
         with private_folder() as folder:
             try:
-                tools = Tools(Jobs(engine, registry, Library()), Uploads(folder))
-                server_of(tools, MCPServer("ondevice", instructions=_INSTRUCTIONS)).run("stdio")
+                tools = Tools(Jobs(engine, registry, Library()), Uploads(folder), folders)
+                instructions = _INSTRUCTIONS + ", ".join(escaped(str(one)) for one in folders)
+                anyio.run(serve, server_of(tools, MCPServer("ondevice", instructions=instructions)))
             finally:
                 registry.close()
+
+
+def folders_of(roots: Sequence[Path] | None) -> list[Path]:
+    """The folders that were named, or the home folder, without links in them.
+
+    Raises:
+        ConfigError: one is no folder, or would let an assistant open what no document is.
+    """
+    try:  # an assistant's configuration knows no shell that would put the home folder in
+        folders = [folder.expanduser().resolve() for folder in roots or [Path("~")]]
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"A folder cannot be found: {error}", fix=_NAME_ONE) from None
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError("--root is no folder", where=escaped(str(folder)), fix=_NAME_ONE)
+        if any(folder.is_relative_to(system) for system in SYSTEM_FOLDERS):
+            raise ConfigError("--root is a folder of the system", where=str(folder), fix=_NAME_ONE)
+        if not roots and folder == Path(folder.anchor):
+            raise ConfigError("The home folder is the whole disk", fix=_NAME_ONE)
+    return folders
 
 
 def server_of(tools: Tools, server: MCPServer) -> MCPServer:

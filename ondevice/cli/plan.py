@@ -17,12 +17,12 @@ from ondevice.cli.terminal import err, errors_shown, out, print_json
 from ondevice.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ondevice.bench.plan import Taken
     from ondevice.config import DeviceName
-    from ondevice.session.footprint import MemoryPlan
-    from ondevice.session.load_rate import LoadRule
-    from ondevice.session.machines import Machine
-    from ondevice.session.speed import Speed
+    from ondevice.planning.footprint import MemoryPlan
+    from ondevice.planning.load_rate import LoadRule
+    from ondevice.planning.machines import Machine
+    from ondevice.planning.speed import Speed
+    from ondevice.planning.trial import Taken
 
 _PARTS = {
     "program": "Python, its libraries, tokenizer",
@@ -56,7 +56,7 @@ def plan(
 ) -> None:
     """Say what these settings will take of the memory, part by part, and whether that is there."""
     with errors_shown(as_json), ProgressDisplay(err()) as display:
-        from ondevice.session.footprint import MemoryPlan
+        from ondevice.planning.footprint import MemoryPlan
 
         config, machine = options.config(), _machine(preset, options.config().device)
         if measure and not machine.is_here:
@@ -68,7 +68,7 @@ def plan(
         speed = _speed(made, machine, tokens, display)
         taken = None
         if measure:
-            from ondevice.bench.plan import take
+            from ondevice.planning.trial import take
 
             display.stage("Reading in a process of its own", None)
             taken = take(made.plan.config, tokens)
@@ -84,8 +84,8 @@ def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: Prog
     """How fast this machine will be, by what a few layers take; None where that cannot be told before."""
     if not machine.is_here or not made.fits:
         return None
-    from ondevice.session.rates import rates_of
-    from ondevice.session.speed import foreseen_speed
+    from ondevice.planning.rates import rates_of
+    from ondevice.planning.speed import foreseen_speed
 
     display.stage("Measuring this machine, once", None)
     rates = rates_of(made.plan, machine.device)
@@ -95,7 +95,7 @@ def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: Prog
 def _machine(preset: str | None, device: DeviceName) -> Machine:
     """The machine to plan for; raises ConfigError where there is no such one, or it has no such device."""
     from ondevice.model.loading.placement import choose_device
-    from ondevice.session.machines import PRESETS, this_machine
+    from ondevice.planning.machines import PRESETS, this_machine
 
     if preset is None:
         return this_machine(choose_device(device))
@@ -155,9 +155,9 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
 
 def _load_rule(made: MemoryPlan, speed: Speed | None, taken: Taken | None) -> LoadRule:
     """What opening a saved pot of these settings takes here, beside reading, as fast as last time or as foreseen."""
+    from ondevice.files import data_dir
+    from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds
-    from ondevice.session.library import data_dir
-    from ondevice.session.load_rate import LoadRule, load_rate
 
     known = ReadingSpeeds(data_dir() / "speeds.json").of_model(made.plan.loaded.source)
     reading = taken.reading if taken is not None else known or (speed.reading if speed is not None else None)
@@ -189,7 +189,7 @@ def _named(machine: Machine) -> str:
 
 def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
     """Whose memory is asked for, bytes that are needed and bytes that may be taken."""
-    from ondevice.memory import usable_bytes
+    from ondevice.machine.memory import usable_bytes
 
     footprint = made.footprint
     if machine.is_shared:

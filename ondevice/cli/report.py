@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ondevice.results.machine import versions
-from ondevice.results.process_memory import peak_rss_bytes
+from ondevice.machine.facts import versions
+from ondevice.machine.process import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ondevice.events import AnswerFinished
@@ -44,18 +44,14 @@ def report(
 def _turn(answer: AnswerFinished) -> dict[str, Any]:
     fields = answer.to_json()
     del fields["ledger"]  # reading is over: the ledger is the same for all
-    return {**fields, "decode_tokens_per_second": _speed([answer])}
+    return fields
 
 
-def _timings(
-    answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]
-) -> dict[str, float | None]:
+def _timings(answers: Sequence[AnswerFinished], telemetry: Telemetry, seconds: Mapping[str, float]) -> dict[str, Any]:
     """Wall-clock seconds; the first answer's time to its first token, the decoding speed over all answers."""
     return {
         **seconds,
-        "distill_seconds": telemetry.stage_seconds["distill"],
-        "novelty_seconds": telemetry.stage_seconds["novelty"],
-        "offload_waited_seconds": telemetry.stage_seconds["offload"],
+        "stage_seconds": telemetry.stage_seconds,
         "offload_hidden_seconds": telemetry.offload_hidden_seconds,
         "ttft_seconds": answers[0].ttft_seconds if answers else None,
         "decode_tokens_per_second": _speed(answers),
@@ -63,10 +59,10 @@ def _timings(
 
 
 def _speed(answers: Sequence[AnswerFinished]) -> float | None:
-    """Tokens per second after the first token of each answer; None where there is none."""
-    num_tokens = sum(max(answer.num_tokens - 1, 0) for answer in answers)
-    seconds = sum(answer.decode_seconds for answer in answers if answer.num_tokens > 1)
-    return num_tokens / seconds if num_tokens and seconds else None
+    """Tokens per second after the first token of each answer that has a speed; None where none has."""
+    timed = [answer for answer in answers if answer.tokens_per_second is not None]
+    seconds = sum(answer.decode_seconds for answer in timed)
+    return sum(answer.num_tokens - 1 for answer in timed) / seconds if timed else None
 
 
 def _memory(session: Session, answers: Sequence[AnswerFinished]) -> dict[str, int]:

@@ -12,9 +12,9 @@ from ondevice.errors import OndeviceError
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
+    from ondevice.library.library import Entry
+    from ondevice.planning.load_rate import LoadRule
     from ondevice.session.engine import Engine, Session
-    from ondevice.session.library import Entry
-    from ondevice.session.load_rate import LoadRule
 
 ReadAgain = Annotated[
     bool,
@@ -33,8 +33,8 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
     Returns:
         None: there is none, or reading the document again is faster here.
     """
-    from ondevice.session.content_address import entry_with
-    from ondevice.session.library import Library
+    from ondevice.library.content_address import entry_with
+    from ondevice.library.library import Library
 
     tokens, library = session.context.tokens, Library()
     if not tokens.keeps_text:
@@ -58,9 +58,9 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
 
 def _rule(engine: Engine, entry: Entry) -> LoadRule:
     """What opening an entry takes here, beside reading, as fast as this model was last time."""
+    from ondevice.files import data_dir
+    from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds
-    from ondevice.session.library import data_dir
-    from ondevice.session.load_rate import LoadRule, load_rate
 
     known = ReadingSpeeds(data_dir() / "speeds.json").of_model(engine.loaded.source)
     return LoadRule(entry.size_bytes, load_rate(), known)

@@ -1,21 +1,18 @@
-"""Steps of every measuring command: load the engine, go on from a stopped run, show and write the result."""
+"""Steps of commands that work with an engine: load it, and name the command that repeats a run."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ondevice.cli.cards import card
 from ondevice.cli.progress import ProgressDisplay
-from ondevice.cli.terminal import out, print_json, say
+from ondevice.cli.terminal import say
 
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
-    from ondevice.results.results import Result
+    from ondevice.result import Result
     from ondevice.session.engine import Engine
 
 
@@ -41,48 +38,13 @@ def command_line(arguments: Sequence[str]) -> str:
     return shlex.join(["ondevice", *kept])
 
 
-def begin(engine: Engine, out_file: Path | None = None) -> Result:
-    """An empty result of this command, or the unfinished one in `out_file` if it was measured in just the same way."""
-    result, earlier = empty_result(engine, command_line(sys.argv[1:])), unfinished(out_file)
-    if earlier is not None and not is_same_run(earlier, result):
-        say(f"{out_file} holds an unfinished run with other settings or of another commit; starting over.", "yellow")
-    return earlier if earlier is not None and is_same_run(earlier, result) else result
-
-
 def empty_result(engine: Engine, command: str) -> Result:
     """A result of a command without rows."""
     from ondevice.decode.calibration import thresholds
-    from ondevice.results.results import new_result
+    from ondevice.result import new_result
 
     result = new_result(command, engine.config, engine.loaded.device)
     art = engine.config.art
     if art.enabled:  # what decides is not among the settings
         result.config["art"]["thresholds"] = thresholds(engine.loaded.fingerprint, art, engine.config.pot)
     return result
-
-
-def unfinished(out_file: Path | None) -> Result | None:
-    """The result of a run that was stopped, where a file holds one."""
-    from ondevice.results.results import read_result
-
-    if out_file is None or not out_file.is_file():
-        return None
-    earlier = read_result(out_file)
-    return None if earlier.complete else earlier
-
-
-def is_same_run(earlier: Result, result: Result) -> bool:
-    """Whether an earlier result was measured in just the same way as one without rows."""
-    return replace(earlier, date=result.date, command=result.command, rows=(), summary={}) == result
-
-
-def finish(result: Result, out_file: Path | None, as_json: bool) -> None:
-    """Write a complete result, show its card, and with `--json` print it in the last line."""
-    from ondevice.results.results import write_result
-
-    result = replace(result, complete=True)
-    if out_file is not None:
-        write_result(out_file, result)
-    out().print(card(result))
-    if as_json:
-        print_json(result.to_dict())

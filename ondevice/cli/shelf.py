@@ -126,8 +126,8 @@ def _each(session: Session, questions: Sequence[str], remembers: bool, name: str
 
 def _library(engine: Engine, sessions: Sequence[Session]) -> Callable[[str], Sequence[Session]]:
     """For each question the sessions that there are, and those of the library that its index finds, opened."""
-    from ondevice.session.library import Library
-    from ondevice.session.library_index import CLOSEST, LibraryIndex
+    from ondevice.library.index import CLOSEST, LibraryIndex
+    from ondevice.library.library import Library
 
     library = Library()
     index = LibraryIndex(library, engine)

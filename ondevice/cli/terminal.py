@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ondevice.config import option_name
 from ondevice.errors import OndeviceError
-from ondevice.memory import memory_watched
+from ondevice.machine.memory import memory_watched
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED, EXIT_PIPE = 130, 141  # 128 + SIGINT, or SIGPIPE, as shells count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -31,11 +30,13 @@ from ondevice.events import (
     QuestionRead,
     RecallSource,
     Sources,
+    Stage,
     TokensRecalled,
 )
 from ondevice.model.passes import Pass, PassStopped
 from ondevice.pot.eviction import Eviction, LongAnswer, make_eviction
 from ondevice.pot.undo import UndoLog
+from ondevice.stage_clock import StageClock
 
 _REPORT_EVERY = 8  # tokens of an answer between two accounts of the blocks that it read
 
@@ -47,6 +48,8 @@ def answer(
     generation: GenerationConfig,
     drafts: Drafts,
     is_stopped: Callable[[], bool],
+    clock: StageClock,
+    *,
     attempt: int = 0,
 ) -> Iterator[Event]:
     """Put the question into the pot, decode the answer token by token, take everything back.
@@ -56,12 +59,13 @@ def answer(
             the answer already.
         drafts: of the session.
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
+        clock: of the answer, running since the question.
         attempt: at the same answer; each draws other tokens where tokens are drawn.
 
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    one = _Answer(context, question, prompt, generation, drafts, is_stopped, attempt)
+    one = _Answer(context, question, prompt, generation, drafts, is_stopped, clock, attempt)
     try:
         yield from one.recall()
         yield one.read()
@@ -77,7 +81,7 @@ def answer(
 def new_attention(context: Context) -> RunTimeTermination | None:
     """Decode attention of one answer's tokens, where it may end early."""
     art = context.config.art
-    if not combine(context.config, context.decoder.parts).ends_early:
+    if not combine(context.config, context.decoder).ends_early:
         return None
     thresholds = calibrated(context.loaded.fingerprint, art, context.config.pot)
     return RunTimeTermination(context.pot, art, rules_of(art, thresholds, len(context.decoder.parts.layers)))
@@ -98,6 +102,7 @@ class _Answer:
         generation: GenerationConfig,
         drafts: Drafts,
         is_stopped: Callable[[], bool],
+        clock: StageClock,
         attempt: int,
     ) -> None:
         if len(prompt.ids) > context.pot.num_free:
@@ -106,12 +111,11 @@ class _Answer:
                 fix="Shorten the question or raise {pot.reserve}.",
             )
         self.stop_reason = "length"
-        self._began = self._decode_began = time.perf_counter()
-        self._context, self._question, self._prompt = context, question, prompt
+        self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
         self._generation, self._drafts = generation, drafts
         self._is_stopped, self._attempt = is_stopped, attempt
         settings = replace(context.config, generation=generation)
-        self._features = combine(settings, context.decoder.parts, is_stream=not context.tokens.keeps_text)
+        self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
         self._undo_skipped = self._undo = UndoLog(context.pot)
         self._attention = new_attention(context)
@@ -137,7 +141,7 @@ class _Answer:
         """Bring tokens back that the question looks for: skipped ones, then evicted ones."""
         context, ids = self._context, self._question_ids
         if self._features.recalls_skipped:
-            skipped = recall_skipped(context, ids, self._undo_skipped, self._is_stopped)
+            skipped = recall_skipped(context, ids, self._undo_skipped, self._clock, self._is_stopped)
             if skipped is not None:
                 self._undo = UndoLog(context.pot)
                 yield self._note(skipped)
@@ -145,13 +149,15 @@ class _Answer:
             num_free = max(context.config.pot.reserve, ids.shape[1] + 1)
             self._host = HostRecall(context, num_free, self._is_stopped)
             self._host.begin(ids, context.loaded.tokenizer.encode(self._question)[0])
+            self._clock.book("look")
             evicted = self._host.recall(self._undo)
+            self._clock.book("revival")
             if evicted is not None:
                 yield self._note(evicted)
 
     def read(self) -> Event:
         """Read the question with what is written already, and choose the steps by which the answer goes on."""
-        began, context = time.perf_counter(), self._context
+        context = self._context
         pot, num_asked = context.pot, len(self._prompt.ids)
         num_free = pot.num_free if self._host is None else min(pot.num_free, self._host.num_free)
         ids = [*self._prompt.ids, *self._prompt.begun]
@@ -177,6 +183,7 @@ class _Answer:
                 step,
                 plain,
                 self._undo,
+                self._clock,
                 ids,
                 every=context.config.tier.every,
                 is_overwriting=lambda: self._overwriting is not None and self._overwriting.is_overwriting,
@@ -185,7 +192,7 @@ class _Answer:
         self._step = step
         for token in later:  # these overwrite slots, as they did when they were written
             self._out = step.next(token)
-        return QuestionRead(self._question, num_asked, time.perf_counter() - began)
+        return QuestionRead(self._question, num_asked)
 
     def write(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
@@ -196,15 +203,15 @@ class _Answer:
         while True:
             token = self._step.choose(decoder.head.logits(out.hidden_states[:, -1]))
             if not self._num_new:
-                self._decode_began = time.perf_counter()
-                self._ttft = self._decode_began - self._began
+                self._clock.book("question")
+                self._ttft = self._clock.total
             if token in tokenizer.eos_ids:
                 self.stop_reason = "end"
                 return
             piece = self._stream.push(token)
             self._text += piece
             self._written.append(token)
-            yield AnswerToken(token, piece, len(self._written) - 1, time.perf_counter() - self._began)
+            yield AnswerToken(token, piece, len(self._written) - 1, self._clock.total)
             if self._attention is not None and len(self._written) % _REPORT_EVERY == 0:
                 yield self._attention.account()
             if self._guard is not None and self._guard.push(token):
@@ -221,19 +228,20 @@ class _Answer:
         """Trace the answer to passages of the document, over what the pot held for it."""
         if not self._features.names_sources or not self._written:
             return
-        began = time.perf_counter()
-        self._decode_seconds = began - self._decode_began
+        self._end_writing()
         self._undo.rewind()
         if self._host is not None and "host" in self._recalled:
             self._host.recall(self._undo)
-        found = find_sources(
+        self._sources = find_sources(
             self._context, self._prompt.ids, self._written, self._generation.num_sources, self._is_stopped
         )
-        self._sources = replace(found, seconds=time.perf_counter() - began)
 
     def take_back(self) -> None:
         """Restore the pot, bit for bit."""
-        self._decode_seconds = self._decode_seconds or time.perf_counter() - self._decode_began
+        if self._decode_seconds:
+            self._clock.book("sources")
+        else:
+            self._end_writing()
         self._undo.rewind()
         self._undo_skipped.rewind()
         if self._drafted is not None:
@@ -244,7 +252,6 @@ class _Answer:
         account = None if self._attention is None else self._attention.account()
         if account is not None:
             yield account
-        swap_seconds = 0.0 if self._swapping is None else self._swapping.seconds
         text, tokens = (self._text + self._stream.flush()).strip(), self._context.tokens
         yield AnswerFinished(
             question=self._question,
@@ -252,7 +259,7 @@ class _Answer:
             num_tokens=self._num_new,
             stop_reason=self.stop_reason,
             ttft_seconds=self._ttft,
-            decode_seconds=self._decode_seconds - swap_seconds,
+            decode_seconds=self._decode_seconds,
             num_overwritten=self._num_overwritten,
             ledger=self._context.ledger,
             share_read=1.0 if account is None else account.share,
@@ -263,6 +270,7 @@ class _Answer:
             unfounded=unfounded(text, self._question, tokens.texts) if tokens.keeps_text else (),
             num_before=len(self._prompt.begun),
             undo_bytes=sum({log: log.peak_bytes for log in (self._undo, self._undo_skipped)}.values()),
+            stage_seconds=self._stage_seconds(),  # last, when all the rest is done
         )
 
     # -- parts -----------------------------------------------------------------------------------
@@ -274,6 +282,15 @@ class _Answer:
     @property
     def _num_overwritten(self) -> int:
         return 0 if self._overwriting is None else self._overwriting.num_overwritten
+
+    def _end_writing(self) -> None:
+        """Book what was not booked yet once the last token is there; a question that was stopped has none."""
+        self._clock.book("write" if self._ttft else "question")
+        self._decode_seconds = self._clock.total - self._ttft if self._ttft else 0.0
+
+    def _stage_seconds(self) -> dict[Stage, float]:
+        self._clock.book("finish")
+        return self._clock.seconds
 
     def _note(self, recalled: TokensRecalled) -> TokensRecalled:
         self._recalled[recalled.source] = recalled

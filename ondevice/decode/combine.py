@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ondevice.config import EngineConfig, TierConfig
-from ondevice.model.families import ModelParts
+from ondevice.model.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,16 @@ class Combination:
     notices: tuple[str, ...] = ()
 
 
-def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False) -> Combination:
+def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) -> Combination:
     """Combine the features under these settings, with this model, for a file or for a stream whose text is not kept."""
+    model = decoder.parts
     wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
     wants_host, wants_skipped = config.tier.budget_bytes > 0, config.spec.num_restored > 0
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
-    ends_early = wants_art and config.pot.key_rotation != "on-read" and model.attention_softcap is None
+    reads_codes = wants_art and config.pot.stored != "model" and not decoder.ends_early_in_codes
+    ends_early = (
+        wants_art and not reads_codes and config.pot.key_rotation != "on-read" and model.attention_softcap is None
+    )
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.
     recalls_host = wants_host and (
         config.pot.method.distills or (config.slim.schedule != "off" and config.tier.reads_on)
@@ -44,6 +48,10 @@ def combine(config: EngineConfig, model: ModelParts, *, is_stream: bool = False)
         (
             wants_art and config.pot.key_rotation == "on-read",
             "Attention does not end early: keys that are rotated on every read leave its kernel no blocks to skip.",
+        ),
+        (
+            reads_codes,
+            "Attention does not end early: over codes only the kernel for CPUs can, where RoPE turns all of a key.",
         ),
         (
             wants_art and model.attention_softcap is not None,

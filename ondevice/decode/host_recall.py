@@ -7,7 +7,6 @@ SlimInfer's algorithm 1 lets pass, other blocks take the place of those and ever
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -58,7 +57,6 @@ class HostRecall:
         self._words: npt.NDArray[np.integer] = np.empty(0, np.int32)
         self._present = self._wholly_present()
         self._staying: list[int] = []
-        self._seconds = 0.0  # of looking, until something is recalled
 
     def has_room_for(self, num_tokens: int) -> bool:
         """Leave so many slots free from now on; False, and no change, where then nothing could come back."""
@@ -78,11 +76,10 @@ class HostRecall:
         Raises:
             PassStopped: the answer is stopped.
         """
-        pot, began = self._context.pot, time.perf_counter()
+        pot = self._context.pot
         with pot.savepoint():
             out = self._context.decoder.forward(ids, pot, keeps_queries=True, is_stopped=self._is_stopped)
         self._words, self._staying = words, self._wanted_here(out.queries)
-        self._seconds += time.perf_counter() - began
         self.wants_others(out.queries)
 
     def look_back(self, written: list[int]) -> Pass:
@@ -103,7 +100,7 @@ class HostRecall:
             queries: for each layer (1, num_heads, n, head_dim) before RoPE.
             written: the last ids of the answer so far.
         """
-        parts, config, began = self._context.decoder.parts, self._context.config, time.perf_counter()
+        parts, config = self._context.decoder.parts, self._context.config
         num_blocks = self._coming // self._block_size  # whole ones, so that what comes has room in every layer
         steps = self._context.slim_steps
         ranked = rank_blocks(
@@ -124,16 +121,15 @@ class HostRecall:
         ranked = [block for block in ranked if block not in self._present][:num_blocks]
         # What is active came from the tier, and is there still, or has gone from all of it.
         swap = plan_swap(frozenset(ranked), self._active, self._active, config.tier.gamma)
-        self._seconds += time.perf_counter() - began
         if swap.load:
             self._active, self._ranked = swap.active, ranked
         return bool(swap.load)
 
     def recall(self, undo: UndoLog) -> TokensRecalled | None:
         """Put the blocks into the pot, which holds what it did before the question; `undo` takes them out again."""
-        context, began = self._context, time.perf_counter()
         if not self._ranked:
             return None
+        context = self._context
         pot, decoder, shape = context.pot, context.decoder, context.pot.shape
         undo.save(None)
         dropped = self._dropped()
@@ -159,7 +155,6 @@ class HostRecall:
         came = np.unique(np.concatenate((moved.tokens, *(states.tokens.numpy() for states in dropped))))
         if not came.size:
             return None
-        seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
         return TokensRecalled(
             source="host",
             tokens=stretches(came),
@@ -169,7 +164,6 @@ class HostRecall:
             num_read_on=sum(states.tokens.numel() for states in dropped),
             num_bytes=moved.num_bytes,
             num_held=self._tier.num_held(0),
-            seconds=seconds,
         )
 
     def _with_words(self, written: Sequence[int], most: int) -> list[int]:

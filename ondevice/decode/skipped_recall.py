@@ -7,7 +7,6 @@ after it. After the answer it leaves the pot again, which is then as it was.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -18,12 +17,15 @@ from ondevice.documents.tokens import stretches
 from ondevice.events import TokensRecalled
 from ondevice.model.late_tokens import read_late
 from ondevice.pot.undo import UndoLog
+from ondevice.stage_clock import StageClock
 
 
 def recall_skipped(
-    context: Context, ids: Tensor, undo: UndoLog, is_stopped: Callable[[], bool] | None = None
+    context: Context, ids: Tensor, undo: UndoLog, clock: StageClock, is_stopped: Callable[[], bool] | None = None
 ) -> TokensRecalled | None:
     """Read skipped tokens that a question (1, n) int64 looks for into the pot; `undo` takes them out again.
+
+    The clock is given the looking and, where something is read, the reading.
 
     None where the settings allow none, where nothing was skipped of what it looks for, and for a stream, whose text is
     not kept.
@@ -34,13 +36,14 @@ def recall_skipped(
     speculator, tokens = context.speculator, context.tokens
     if speculator is None or not context.restores_skipped or not tokens.keeps_text:
         return None
-    began, pot = time.perf_counter(), context.pot
+    pot = context.pot
     num_free = max(context.config.pot.reserve, ids.shape[1] + 1)
     smallest = min(pot.capacities)  # layers may differ
     most = min(context.config.spec.num_restored, smallest - num_free - 2 * context.num_protected)
     if most < 1:
         return None
     wanted = speculator.looks_for(ids, most, context.depths.skipped, is_stopped)
+    clock.book("look")
     if not wanted.size:
         return None
     undo.save(None)
@@ -48,13 +51,12 @@ def recall_skipped(
     document = torch.from_numpy(wanted).to(context.decoder.device)
     text = context.decoder.ids(tokens.ids(0, int(wanted[-1]) + 1)[wanted])
     read_late(context.decoder, text, document.int(), pot)
-    context.decoder.synchronize()
+    clock.book("revival")
     return TokensRecalled(
         source="skipped",
         tokens=stretches(wanted),
         pages=tuple(page for page, _ in tokens.count_by_page(wanted)),
         num_tokens=int(wanted.size),
-        seconds=time.perf_counter() - began,
     )
 
 

@@ -7,7 +7,6 @@ around another step. Which of them go together is decided in `combine`.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -25,6 +24,7 @@ from ondevice.model.passes import Pass
 from ondevice.pot.eviction import Eviction
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.undo import UndoLog
+from ondevice.stage_clock import StageClock
 
 IsStopped = Callable[[], bool]
 
@@ -133,12 +133,12 @@ class SwappingStep:
         inner: goes on between two looks.
         plain: what `inner` runs the model by.
         undo: takes the pot back to the document.
+        clock: of the answer.
         is_overwriting: whether tokens of the answer lie in slots of the document.
         read_again: reads ids into the pot after a swap, and prepares what depends on its slots.
 
     Attributes:
         recalled: the last event of a swap that was not reported yet.
-        seconds: spent looking, recalling and reading again.
     """
 
     def __init__(
@@ -147,6 +147,7 @@ class SwappingStep:
         inner: Step,
         plain: PlainStep,
         undo: UndoLog,
+        clock: StageClock,
         ids: list[int],
         *,
         every: int,
@@ -154,8 +155,8 @@ class SwappingStep:
         read_again: Callable[[list[int]], Pass],
     ) -> None:
         self.recalled: TokensRecalled | None = None
-        self.seconds = 0.0
         self._recall, self._inner, self._plain, self._undo, self._ids = recall, inner, plain, undo, ids
+        self._clock = clock
         self._every, self._is_overwriting, self._read_again = every, is_overwriting, read_again
         self._written: list[int] = []
         self._recent: deque[Sequence[Tensor]] = deque(maxlen=RECENT_TOKENS)
@@ -168,11 +169,9 @@ class SwappingStep:
             return self._next_watched(token, num_left)
         if num_left:
             return self._inner.next(token)
-        began = time.perf_counter()
+        self._clock.book("write")
         out = self._recall.look_back(self._written[-RECENT_TOKENS:])
-        out = self._swapped(out.queries) or out
-        self.seconds += time.perf_counter() - began
-        return out
+        return self._swapped(out.queries) or out
 
     def _next_watched(self, token: int, num_left: int) -> Pass:
         """As `next`, where the last tokens cannot be read again at once: they are asked as they are written."""
@@ -183,19 +182,21 @@ class SwappingStep:
             self._recent.append(out.queries)
         if num_left:
             return out
-        began = time.perf_counter()
+        self._clock.book("write")
         recent = [torch.cat(layer, dim=2) for layer in zip(*self._recent, strict=True)]
         self._recent.clear()
-        out = self._swapped(recent) or out
-        self.seconds += time.perf_counter() - began
-        return out
+        return self._swapped(recent) or out
 
     def _swapped(self, queries: Sequence[Tensor]) -> Pass | None:
         """The state after the last token with other blocks in the pot; None where those that are there stay."""
         num_tokens = len(self._ids) + len(self._written) + self._every  # none is overwritten before the next look
         recent = self._written[-RECENT_TOKENS:]
-        if not self._recall.has_room_for(num_tokens) or not self._recall.wants_others(queries, recent):
+        wants_others = self._recall.has_room_for(num_tokens) and self._recall.wants_others(queries, recent)
+        self._clock.book("look")
+        if not wants_others:
             return None
         self._undo.rewind()
         self.recalled = self._recall.recall(self._undo)
-        return self._read_again([*self._ids, *self._written])
+        out = self._read_again([*self._ids, *self._written])
+        self._clock.book("revival")
+        return out

@@ -7,6 +7,7 @@ next page, and whatever has been read stays read.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -19,9 +20,10 @@ from ondevice.documents.types import Document
 from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.outcome import Collected, finish
 from ondevice.documents.worker.process import Worker
-from ondevice.errors import DocumentError, DocumentTooLarge, EmptyDocument
+from ondevice.errors import DocumentError, DocumentTooLarge
 from ondevice.files import shown_name
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
+from ondevice.regular_file import open_regular
 
 if TYPE_CHECKING:
     from ondevice.events import PagesExtracted
@@ -66,25 +68,27 @@ def extract(
     # Imported here: events need numpy, which the worker must not load.
     from ondevice.events import PagesExtracted
 
-    file = _check(Path(path), limits)
-    collected = Collected(shown_name(file))
-    deadline = time.monotonic() + limits.wall_seconds
-    request = Request(str(file), password)
-    sha256, size_bytes = "", file.stat().st_size
-    intake = Intake(shown_name(file), size_bytes, free_memory)
-    for _ in range(limits.max_restarts + 1):
-        with Worker(replace(request, first=len(collected.pages) + 1), limits, intake.take) as worker:
-            sha256 = sha256 or _digest(file)  # while the worker starts
-            for _ in _watch(worker, collected, limits, deadline):
-                yield PagesExtracted(len(collected.pages), collected.num_pages)
-        if not collected.can_continue or time.monotonic() > deadline or collected.num_chars > limits.text_chars:
-            break
-        collected.give_up_page()
-        if not collected.can_continue:
-            break
-    else:
-        collected.lost = "too many pages before it had to be given up"
-    return finish(collected, size_bytes=size_bytes, sha256=sha256)
+    with open_regular(path, limits.file_bytes) as opened:
+        # The worker opens it again: whatever the name leads to by then, only so long, and in its sandbox.
+        file = Path(os.path.realpath(opened.name))
+        collected = Collected(shown_name(file))
+        deadline = time.monotonic() + limits.wall_seconds
+        request = Request(str(file), password)
+        sha256, size_bytes = "", os.fstat(opened.fileno()).st_size
+        intake = Intake(shown_name(file), size_bytes, free_memory)
+        for _ in range(limits.max_restarts + 1):
+            with Worker(replace(request, first=len(collected.pages) + 1), limits, intake.take) as worker:
+                sha256 = sha256 or hashlib.file_digest(opened, "sha256").hexdigest()  # while the worker starts
+                for _ in _watch(worker, collected, limits, deadline):
+                    yield PagesExtracted(len(collected.pages), collected.num_pages)
+            if not collected.can_continue or time.monotonic() > deadline or collected.num_chars > limits.text_chars:
+                break
+            collected.give_up_page()
+            if not collected.can_continue:
+                break
+        else:
+            collected.lost = "too many pages before it had to be given up"
+        return finish(collected, size_bytes=size_bytes, sha256=sha256)
 
 
 def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float) -> Iterator[None]:
@@ -118,42 +122,3 @@ def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float
             collected.lost = f"it takes longer than {allowed:g} seconds"
             return
         yield
-
-
-def _check(path: Path, limits: Limits) -> Path:
-    """The absolute path of a file that is there, is a file, may be read and is not too large."""
-    try:
-        file = path.expanduser().resolve(strict=True)
-        if file.is_dir():
-            raise DocumentError("this is a folder, not a document", where=shown_name(path), fix="Name one file in it.")
-        if not file.is_file():
-            raise DocumentError(
-                "this is not a regular file", where=shown_name(path), fix="Name a file, or use - for a pipe."
-            )
-        size = file.stat().st_size
-        with file.open("rb"):
-            pass
-    except (FileNotFoundError, NotADirectoryError):
-        fix = "Check the name and the folder."
-        raise DocumentError("there is no such file", where=str(path), fix=fix) from None
-    except PermissionError:
-        fix = "Change its permissions, or copy it to a place that you can read."
-        raise DocumentError("the file may not be read", where=str(path), fix=fix) from None
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = type(error).__name__
-        raise DocumentError(
-            f"the file cannot be opened [{reason}]", where=shown_name(path), fix="Copy it, then try again."
-        ) from None
-    if size == 0:
-        raise EmptyDocument(
-            "the file has 0 bytes", where=shown_name(file), fix="Get it again: nothing of it has arrived."
-        )
-    if size > limits.file_bytes:
-        what = f"the file has {size:,} bytes; the limit is {limits.file_bytes:,}"
-        raise DocumentError(what, where=shown_name(file), fix="Split it, or save it as plain text and pipe that in.")
-    return file
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

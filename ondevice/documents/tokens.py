@@ -22,7 +22,7 @@ from ondevice.documents.pages import PageTable
 from ondevice.documents.token_state import check_tokens
 from ondevice.documents.types import Document, Page
 from ondevice.events import PageNote
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 
 Int32Array = npt.NDArray[np.int32]
 Steps = npt.NDArray[np.signedinteger[Any]]

@@ -20,11 +20,12 @@ from torch import Tensor
 from ondevice.config import KeyRotation, StoredPot
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
+from ondevice.kernels.coded_attention import ends_early
 from ondevice.kernels.codes import Frame
 from ondevice.kernels.projection import rounds_activations
 from ondevice.kernels.rope import rotate, rotate_with_half_, rows_of
 from ondevice.kernels.rope_attention import rope_attention
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.families import ModelParts, model_parts
 from ondevice.model.head import Head
 from ondevice.model.layer import Heads, after_attention, finish, project_heads
@@ -84,6 +85,12 @@ class Decoder:
         layers = None if self.parts.is_spread else plain_layers(self.parts, self.device, self.dtype)
         turns_wholly = self._rotary.dim == self.parts.head_dim
         return OneToken(self.parts, layers) if layers and turns_wholly else None
+
+    @property
+    def ends_early_in_codes(self) -> bool:
+        """True where attention of one token to a pot in codes can end early."""
+        query = torch.empty(0, self.parts.head_dim, dtype=self.dtype, device=self.device)
+        return ends_early(query, self._rotary.dim)
 
     def _graph(self) -> TokenGraph | None:
         """One token in one launch, where there is a GPU that can and this model suits."""

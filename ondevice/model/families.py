@@ -20,8 +20,8 @@ from ondevice.kernels.int4 import Int4Weight, joined_int4
 from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.packed import TILE_ROWS, PackedWeight, joined
 from ondevice.kernels.projection import project
+from ondevice.machine.process import forget_mapped
 from ondevice.model.packed_modules import PackedLinear
-from ondevice.results.process_memory import forget_mapped
 
 Op = Callable[[Tensor], Tensor]
 

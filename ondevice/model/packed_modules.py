@@ -6,10 +6,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from ondevice.kernels.int4 import Int4Weight, suits_int4
+from ondevice.kernels.int4 import Int4Weight
 from ondevice.kernels.packed import PackedWeight
 from ondevice.kernels.projection import project
-from ondevice.kernels.rounding import quantize_int4
 
 
 class PackedLinear(nn.Module):
@@ -66,14 +65,6 @@ def replace_module(model: Any, name: str, module: nn.Module) -> None:
     """Put a module in the place of another."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
-
-
-def in_four_bits_(model: Any) -> None:
-    """Round the projections of a causal LM in bfloat16 to four bits for a GPU, where it is; the head stays."""
-    for name, module in list(model.named_modules()):
-        if type(module) is nn.Linear and name != "lm_head" and suits_int4(module.out_features, module.in_features):
-            bias = None if module.bias is None else module.bias.detach()
-            replace_module(model, name, PackedLinear(quantize_int4(module.weight.detach()), bias))
 
 
 def packed_bytes(model: nn.Module) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ondevice.errors import PotError
 from ondevice.kernels.rope import rows_of, signed_sine
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.families import ModelParts
 
 _FEWEST = 64  # positions of a table; a larger one has a power of two, so that few steps need a new one

@@ -71,6 +71,8 @@ def read_header(path: Path) -> dict[str, Any]:
         PotMismatch: another version has written it.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise SchemaError("it is no file")
         with open(path, "rb") as raw:
             size = int.from_bytes(raw.read(8), "little")
         metadata = _open(path).metadata() or {} if size <= _MAX_HEADER_BYTES else {}

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ondevice.kernels.pot_update import replace_slots_, take_slots
+from ondevice.machine.process import trim_heap
 from ondevice.pot.memory_pot import MemoryPot, Victims
-from ondevice.results.process_memory import trim_heap
 
 _LARGE = 64 << 20  # bytes
 

@@ -5,7 +5,6 @@ The reader owns what is known of the tokens read since the last distillation; th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -29,6 +28,7 @@ from ondevice.prefill.refit import outputs, refit_values
 from ondevice.prefill.renewal import renew_novelty
 from ondevice.prefill.scores import SCORES, Seen
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
+from ondevice.stage_clock import StageClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Reader:
 
     Args:
         is_stopped: polled between layers.
+        clock: of the reading.
 
     Attributes:
         novelty: of the tokens read since the last distillation.
@@ -64,8 +65,8 @@ class Reader:
         ConfigError: the catalyst prompt does not fit into the reserve.
     """
 
-    def __init__(self, context: Context, is_stopped: Callable[[], bool]) -> None:
-        self._context, self._is_stopped = context, is_stopped
+    def __init__(self, context: Context, is_stopped: Callable[[], bool], clock: StageClock) -> None:
+        self._context, self._is_stopped, self._clock = context, is_stopped, clock
         self.policy = make_policy(context.config.pot, context.config.seed)
         observes = context.config.pot.method.observes
         self._observes_all, self._repeats = observes == "all", observes == "repetition"
@@ -166,7 +167,7 @@ class Reader:
         if selection.is_done(cursor):  # reading was stopped just there
             return Chunk([], False, False)
         if not selection.chosen.numel():
-            chosen: TokensChosen = selection.look_ahead(context, self._is_stopped)
+            chosen: TokensChosen = selection.look_ahead(context, self._clock, self._is_stopped)
             yield chosen
         num_tokens = min(self.room, selection.chosen.shape[0])
         more_follow = num_tokens < selection.chosen.shape[0] or not selection.is_at_end or len(context.spans) > 1
@@ -177,8 +178,8 @@ class Reader:
     # -- one pass --------------------------------------------------------------------------------
 
     def _read_pass(self, part: Part, chunk: Chunk, *, distills: bool) -> list[Event]:
-        prunes = chunk.prunes
-        context, began = self._context, time.perf_counter()
+        context, prunes = self._context, chunk.prunes
+        self._clock.book("other")
         all_ids = context.decoder.ids(context.tokens.ids(part.start, part.stop))
         ids = all_ids if part.offsets is None else all_ids[:, part.offsets]
         if context.speculator is not None and self.selection is None:
@@ -195,16 +196,15 @@ class Reader:
         if context.host is not None:
             gone = [replace(states, tokens=states.tokens + part.start) for states in out.dropped]
             context.host.begin(gone, copies=chunk.distills or prunes)
-        context.decoder.synchronize()
+        mass = context.pot.add_importance_(out.mass) if self._observes_all else out.mass
+        seconds = self._clock.book("forward")
         context.num_read += ids.shape[1]
         context.num_skipped += all_ids.shape[1] - ids.shape[1]
         if self.selection is not None:
             self.selection.done(ids.shape[1])
         context.spans[0] = (part.stop, context.spans[0][1])
-        read = self._account(part, ids.shape[1], time.perf_counter() - began)
         # Both are done before either is reported: stopping here leaves a pot with room for the next chunk.
-        mass = context.pot.add_importance_(out.mass) if self._observes_all else out.mass
-        events: list[Event] = [read]
+        events: list[Event] = [self._account(part, ids.shape[1], seconds)]
         if distills:
             events += self._distill(mass, out.queries)
         self.is_torn = False
@@ -276,15 +276,14 @@ class Reader:
         )
 
     def _distill(self, mass: list[Tensor], queries: Sequence[Tensor]) -> list[Event]:
-        context, config, began = self._context, self._context.config.pot, time.perf_counter()
+        context, config = self._context, self._context.config.pot
         assert self.policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
         renew_novelty(context)
-        novelty_seconds = time.perf_counter() - began
+        novelty_seconds = self._clock.book("novelty")
         if context.host is not None:
             context.host.begin()  # what was not known to be evicted while it was read
-        offloaded = context.settle()  # slots move now
-        began = time.perf_counter()
+        offloaded = context.settle(self._clock)  # slots move now
         if self._scores is not None:
             mass = self._scores(context, Seen(self.unrepeated, queries))
             self.unrepeated = []
@@ -304,14 +303,14 @@ class Reader:
         context.num_cycles += 1
         if context.host is not None:
             context.host.distilled()
-        context.decoder.synchronize()
+        seconds = self._clock.book("distill")
         distilled = PotDistilled(
             cycle=context.num_cycles,
             num_read=context.num_read,
             num_before=result.num_before,
             num_kept=result.num_kept,
             num_cached=context.pot.by_layer(context.pot.num_cached),
-            seconds=time.perf_counter() - began,
+            seconds=seconds,
             novelty_seconds=novelty_seconds,
             num_heads_total=context.num_heads_total,
             retention=context.retention,

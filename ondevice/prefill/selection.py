@@ -6,7 +6,6 @@ them, until the next distillation numbers its survivors again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from ondevice.documents.tokens import stretches
 from ondevice.events import TokensChosen
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator, Stretch
+from ondevice.stage_clock import StageClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,14 @@ class Selection:
         self._stretch_start = 0
         self._novelty: Tensor | None = None
 
-    def look_ahead(self, context: Context, is_stopped: Callable[[], bool]) -> TokensChosen:
+    def look_ahead(self, context: Context, clock: StageClock, is_stopped: Callable[[], bool]) -> TokensChosen:
         """Score the stretch after the cursor and choose from it.
 
         Raises:
             PassStopped: `is_stopped` returned True; nothing has changed.
         """
-        began, speculator, tokens = time.perf_counter(), self.speculator, context.tokens
+        clock.book("other")
+        speculator, tokens = self.speculator, context.tokens
         start, stop = context.spans[0]
         if speculator.room == 0:
             speculator.make_room(is_stopped)
@@ -74,13 +75,12 @@ class Selection:
         speculator.go_on_at(start)
         stretch = speculator.read(ids, is_stopped)
         self.choose_from(stretch, start, end, context.config.spec, is_at_end=is_at_end)
-        context.decoder.synchronize()
         return TokensChosen(
             start=start,
             stop=end,
             tokens=stretches(self.chosen.cpu().numpy()),
             num_chosen=self.chosen.shape[0],
-            seconds=time.perf_counter() - began,
+            seconds=clock.book("speculate"),
         )
 
     def choose_from(self, stretch: Stretch, start: int, end: int, config: SpecConfig, *, is_at_end: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ondevice import words
-from ondevice.results.machine import versions
+from ondevice.machine.facts import versions
 from ondevice.scan.findings import Finding
 from ondevice.scan.scan import Scan
 

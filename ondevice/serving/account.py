@@ -26,14 +26,10 @@ def holdings(session: Session, telemetry: Telemetry) -> Holdings:
     )
 
 
-def answer_record(
-    answer: AnswerFinished, held: Holdings, session: Session, tokens_per_second: float, asked: Asked
-) -> dict[str, Any]:
+def answer_record(answer: AnswerFinished, held: Holdings, session: Session, asked: Asked) -> dict[str, Any]:
     """The account of an answer without its text and its sources, and what it was written from; JSON."""
-    fields = answer.to_dict() | {"ledger": answer.ledger.to_dict()}
-    rounded = {name: round(value, 4) if name.endswith("_seconds") else value for name, value in fields.items()}
-    return rounded | {
-        "tokens_per_second": round(tokens_per_second, 2),
+    return answer.to_dict() | {
+        "ledger": answer.ledger.to_dict(),
         "seed": session.context.config.seed + asked.attempt,
         "temperature": asked.generation.temperature,
         "pot_bytes": held.pot_bytes,

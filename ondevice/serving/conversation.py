@@ -42,7 +42,8 @@ class Answer:
         match event:
             case TokensRecalled():
                 self._recalled[event.source] = event
-                self._light(event)
+                if self._workspace.view is not None and self._workspace.session is not None:
+                    self._workspace.view.recall(event.tokens, self._workspace.session)
             case AnswerToken():
                 self._text += event.text
                 self._ids.append(event.token_id)
@@ -52,11 +53,12 @@ class Answer:
             case AnswerFinished(num_tokens=0, stop_reason="cancelled"):
                 pass  # it has not begun: the question goes, see `close`
             case AnswerFinished():
-                self._finish(event, self._workspace.telemetry.decode_tokens_per_second)
+                self._finish(event)
 
     def close(self) -> None:
         """Account for an answer that was cut off; without a single token, take the question back."""
-        self._light(None)
+        if self._workspace.view is not None:
+            self._workspace.view.put_back()
         if self._is_finished:
             return
         session = self._workspace.session
@@ -66,40 +68,37 @@ class Answer:
             self._workspace.messages[self._start - 1 :] = messages
             self._workspace.exchanges += exchanges
             return
-        seconds = self._last_seconds - self._first_seconds
+        first, last = self._first_seconds, self._last_seconds
         cut_off = AnswerFinished(
             question=self._asked.question,
             text=self._text.strip(),
             num_tokens=num_tokens,
             num_before=len(self._asked.begun),
             stop_reason="cancelled",
-            ttft_seconds=self._first_seconds,
-            decode_seconds=seconds,
+            ttft_seconds=first,
+            decode_seconds=last - first,
             num_overwritten=0,
             ledger=session.context.ledger,
             recalled=tuple(self._recalled.values()),
+            stage_seconds={"question": first, "write": last - first},  # looks are not told apart here
         )
-        self._finish(cut_off, (num_tokens - 1) / seconds if seconds else 0.0)
-
-    def _light(self, recalled: TokensRecalled | None) -> None:
-        """Show on the map what came back into the pot, while it is there."""
-        if self._workspace.view is not None:
-            self._workspace.view.light(None if recalled is None else recalled.tokens)
+        self._workspace.telemetry.apply(cut_off)
+        self._finish(cut_off)
 
     def _show(self, text: str) -> None:
         self._workspace.messages[self._start :] = [{"role": "assistant", "content": without_images(text)}]
 
-    def _finish(self, answer: AnswerFinished, tokens_per_second: float) -> None:
+    def _finish(self, answer: AnswerFinished) -> None:
         workspace, session = self._workspace, self._workspace.session
         assert session is not None, "an answer comes from a pot"
         self._is_finished = True
         self._show(answer.text or words.NO_WORDS)
         held = holdings(session, workspace.telemetry)
-        line = words.account(answer, held, tokens_per_second)
-        record = answer_record(answer, held, session, tokens_per_second, self._asked)
+        line = words.account(answer, held)
+        record = answer_record(answer, held, session, self._asked)
         if answer.sources.passages:
             workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})
-        workspace.messages.append(_account_message(line, words.account_rows(answer, held, tokens_per_second)))
+        workspace.messages.append(_account_message(line, words.account_rows(answer, held)))
         exchange = Exchange(
             self._asked.question.strip(),
             answer.text,

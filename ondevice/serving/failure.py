@@ -7,7 +7,7 @@ import secrets
 
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError, PasswordRequired, WrongPassword
-from ondevice.memory import ran_out
+from ondevice.machine.memory import ran_out
 
 NO_MEMORY = "There was not enough memory for this. Choose a smaller pot and read again."
 _PASSWORD_NEEDED = "This file is locked. Type its password to open it."

@@ -18,10 +18,10 @@ from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
 from ondevice.files import READABLE, replacing
 from ondevice.model.loading.load import LoadedModel
+from ondevice.planning.rates import known_rates, rates_of
+from ondevice.planning.speed import foreseen_speed
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.engine import Engine
-from ondevice.session.rates import known_rates, rates_of
-from ondevice.session.speed import foreseen_speed
 from ondevice.telemetry.telemetry import Telemetry
 
 SOON_SECONDS = 30.0  # for which a question that was asked before reading waits for all of the document

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ondevice.events import Event
+from ondevice.library.library import Entry
 from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.workspace import Phase
-from ondevice.session.library import Entry
 
 
 @dataclass(frozen=True, slots=True)

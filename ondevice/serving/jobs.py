@@ -16,7 +16,10 @@ from dataclasses import replace
 from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
-from ondevice.memory import free_memory_bytes
+from ondevice.library.content_address import content_address, entry_with
+from ondevice.library.index import LibraryIndex
+from ondevice.library.library import Entry, Library
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
@@ -43,11 +46,8 @@ from ondevice.serving.scanning import scan_document
 from ondevice.serving.uploads import Upload
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Problem, Workspace
-from ondevice.session.content_address import content_address, entry_with
 from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
-from ondevice.session.library import Entry, Library
-from ondevice.session.library_index import LibraryIndex
 
 _TURN_SECONDS = 60.0  # that an answer may take while others wait
 _TELL_SECONDS = 1.0  # between two events of one job in line

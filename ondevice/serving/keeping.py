@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import DamagedPot, NotResumable, OndeviceError, PotError, PotMismatch
-from ondevice.files import replacing
+from ondevice.files import data_dir, replacing
 from ondevice.model.loading.load import LoadedModel
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.serving.page_file import PageFile
@@ -29,7 +29,6 @@ from ondevice.serving.visitor import owner_of
 from ondevice.serving.workspace import Workspace
 from ondevice.session.checkpoints import Checkpoints, Pace
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import data_dir
 from ondevice.session.saving import load_reading, load_session, reopened_as_chosen, save_session, saved_config
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -156,12 +155,13 @@ class Keeping:
         self._going.pop(workspace.id, None)
         self._remove(workspace.id)
 
-    def forget_all(self, but: Collection[str] = ()) -> None:
-        """Delete all that is kept, but that of the workspaces with these ids."""
-        with suppress(OSError):
-            for path in self.folder.iterdir():
-                if _ID.fullmatch(path.name[:32]) and path.name[:32] not in but:
-                    self._remove(path.name[:32])
+    def forget_all(self, visitor_id: str) -> None:
+        """Delete all that is kept of this visitor, and what a kill has left without a record, which is nobody's."""
+        found = {match[0] for path in self.folder.glob("*") if (match := _ID.search(path.name))}
+        gone = {kept.id for kept in self.of(visitor_id)} | found - set(self._ids()) - self._going.keys()
+        for workspace_id in gone:
+            self._going.pop(workspace_id, None)
+            self._remove(workspace_id)
 
     def _write(self, workspace: Workspace, session: Session) -> bool:
         """Write the pot; returns whether reading can go on from it, which a small model does not allow."""
@@ -209,10 +209,6 @@ class Keeping:
         owner = owner_of(visitor_id)
         found = [kept for kept in map(self._find, self._ids()) if kept is not None and kept.owner == owner]
         return sorted(found, key=lambda kept: kept.kept)
-
-    def count(self) -> int:
-        """How many documents are kept, of all visitors."""
-        return len(self._ids()) if self.is_on else 0
 
     def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
         """What is kept of a workspace, for the model that is loaded.
@@ -273,8 +269,7 @@ class Keeping:
         return None
 
     def _remove(self, workspace_id: str) -> None:
-        beside = (self.folder / f"{workspace_id}{ending}" for ending in (_RECORD, _PAGES))
-        for path in (self._checkpoints.named(workspace_id), *beside):
+        for path in self.folder.glob(f"*{workspace_id}*"):  # what a kill has left half written, too
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 

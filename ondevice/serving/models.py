@@ -13,7 +13,7 @@ from typing import Any
 from ondevice import words
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.errors import ConfigError, OndeviceError
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading import stored
 from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel, find
 from ondevice.model.loading.load import outline_model

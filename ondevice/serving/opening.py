@@ -9,7 +9,7 @@ from ondevice.documents import Document, extract
 from ondevice.documents.tokens import DocumentTokens, Encode
 from ondevice.errors import EmptyDocument
 from ondevice.events import PagesExtracted
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.uploads import Upload
 from ondevice.serving.workspace import Workspace
 

@@ -8,7 +8,7 @@ import torch
 
 from ondevice import words
 from ondevice.errors import PotError
-from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.serving.workspace import Workspace
 from ondevice.session.plan import Plan
 

@@ -7,7 +7,6 @@ so around all middleware that Gradio adds to it: its CORS middleware would answe
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import re
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ondevice.serving.login import KnownSender
 from ondevice.serving.patience import SlowBody
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -58,7 +58,7 @@ def is_loopback(host: str) -> bool:
 def guarded(app: ASGIApp, allowed_hosts: Iterable[str], *, allow_addresses: bool) -> ASGIApp:
     """An application with all guards around it; a request meets the last one here first."""
     app = RouteGuard(app)
-    app = SlowLogin(app)
+    app = KnownSender(app)
     app = Health(app)
     app = OriginGuard(app)
     app = HostGuard(app, tuple(allowed_hosts), allow_addresses)
@@ -125,36 +125,6 @@ class OriginGuard:
             await _refuse(scope, receive, send, 403, "Requests from other pages are refused.")
             return
         await self._app(scope, receive, send)
-
-
-class SlowLogin:
-    """Holds every answer to a wrong password for a second, one after the other, so that guessing gets one try a second
-    whatever the number of connections. Who gives the right one does not wait.
-
-    Args:
-        app: the next application.
-        seconds: that an answer is held.
-    """
-
-    def __init__(self, app: ASGIApp, seconds: float = 1.0) -> None:
-        self._app, self._seconds, self._line = app, seconds, asyncio.Lock()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not (
-            (scope["method"] == "POST" and scope["path"] == "/login") or "authorization" in Headers(scope=scope)
-        ):
-            await self._app(scope, receive, send)
-            return
-
-        async def send_late(message: Message) -> None:
-            # Gradio says 400 to a wrong password, everybody else 401.
-            is_login = scope["path"] == "/login"
-            if message["type"] == "http.response.start" and message["status"] in ((400, 401) if is_login else (401,)):
-                async with self._line:
-                    await asyncio.sleep(self._seconds)
-            await send(message)
-
-        await self._app(scope, receive, send_late)
 
 
 class RouteGuard:

@@ -15,6 +15,8 @@ from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.errors import OndeviceError, PotError
 from ondevice.events import AnswerFinished, AnswerToken
+from ondevice.library.index import CLOSEST, LibraryIndex
+from ondevice.library.library import Entry
 from ondevice.serving.account import holdings
 from ondevice.serving.failure import problem_text
 from ondevice.serving.job_events import Failed, JobEvent, ShelfAnswered, ShelfLaid, Stopped
@@ -23,8 +25,6 @@ from ondevice.serving.room import free_device_memory, require_room, require_room
 from ondevice.serving.shelf_state import Passage, Said, ShelfTurn, ShelfWork, Stage
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session.engine import Session
-from ondevice.session.library import Entry
-from ondevice.session.library_index import CLOSEST, LibraryIndex
 from ondevice.session.shelf import Shelf, pointed_at, shelve
 from ondevice.telemetry.telemetry import Telemetry
 
@@ -184,7 +184,7 @@ def _asked(
                 finished = event
                 said.text = event.text or words.NO_WORDS
                 held = holdings(session, telemetry)
-                said.account = words.account(event, held, telemetry.decode_tokens_per_second)
+                said.account = words.account(event, held)
             yield event
             if work.stop.is_set():  # maybe before the session listened
                 session.stop()

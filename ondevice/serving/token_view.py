@@ -51,6 +51,7 @@ class TokenView:
         self.method = PotConfig().method
         self.unread: Callable[[int], tuple[str, npt.NDArray[np.int32]]] | None = None
         self.lit: tuple[tuple[int, int], ...] = ()
+        self._at_rest: Provenance | None = None  # before the answer that is being written
         self._replay: tuple[int, dict[str, Any]] = 0, {}
         self.number = next(_revisions)
         self.revision = next(_revisions)
@@ -61,9 +62,18 @@ class TokenView:
             self._replay = self.history.last_cycle, history_record(self.history)
         return self._replay[1]
 
-    def light(self, stretches: npt.NDArray[np.int32] | None) -> None:
-        """Light these stretches (n, 2) of tokens besides those that are lit, or none any more."""
-        self.lit = () if stretches is None else merged([*self.lit, *map(tuple, stretches.tolist())])
+    def recall(self, stretches: npt.NDArray[np.int32], session: Session) -> None:
+        """Light these stretches (n, 2), which came back for an answer, and show the pot as it is now."""
+        self.lit = merged([*self.lit, *map(tuple, stretches.tolist())])
+        self._at_rest = self._at_rest or self.seen
+        if self._at_rest is not None:
+            self._show(self._at_rest.answering(session.context), session)
+
+    def put_back(self) -> None:
+        """The answer has ended, and the pot is as it was before."""
+        self.lit = ()
+        if self._at_rest is not None:
+            self.seen, self._at_rest, self.revision = self._at_rest, None, next(_revisions)
 
     def apply(self, event: Event, session: Session) -> None:
         """Take in an event of a reading, while the engine waits for the next one to be asked for."""

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ondevice import words
 from ondevice.documents import Limits
 from ondevice.errors import DocumentError
+from ondevice.regular_file import FREE_BYTES_LEFT, copy_file, require_space
 
 _NAME_LENGTH = 150
-_FREE_BYTES_LEFT = 500_000_000  # what must stay free on the disk beside an upload
 _MOST_WAITING_BYTES, _WAITING_SECONDS = 2_000_000_000, 900.0  # of files that were sent and not opened yet
 _FULL = "The disk is nearly full."
 
@@ -60,8 +60,8 @@ class UploadGuard:
         num_bytes = int(announced) if announced.isdigit() else Limits().file_bytes
         waiting = sum(self._coming.values()) + sum(map(_size, _files(self._folder)))
         free = shutil.disk_usage(self._folder).free - sum(self._coming.values())
-        if waiting + num_bytes > self._most_bytes or free < num_bytes + _FREE_BYTES_LEFT:
-            text = "Too many files wait to be opened." if free >= num_bytes + _FREE_BYTES_LEFT else _FULL
+        if waiting + num_bytes > self._most_bytes or free < num_bytes + FREE_BYTES_LEFT:
+            text = "Too many files wait to be opened." if free >= num_bytes + FREE_BYTES_LEFT else _FULL
             await PlainTextResponse(text, 507, {"Connection": "close"})(scope, receive, send)
             return
         key = id(scope)
@@ -119,8 +119,7 @@ class Uploads:
                     where=name,
                     fix="Split it, or save it as plain text.",
                 )
-            if shutil.disk_usage(self._folder).free < _FREE_BYTES_LEFT:
-                raise DocumentError("The disk is nearly full", where=name, fix="Make room, then try again.")
+            require_space(self._folder, 0, name)  # it is moved
             target = self._folder / secrets.token_hex(16) / name
             target.parent.mkdir(mode=0o700)
             shutil.move(received, target)
@@ -138,24 +137,25 @@ class Uploads:
         """The largest file that is taken."""
         return self._limits.file_bytes
 
+    def require_space(self, num_bytes: int) -> None:
+        """Raise DocumentError where the disk has no room for a file of that size."""
+        require_space(self._folder, num_bytes, "upload")
+
     def receive(self, content: BinaryIO, name: str) -> Upload:
-        """Take a file that came in over HTTP, under a name that is not ours.
+        """Copy a file that came in over HTTP, or that an assistant named, under a name that is not ours.
 
         Raises:
-            DocumentError: the disk is nearly full.
+            DocumentError: as `copy_file`.
         """
         safe = "".join(c for c in name.replace("\\", "/").rpartition("/")[2] if c.isprintable())[-_NAME_LENGTH:]
         safe = safe if safe.strip(". ") else "document"
-        if shutil.disk_usage(self._folder).free < _FREE_BYTES_LEFT:
-            raise DocumentError("The disk is nearly full", where=safe, fix="Make room, then try again.")
         upload = Upload(self._folder / secrets.token_hex(16) / safe)
         upload.path.parent.mkdir(mode=0o700)
         try:
-            with upload.path.open("wb") as file:
-                shutil.copyfileobj(content, file)
-        except OSError as error:
+            copy_file(content, upload.path, self._limits.file_bytes, safe)
+        except DocumentError:
             upload.discard()
-            raise DocumentError(f"The file cannot be stored: {error.strerror}", where=safe, fix="Make room.") from error
+            raise
         return upload
 
     def copy(self, source: Path, name: str) -> Upload:

@@ -1,1 +1,1 @@
-"""The engine and its sessions, and where they are kept."""
+"""The engine and its sessions, and how they are saved."""

@@ -17,10 +17,9 @@ from ondevice.config import SETTINGS, value_of
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
 from ondevice.events import Event
-from ondevice.files import sync_folder
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.files import data_dir, sync_folder
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.session.engine import Engine, Session
-from ondevice.session.library import data_dir
 from ondevice.session.saving import load_reading, most_saved_bytes, require_place, require_resumable, save_reading
 
 MOST_BYTES = 8_000_000_000  # of all of them

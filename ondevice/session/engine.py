@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ondevice.config import EngineConfig, SpecConfig
 from ondevice.errors import ConfigError
+from ondevice.machine.process import large_pieces_mapped, return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.loading.progress import Progress, silent
-from ondevice.results.process_memory import large_pieces_mapped, return_free_memory
 from ondevice.session.lane import Lane
 from ondevice.session.plan import Plan, make_plan
 from ondevice.session.session import Session

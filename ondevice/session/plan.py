@@ -8,7 +8,7 @@ from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
-from ondevice.memory import free_memory_bytes, shares_memory, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, shares_memory, usable_bytes
 from ondevice.model.chat import ChatParts
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel

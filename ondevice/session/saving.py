@@ -22,7 +22,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
 from ondevice.events import Event
-from ondevice.memory import memory_watched
+from ondevice.machine.memory import memory_watched
 from ondevice.model.loading.load import require_local
 from ondevice.pot.depths import Depths
 from ondevice.pot.saved_types import Loss, check_type, rounded, widened
@@ -79,7 +79,7 @@ def save_reading(session: Session, path: Path) -> list[Event]:
         OutOfMemory: there is no room for a copy of the pot; the session is as it was.
     """
     require_resumable(session)
-    events = session.context.settle()
+    events = session.context.settle(session.clock)
     parts = {_READER + name: tensor for name, tensor in reader_state(session.reader, session.context).items()}
     with memory_watched("saving", session.context.decoder.device):
         _write(session, path, parts, session.context.spans, is_reading=True)

@@ -19,11 +19,12 @@ from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import EmptyDocument, PotError
-from ondevice.events import DocumentOpened, DocumentRead, Event, HeadsMeasured, TextTokenized
-from ondevice.memory import memory_watched
+from ondevice.events import DocumentOpened, DocumentRead, Event, HeadsMeasured, Stage, TextTokenized
+from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.session.plan import Plan
+from ondevice.stage_clock import StageClock
 
 
 class Session:
@@ -36,6 +37,7 @@ class Session:
         context: the document, its pot and all that is counted of them.
         reader: reads into it.
         drafts: which answers are drafted.
+        clock: of the reading.
 
     Raises:
         PotError: there is no room for the pot.
@@ -43,7 +45,7 @@ class Session:
 
     def __init__(self, plan: Plan) -> None:
         self._stop = threading.Event()
-        self.drafts = Drafts()
+        self.drafts, self.clock = Drafts(), StageClock(plan.decoder.synchronize)
         self._begin(plan)
         if plan.config.art.enabled:
             warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
@@ -66,15 +68,17 @@ class Session:
         """Tokenise a document, where that is not done yet, and plan its reading; raises as `read`."""
         if self.context.is_open:
             raise PotError("This session has read a document already", fix="Start a new session for another one.")
+        self.clock.restart()
         tokens = document
         if isinstance(tokens, Document):
             tokens = DocumentTokens(tokens, self.context.loaded.tokenizer.encode)
         about = tokens.document
         yield DocumentOpened(about.name, about.kind, about.unit, about.num_pages, about.size_bytes)
-        began = time.perf_counter()
         if tokens.keeps_text:
+            seconds = 0.0
             for done in tokens.read_pages():
-                yield TextTokenized(done, about.num_pages, tokens.num_tokens, time.perf_counter() - began)
+                seconds += self.clock.book("tokenize")
+                yield TextTokenized(done, about.num_pages, tokens.num_tokens, seconds)
         if not tokens.ensure(1):
             raise EmptyDocument(
                 "There is no text in this document", where=about.name, fix="Scanned pages need OCR first."
@@ -86,9 +90,12 @@ class Session:
             context = self.context
         context.spans = self.plan.spans(total)
         if not context.has_pot:
-            if self.plan.must_measure(total) or self.plan.must_measure_keys:
+            measures = self.plan.must_measure(total) or self.plan.must_measure_keys
+            self.clock.book("other")
+            if measures:
                 yield HeadsMeasured()
             self._allocate(total)
+            self.clock.book("measure" if measures else "other")
         context.pot.expect(self.plan.num_positions(total))
         if len(context.spans) > 1:
             context.num_skipped = context.spans[1][0] - context.spans[0][1]
@@ -104,6 +111,7 @@ class Session:
             OutOfMemory: what was read before stays, and it may be called again.
         """
         self._stop.clear()
+        self.clock.restart()
         yield from self._read_on()
 
     def _read_on(self) -> Iterator[Event]:
@@ -115,15 +123,19 @@ class Session:
                     yield from self.reader.read_chunk()
             except PassStopped:
                 pass  # the pot is as it was before that pass
-            yield from context.settle()
+            yield from context.settle(self.clock)
+        ledger, retention = context.ledger, context.retention
         seconds = time.perf_counter() - began
-        yield DocumentRead(context.ledger, seconds, context.num_cycles, context.num_heads_total, context.retention)
+        self.clock.book("other")
+        booked = self.clock.seconds
+        unreported: dict[Stage, float] = {"measure": booked.pop("measure", 0.0), "other": booked.pop("other", 0.0)}
+        yield DocumentRead(ledger, seconds, context.num_cycles, context.num_heads_total, retention, unreported)
 
     @property
     def notices(self) -> tuple[str, ...]:
         """Settings that answers make no use of, or not always, and why; a sentence each."""
         is_stream = self.context.is_open and not self.context.tokens.keeps_text
-        return combine(self.context.config, self.context.decoder.parts, is_stream=is_stream).notices
+        return combine(self.context.config, self.context.decoder, is_stream=is_stream).notices
 
     def stop(self) -> None:
         """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""
@@ -144,7 +156,7 @@ class Session:
         self.plan, stop = plan, self._stop
         self.context = plan.new_context()
         # Not the session's own method: a circle would keep pots in memory for longer than needed.
-        self.reader = Reader(self.context, lambda: stop.is_set())
+        self.reader = Reader(self.context, lambda: stop.is_set(), self.clock)
         if not plan.needs_length_for_pot and not plan.must_measure_keys:
             self._allocate(None)
 
@@ -178,6 +190,7 @@ class Session:
             PotError: no document has been read, or the question does not fit.
             OutOfMemory: the pot is as it was before the question.
         """
+        clock = StageClock(self.context.decoder.synchronize)
         self.context.tokens  # noqa: B018 - raises before a document is open
         if not question.strip():
             raise PotError("The question is empty", fix="Type a question.")
@@ -185,15 +198,28 @@ class Session:
             raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
         prompt = with_history(self.context.chat, question, history, self._prompt_tokens(generation))
-        yield from self.answer(question, replace(prompt, begun=tuple(begun)), generation, attempt)
+        yield from self.answer(question, replace(prompt, begun=tuple(begun)), generation, attempt, clock)
 
-    def answer(self, question: str, prompt: Prompt, generation: GenerationConfig, attempt: int = 0) -> Iterator[Event]:
-        """As `ask`, with the tokens that go into the pot for it given."""
+    def answer(
+        self,
+        question: str,
+        prompt: Prompt,
+        generation: GenerationConfig,
+        attempt: int = 0,
+        clock: StageClock | None = None,
+    ) -> Iterator[Event]:
+        """As `ask`, with the tokens that go into the pot for it given; `clock` was started with the question."""
         self.require_whole()
         self._stop.clear()
-        with memory_watched("answering", self.context.decoder.device):
-            yield from self.context.settle()  # where reading was left in its middle
-            yield from answer(self.context, question, prompt, generation, self.drafts, self.is_stopping, attempt)
+        context, clock = self.context, clock or StageClock(self.context.decoder.synchronize)
+        try:
+            with memory_watched("answering", context.decoder.device):
+                yield from context.settle(clock, "question")  # where reading was left in its middle
+                yield from answer(
+                    context, question, prompt, generation, self.drafts, self.is_stopping, clock, attempt=attempt
+                )
+        finally:
+            self.clock.restart()  # a reading that waited for the answer goes on
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

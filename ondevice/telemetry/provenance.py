@@ -6,12 +6,14 @@ moves; it holds copies of a few numbers for each slot and never a key or a value
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ondevice.context import Context
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import UNKNOWN
 
 Span = tuple[int, int]
@@ -77,6 +79,23 @@ class Provenance:
             num_positions=context.num_positions,
             depths=context.depths.state,
             in_host=_host_span(context),
+        )
+
+    def answering(self, context: Context) -> Provenance:
+        """The pot while an answer is written: what came back for it is held, and what was put aside is not."""
+        origin, importance, _ = _slots(context.pot, context.pot.num_cached)
+        tokens, counts = np.unique(origin[origin >= 0], return_counts=True)
+        is_novel = np.zeros(origin.shape, bool)
+        for head in np.ndindex(origin.shape[:2]):
+            is_novel[head] = np.isin(origin[head], self.origin[head][self.is_novel[head]])
+        return replace(
+            self,
+            num_settled=self.num_positions,
+            origin=origin,
+            importance=importance,
+            is_novel=is_novel,
+            tokens=tokens.astype(np.int64),
+            counts=counts.astype(np.int64),
         )
 
     def held(
@@ -195,13 +214,8 @@ def take_provenance(context: Context) -> Provenance:
     pot = context.pot
     # What a distillation laid out comes first; after it lies what was read since.
     ranked = max(pot.num_ranked)
-    by_head = (empty.num_layers, empty.num_heads, ranked)
-    origin, importance, novelty = (
-        buffer[:, 0, :, :ranked].cpu().numpy().reshape(by_head).copy()
-        for buffer in (pot.origin, pot.importance, pot.novelty)
-    )
-    num_ranked = np.repeat(pot.num_ranked, pot.shape.num_kv_heads).reshape(by_head[:2])
-    origin[np.arange(ranked) >= num_ranked[..., None]] = -1
+    origin, importance, novelty = _slots(pot, pot.num_ranked)
+    num_ranked = np.repeat(pot.num_ranked, pot.shape.num_kv_heads).reshape(origin.shape[:2])
     tokens, counts = np.unique(origin[origin >= 0], return_counts=True)
     is_novel = _novel_slots(context, novelty, num_ranked)
     num_sinks = max(context.num_protected - len(context.chat.prefix), 0)
@@ -225,6 +239,22 @@ def take_provenance(context: Context) -> Provenance:
     )
 
 
+def _slots(
+    pot: MemoryPot, counts: Sequence[int]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Copies of origin, importance and novelty, (num_layers, num_heads, slots), of the first `counts` slots of each
+    layer of the pot; the origin of others is negative."""
+    shape, most = pot.shape, max(counts)
+    by_head = (shape.num_layers // shape.num_parts, shape.num_parts * shape.num_kv_heads)
+    origin, importance, novelty = (
+        buffer[:, 0, :, :most].cpu().numpy().reshape(*by_head, most).copy()
+        for buffer in (pot.origin, pot.importance, pot.novelty)
+    )
+    num_used = np.repeat(counts, shape.num_kv_heads).reshape(by_head)
+    origin[np.arange(most) >= num_used[..., None]] = -1
+    return origin, importance, novelty
+
+
 def _num_settled(context: Context, ranked: int) -> int:
     """The first token that no distillation has seen, or the cursor."""
     if not context.num_cycles:
@@ -237,7 +267,10 @@ def _num_settled(context: Context, ranked: int) -> int:
 def _novel_slots(
     context: Context, novelty: npt.NDArray[np.float32], num_ranked: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Which slots novelty chose: the most novel ones of all whose novelty is known, and those are still here."""
+    """Which slots novelty chose: the most novel ones of all whose novelty is known, and those are still here.
+
+    Of tokens that are equally novel no more count than novelty had slots for.
+    """
     config, is_novel = context.config.pot, np.zeros(novelty.shape, bool)
     if config.method.novelty != "share" or not config.novelty:
         return is_novel
@@ -247,8 +280,8 @@ def _novel_slots(
         if not num_novel:
             continue
         novelties = novelty[head][:num_kept]
-        least = np.partition(novelties, num_kept - num_novel)[num_kept - num_novel]
-        is_novel[head][:num_kept] = (novelties >= least) & (novelties != UNKNOWN)
+        most = np.argpartition(novelties, num_kept - num_novel)[num_kept - num_novel :]
+        is_novel[head][most] = novelties[most] != UNKNOWN
     return is_novel
 
 

@@ -6,7 +6,9 @@ Pure bookkeeping: it never reads a clock, so that the same events always give th
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,7 @@ from ondevice.events import (
     PagesExtracted,
     PotDistilled,
     QuestionRead,
+    Stage,
     TextTokenized,
     TokensChosen,
     TokensOffloaded,
@@ -32,9 +35,9 @@ from ondevice.events import (
 )
 from ondevice.telemetry.chunk_times import ChunkTimes
 
-STAGES = (
-    "tokenize", "speculate", "forward", "novelty", "distill", "offload", "revival", "question", "decode", "sources",
-)  # fmt: skip
+STAGES: tuple[Stage, ...] = get_args(Stage)
+# Reading; the heads of a model are measured once, whatever is read.
+_INGEST: tuple[Stage, ...] = ("tokenize", "speculate", "forward", "novelty", "distill", "offload", "other")
 _RECENT_PASSES = 8  # forward passes over which the current speed is taken
 
 
@@ -74,7 +77,7 @@ class Telemetry:
     page: int = 0
     num_cached: tuple[int, ...] = ()
     capacity: int = 0
-    stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    stage_seconds: dict[Stage, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     offload_hidden_seconds: float = 0.0
     offload_bytes: int = 0
     revival_bytes: int = 0
@@ -127,20 +130,22 @@ class Telemetry:
             case DocumentRead():
                 self.ledger, self.num_total = event.ledger, event.ledger.tokens_total
                 self.retention, self.num_heads_total = event.retention, event.num_heads_total
+                self._add(event.stage_seconds)
             case TokensRecalled():
-                self.stage_seconds["revival"] += event.seconds
                 self.revival_bytes += event.num_bytes
             case QuestionRead():
                 self.answer, self.blocks_read = "", None
-                self.stage_seconds["question"] += event.seconds
             case AnswerToken():
                 self.answer += event.text
             case BlocksRead():
                 self.blocks_read = event
             case AnswerFinished():
                 self.answer, self.last_answer, self.ledger = event.text, event, event.ledger
-                self.stage_seconds["decode"] += event.decode_seconds
-                self.stage_seconds["sources"] += event.sources.seconds
+                self._add(event.stage_seconds)
+
+    def _add(self, seconds: Mapping[Stage, float]) -> None:
+        for stage in seconds:
+            self.stage_seconds[stage] += seconds[stage]
 
     @property
     def tokens_per_second(self) -> float:
@@ -167,14 +172,5 @@ class Telemetry:
 
     @property
     def ingest_seconds(self) -> float:
-        """Seconds spent on reading: tokenizing, speculating, forward passes, novelty, distillations, waiting."""
-        stages = ("tokenize", "speculate", "forward", "novelty", "distill", "offload")
-        return sum(self.stage_seconds[stage] for stage in stages)
-
-    @property
-    def decode_tokens_per_second(self) -> float:
-        """Speed of the last answer after its first token; 0 when it has fewer than two."""
-        last = self.last_answer
-        if last is None or last.num_tokens < 2 or not last.decode_seconds:
-            return 0.0
-        return (last.num_tokens - 1) / last.decode_seconds
+        """Seconds spent on reading, waiting and what lies between two stages counted."""
+        return sum(self.stage_seconds[stage] for stage in _INGEST)

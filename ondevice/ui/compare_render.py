@@ -106,8 +106,7 @@ def _facts(column: Column) -> list[list[str]]:
         facts.append(["Reading speed", words.rate(telemetry.num_passed / max(telemetry.ingest_seconds, 1e-9))])
     if finished is not None:
         facts.append(["First word after", words.duration(finished.ttft_seconds)])
-        speed = telemetry.decode_tokens_per_second
-        facts.append(["Answering speed", words.rate(speed) if speed else "one token"])
+        facts.append(["Answering speed", words.speed(finished)])
     if column.held is not None:
         facts.append(["Memory of the pot", words.size(column.held.nbytes)])
         if column.held.speculator_bytes:
@@ -156,7 +155,7 @@ def _record(column: Column) -> dict[str, Any]:
         "ledger": finished.ledger.to_dict() if finished is not None else None,
         "read_seconds": round(telemetry.ingest_seconds, 4),
         "ttft_seconds": round(finished.ttft_seconds, 4) if finished is not None else None,
-        "decode_tokens_per_second": round(telemetry.decode_tokens_per_second, 2),
+        "decode_tokens_per_second": finished.tokens_per_second if finished is not None else None,
         "pot_bytes": held.nbytes if held is not None else 0,
         "speculator_bytes": held.speculator_bytes if held is not None else 0,
         "tier_bytes": held.tier_bytes if held is not None else 0,

@@ -19,13 +19,14 @@ from starlette.routing import Route
 from ondevice.config import EngineConfig
 from ondevice.documents import Limits
 from ondevice.errors import ConfigError
-from ondevice.memory import free_memory_bytes
+from ondevice.files import data_dir
+from ondevice.library.library import Library
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.forecast import measure_machine
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
 from ondevice.serving.uploads import UploadGuard, drop_waiting
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library, data_dir
 from ondevice.ui.environment import prepare_gradio, private_folder
 
 Auth = tuple[str, str]
@@ -100,7 +101,7 @@ def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> N
         )
     if len(auth[1]) < _SHORTEST_PASSWORD:
         raise ConfigError(
-            f"The password has {len(auth[1])} characters, and others on the network may try one a second",
+            f"The password has {len(auth[1])} characters, and others on the network may try 100 a minute",
             fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.",
         )
 
@@ -139,6 +140,7 @@ def serving(
         from ondevice.serving.forecast import ReadingSpeeds
         from ondevice.serving.jobs import Jobs
         from ondevice.serving.keeping import Keeping
+        from ondevice.serving.login import Login
         from ondevice.serving.patience import be_patient
         from ondevice.serving.registry import Registry
         from ondevice.serving.uploads import Uploads
@@ -161,8 +163,9 @@ def serving(
             recording_route(),
             *mark_routes(),
         ]
+        login = Login(*auth) if auth is not None else None
         if api:
-            routes += Api(jobs, uploads, auth).routes()
+            routes += Api(jobs, uploads, login).routes()
         demo = build_app(jobs, uploads, reads_at_once=reads_at_once)
         stack.callback(demo.close, verbose=False)
 
@@ -177,7 +180,7 @@ def serving(
         demo.launch(
             server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
             server_port=port,
-            auth=auth,
+            auth=login.check_form if login is not None else None,
             inbrowser=inbrowser,
             prevent_thread_lock=True,
             quiet=True,

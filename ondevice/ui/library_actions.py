@@ -11,8 +11,8 @@ import gradio as gr
 from ondevice import words
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
+from ondevice.library.library import Entry
 from ondevice.serving.workspace import Problem
-from ondevice.session.library import Entry
 from ondevice.ui.form import in_words
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
@@ -28,8 +28,8 @@ class LibraryActions:
     def __init__(self, runner: Runner) -> None:
         self._runner, self._jobs, self._library = runner, runner.jobs, runner.jobs.library
 
-    def show(self, problem: str = "") -> Patch:
-        """The list as it is on the disk now."""
+    def show(self, visitor_id: object, problem: str = "") -> Patch:
+        """The list as it is on the disk now, and how many open documents are kept of this visitor."""
         entries = self._library.entries()
         total = words.size(self._library.size_bytes())
         return {
@@ -39,7 +39,7 @@ class LibraryActions:
                 if entries
                 else "",
                 "problem": problem,
-                "kept": self._kept(),
+                "kept": self._kept(visitor_id),
             }
         }
 
@@ -51,7 +51,7 @@ class LibraryActions:
             yield self._runner.not_shown(visitor)
             return
         yield from self._runner.run(visitor, workspace, self._jobs.save(workspace))
-        yield self.show()
+        yield self.show(visitor_id)
 
     def open(self, visitor_id: object, entry_id: object) -> Iterator[Patch]:
         """Open a saved document beside those that are open, and go to it."""
@@ -65,7 +65,7 @@ class LibraryActions:
             entry = self._library.find(entry_id)
             workspace = visitor.new(entry.title)
         except OndeviceError as error:
-            yield self._failed(error)
+            yield self._failed(visitor_id, error)
             return
         before = visitor.current
         visitor.look_at(workspace)
@@ -78,9 +78,9 @@ class LibraryActions:
             visitor.current.problem = problem or Problem("Opening it was stopped.")
             yield self._runner.page(visitor)
 
-    def rename(self, entry_id: object, title: object) -> Patch:
+    def rename(self, visitor_id: object, entry_id: object, title: object) -> Patch:
         """Give a saved document another name."""
-        return self._changed(lambda: self._library.rename(entry_id, str(title or "")))
+        return self._changed(visitor_id, lambda: self._library.rename(entry_id, str(title or "")))
 
     def delete(self, visitor_id: object, entry_id: object) -> Patch:
         """Delete a saved document; where it is open it stays so, unsaved."""
@@ -92,19 +92,19 @@ class LibraryActions:
                 if workspace.entry_id == entry_id:
                     workspace.entry_id = ""
 
-        changed = self._changed(change)
+        changed = self._changed(visitor_id, change)
         return self._runner.page(visitor) | changed
 
     def forget_all(self, visitor_id: object) -> Patch:
-        """Close all documents of this browser, and delete all that is kept of open ones but that of other visitors."""
-        visitor, keeping = self._runner.visitor(visitor_id), self._jobs.keeping
+        """Close all documents of this browser, and delete what is kept of them; that of other visitors stays."""
+        visitor = self._runner.visitor(visitor_id)
         for workspace in list(visitor.workspaces):
             self._jobs.close(visitor, workspace)
-        keeping.forget_all(but={workspace.id for workspace in self._jobs.registry.others(None)})
-        return self._runner.page(visitor) | self.show()
+        self._jobs.keeping.forget_all(visitor.id)
+        return self._runner.page(visitor) | self.show(visitor.id)
 
-    def _kept(self) -> str:
-        number = self._jobs.keeping.count()
+    def _kept(self, visitor_id: object) -> str:
+        number = len(self._jobs.keeping.of(visitor_id))
         if not number:
             return ""
         verb = "is" if number == 1 else "are"
@@ -113,16 +113,16 @@ class LibraryActions:
             f"{self._jobs.keeping.folder}. Closing a document deletes what is kept of it."
         )
 
-    def _changed(self, change: Callable[[], object]) -> Patch:
+    def _changed(self, visitor_id: object, change: Callable[[], object]) -> Patch:
         try:
             change()
         except OndeviceError as error:
-            return self._failed(error)
-        return self.show()
+            return self._failed(visitor_id, error)
+        return self.show(visitor_id)
 
-    def _failed(self, error: OndeviceError) -> Patch:
+    def _failed(self, visitor_id: object, error: OndeviceError) -> Patch:
         text = on_screen(error)
-        return self.show(text) | {"toast": text}
+        return self.show(visitor_id, text) | {"toast": text}
 
     def _shown(self, entry: Entry) -> dict[str, Any]:
         reason = entry.misfit(self._jobs.engine.loaded)

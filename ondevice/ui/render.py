@@ -14,6 +14,7 @@ from ondevice import words
 from ondevice.config import SETTINGS, EngineConfig, on_screen, value_of
 from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.conversation import start_of, without_images
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.workspace import Phase, Workspace
@@ -102,6 +103,7 @@ def answering(workspace: Workspace) -> Patch:
         "chat": conversation(workspace),
         "status": status(workspace),
         "map": token_map(workspace),
+        "fill": fill(workspace),
         **times(workspace),
     }
 
@@ -282,8 +284,6 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
     pot = session.context.pot
     cached, capacities, ranked = map(pot.by_layer, (pot.num_cached, pot.capacities, pot.num_ranked))
     capacity = max(capacities)
-    low, high = min(cached), max(cached)
-    used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
     return {
         "cached": list(cached),
         "capacities": list(capacities),
@@ -291,10 +291,22 @@ def fill(workspace: Workspace) -> dict[str, Any] | None:
         "ranked": list(map(min, ranked, cached)),
         "fixed": session.context.num_protected,
         "history": [list(point) for point in workspace.fill],
-        "text": f"{used} of {words.count(capacity)} slots used in every layer ({words.share(high, capacity)})",
+        "text": _used(pot),
         "memory": words.size(pot.nbytes) + f", allocated once{_tier_size(session)}{_small_size(session)}",
         "cycles": f"compacted {words.plural(session.context.num_cycles, 'time')}" if session.context.num_cycles else "",
     }
+
+
+def _used(pot: MemoryPot) -> str:
+    """Slots in use, from the emptiest layer to the fullest; of each head, where heads of a layer have their own."""
+    pairs = sorted(zip(pot.num_cached, pot.capacities, strict=True))
+    (low, of_low), (high, of_high) = pairs[0], pairs[-1]
+    where = "layer" if pot.shape.num_parts == 1 else "attention head"
+    if len(set(pot.capacities)) == 1:
+        used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
+        return f"{used} of {words.count(of_high)} slots used in every {where} ({words.share(high, of_high)})"
+    used = f"{words.count(low)} of {words.count(of_low)} to {words.count(high)} of {words.count(of_high)}"
+    return f"{used} slots used in every {where} ({words.share(sum(pot.num_cached), sum(pot.capacities))} of all)"
 
 
 def download(name: str, kind: str, text: str) -> Patch:

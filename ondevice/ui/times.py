@@ -9,15 +9,19 @@ from ondevice.telemetry.telemetry import STAGES, Telemetry
 
 STAGE_LABELS = {
     "tokenize": "Split text into tokens",
+    "measure": "Measure the model's heads",
     "speculate": "Skim with a small model",
     "forward": "Read tokens",
     "novelty": "Score what is new",
     "distill": "Choose what to keep",
     "offload": "Wait for copies",
-    "revival": "Bring tokens back",
+    "other": "All else while reading",
     "question": "Read questions",
-    "decode": "Write answers",
+    "look": "Look for what to bring back",
+    "revival": "Bring tokens back",
+    "write": "Write answers",
     "sources": "Find where answers looked",
+    "finish": "Check answers",
 }
 _CHUNK_STAGES = ("forward", "novelty", "distill", "offload", "speculate")
 

@@ -222,8 +222,8 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
     def open_entry(visitor_id: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
         yield from stream(library.open)(visitor_id, event._data.get("id"))
 
-    def rename_entry(event: gr.EventData) -> dict[Any, Any]:
-        return once(library.rename)(event._data.get("id"), event._data.get("title"))
+    def rename_entry(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
+        return once(library.rename)(visitor_id, event._data.get("id"), event._data.get("title"))
 
     def delete_entry(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
         return once(library.delete)(visitor_id, event._data.get("id"))
@@ -231,10 +231,10 @@ def _wire_library(demo: gr.Blocks, parts: dict[str, Any], library: LibraryAction
     def forget_all(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
         return once(library.forget_all)(visitor_id)
 
-    gr.on([demo.load, parts["library_tab"].select], once(library.show), None, **common, **QUICK_LANE)
+    gr.on([demo.load, parts["library_tab"].select], once(library.show), session_id, **common, **QUICK_LANE)
     parts["save"].click(stream(library.save), [session_id, parts["shown"]], **common, **ENGINE_LANE)
     parts["library"].open_entry(open_entry, session_id, **common, **ENGINE_LANE)
-    parts["library"].rename_entry(rename_entry, None, **common, **QUICK_LANE)
+    parts["library"].rename_entry(rename_entry, session_id, **common, **QUICK_LANE)
     parts["library"].forget_all(forget_all, session_id, **common, **QUICK_LANE)
     parts["library"].delete_entry(delete_entry, session_id, **common, **QUICK_LANE)
 

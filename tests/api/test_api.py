@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +14,15 @@ from typing import Any, get_args
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from ondevice.api.documents import Documents
 from ondevice.api.failures import ApiError
 from ondevice.api.stream import event_json, event_name
 from ondevice.client import Client, RequestFailed
-from ondevice.errors import PotError
+from ondevice.errors import DocumentError, PotError
 from ondevice.events import Event
+from ondevice.library.library import Library
 from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import (
     Failed,
@@ -39,7 +42,6 @@ from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Workspace
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.documents import encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.screens import TEXT, slow_down, tiny_engine, variables_kept
@@ -284,6 +286,23 @@ def test_a_large_file_is_sent_in_pieces(client: Client, tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "read_bytes", lambda self: 1 / 0)
     card = client.open(path, "a password that it does not need")
     assert (card["name"], card["num_tokens"]) == ("long “x”.txt", 18 * 200)
+
+
+def test_what_is_no_file_is_not_sent_and_what_has_no_room_not_taken(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(DocumentError, match="a pipe or a device"):
+        client.open(tmp_path / "pipe.txt")
+    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt")))
+    path.write_text(TEXT)
+    assert client.open(path)["name"] == "caf?.txt"
+    full = shutil.disk_usage(tmp_path)._replace(free=500_000_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda folder: full)
+        patched.setattr(Request, "form", None)  # nothing of it is taken in
+        with pytest.raises(RequestFailed, match="disk is nearly full"):
+            client.open(path)
 
 
 def jobs(tmp_path: Path) -> Jobs:

@@ -15,7 +15,7 @@ from ondevice.api.failures import ApiError
 from ondevice.client import Client
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
 

@@ -13,11 +13,11 @@ from ondevice.api.tools import Tools
 from ondevice.client import Client, RequestFailed
 from ondevice.config import PotConfig
 from ondevice.errors import PotError
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.scans import name_in_chunks
@@ -87,7 +87,7 @@ def test_the_same_for_assistants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     name_in_chunks(monkeypatch, ["Ann Lee"])
     (tmp_path / "uploads").mkdir()
     registry = Registry()
-    tools = Tools(Jobs(ENGINE, registry, Library(tmp_path / "library")), Uploads(tmp_path / "uploads"), 20.0)
+    tools = Tools(Jobs(ENGINE, registry, Library(tmp_path / "library")), Uploads(tmp_path / "uploads"), [], 20.0)
     ids = [tools.open(text=text)["id"] for text in TEXTS.values()]
     until(lambda: all(tools.status(one)["state"] == "read" for one in ids))
     answered = tools.ask_several(ids, "Zzxj?")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +12,12 @@ from typing import Any
 import pytest
 
 from ondevice.api.tools import Tools
+from ondevice.documents import Limits
 from ondevice.errors import DocumentError, NotInLibrary, OndeviceError, PotError
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
-from ondevice.session.library import Library
 from tests.builders.screens import TEXT, slow_down, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,7 +34,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 def tools_of(jobs: Jobs, tmp_path: Path, patience: float = 20.0) -> Tools:
     (tmp_path / "uploads").mkdir(exist_ok=True)
-    return Tools(jobs, Uploads(tmp_path / "uploads"), patience)
+    return Tools(jobs, Uploads(tmp_path / "uploads"), [tmp_path.resolve()], patience)
 
 
 @pytest.fixture
@@ -120,7 +123,11 @@ def test_what_was_saved_needs_no_reading(jobs: Jobs, tools: Tools) -> None:
     [
         ({}, DocumentError, "Give one of the three"),
         ({"path": "a.txt", "text": "b"}, DocumentError, "Give one of the three"),
-        ({"path": "/nowhere/a.txt"}, DocumentError, "cannot be opened"),
+        ({"path": "/nowhere/a.txt"}, DocumentError, "only files in these folders"),
+        ({"path": "/dev/zero"}, DocumentError, "only files in these folders"),
+        ({"path": "a\0.txt"}, DocumentError, "no file name can have"),
+        ({"path": "\ud800.txt"}, DocumentError, "no file name can have"),
+        ({"path": "~nobody-of-that-name/a.txt"}, DocumentError, "home directory"),
         ({"text": " \n "}, DocumentError, "no text"),
         ({"entry": "0" * 32}, NotInLibrary, "library"),
     ],
@@ -131,6 +138,38 @@ def test_what_cannot_be_opened_is_refused_and_leaves_nothing(
     with pytest.raises(error, match=says):
         tools.open(**given)
     assert tools.status() == {"documents": []}
+
+
+@pytest.mark.timeout(20)
+def test_no_number_of_pipes_keeps_a_call_waiting_and_nothing_endless_is_copied(tools: Tools, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "zero.txt").symlink_to("/dev/zero")
+    for name, says in (("pipe.txt", "a pipe or a device"), ("zero.txt", "only files in these folders")):
+        for _ in range(50):
+            with pytest.raises(DocumentError, match=says):
+                tools.open(path=str(tmp_path / name))
+    assert list((tmp_path / "uploads").iterdir()) == []
+    (tmp_path / "lamp.txt").write_text(TEXT)
+    assert tools.open(path=str(tmp_path / "lamp.txt"))["name"] == "lamp.txt"
+
+
+def test_what_is_larger_than_the_limit_or_the_room_leaves_nothing(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uploads").mkdir()
+    (tmp_path / "lamp.txt").write_text(TEXT)
+    tools = Tools(jobs, Uploads(tmp_path / "uploads", Limits(file_bytes=len(TEXT))), [tmp_path.resolve()])
+    with (tmp_path / "large.txt").open("wb") as file:
+        file.truncate(10**12)  # takes no room
+    with pytest.raises(DocumentError, match="the limit is"):
+        tools.open(path=str(tmp_path / "large.txt"))
+    full = shutil.disk_usage(tmp_path)._replace(free=500_000_000 + len(TEXT) - 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda folder: full)
+        with pytest.raises(DocumentError, match="disk is nearly full"):
+            tools.open(path=str(tmp_path / "lamp.txt"))
+    assert list((tmp_path / "uploads").iterdir()) == []
+    assert tools.open(path=str(tmp_path / "lamp.txt"))["num_tokens"] == len(TEXT)
 
 
 def test_a_file_that_is_none_is_refused(tools: Tools, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ OPTIONS = ["--capacity", "512", "--max-new-tokens", "6", "--no-chat", "--device"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, a corpus with a broken file and a copy in it, and questions."""
+    """A model, a corpus with a broken file, a copy, a pipe and a name that is no UTF-8 in it, and questions."""
     folder = tmp_path_factory.mktemp("batch")
     save_checkpoint(tiny_model("llama"), folder / "tiny")
     corpus = folder / "corpus"
@@ -37,6 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (corpus / f"{number}.txt").write_text(f"Document {number}. The lamp is lit at dusk. " * (20 + 10 * number))
     (corpus / "copy.txt").write_text((corpus / "1.txt").read_text())
     (corpus / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    os.mkfifo(corpus / "pipe.txt")
+    Path(os.fsdecode(os.path.join(os.fsencode(corpus), b"caf\xe9.txt"))).write_text("The lamp is out. " * 30)
     (folder / "q.jsonl").write_text('{"question": "Who?"}\n{"id": "when", "question": "When?"}\n')
     return folder
 
@@ -55,15 +58,16 @@ def batch(made: Path, *more: str) -> Any:
 
 def test_a_corpus_is_read_asked_and_gone_on_with(made: Path) -> None:
     report = batch(made)
-    assert (report["documents"], report["documents_failed"], report["answers"]) == (5, 1, 0)
+    assert (report["documents"], report["documents_failed"], report["answers"]) == (7, 2, 0)
     pots = {path: path.stat().st_mtime_ns for path in (made / "out" / "pots").glob("*.pot")}
-    assert len(pots) == 4
+    assert len(pots) == 5
     (made / "corpus" / "new.txt").write_text("A boat went out at noon. " * 30)
     report = batch(made, "--questions", str(made / "q.jsonl"))
-    assert (report["documents"], report["answers"], report["answers_failed"]) == (6, 12, 2)
+    assert (report["documents"], report["answers"], report["answers_failed"]) == (8, 16, 4)
     assert all(path.stat().st_mtime_ns == when for path, when in pots.items()), "none is read again"
     rows = parquet.read_table(made / "out" / "documents.parquet").to_pylist()
-    assert len({row["id"] for row in rows}) == len(rows) == 6
+    assert len({row["id"] for row in rows}) == len(rows) == 8
+    assert str(made / "corpus" / r"caf\xe9.txt") in {row["uri"] for row in rows}
     assert sum(bool(json.loads(row["also"])) for row in rows) == 1
     lines = [json.loads(line) for line in (made / "out" / "answers.jsonl").read_text().splitlines()]
     assert {(line["id"], line["question_id"]) for line in lines} == {

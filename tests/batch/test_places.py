@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, DocumentError
+from ondevice.files import unescaped
 
 pytest.importorskip("fsspec")
 pytest.importorskip("pyarrow")
@@ -45,6 +47,46 @@ def test_a_list_names_paths_and_uris(corpus: Path, tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text(f"{corpus / 'a.txt'}\n\nfile://{corpus / 'b.txt'}\n")
     assert named(f"@{listed}", Place(str(tmp_path / "out"))) == [str(corpus / "a.txt"), f"file://{corpus / 'b.txt'}"]
+
+
+def test_names_that_are_no_utf8_or_look_like_uris_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name in (b"caf\xe9.txt", b"a::b.txt", b"a\nb.txt", rb"back\xe9.txt"):
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(name)
+    found = named(str(folder), Place(str(tmp_path / "out")))
+    assert names(found) == ["a::b.txt", r"a\x0ab.txt", r"back\x5cxe9.txt", r"caf\xe9.txt"]
+    for uri in found:
+        with local_file(unescaped(uri)) as path:
+            assert path.read_bytes() == os.fsencode(path.name)
+    (tmp_path / "list").write_bytes(os.fsencode(folder) + b"/caf\xe9.txt\r\n" + found[-1].encode() + b"\n")
+    assert named(f"@{tmp_path / 'list'}", Place(str(tmp_path / "out"))) == [found[-1]] * 2, "written either way"
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    folder, name = tmp_path / "corpus", "deep" * 60
+    folder.mkdir()
+    (folder / "a.txt").write_text("text")
+    descriptors = [os.open(folder, os.O_RDONLY)]
+    for _ in range(4096 // len(name) + 1):  # deeper than a path can be long
+        os.mkdir(name, dir_fd=descriptors[-1])
+        descriptors.append(os.open(name, os.O_RDONLY, dir_fd=descriptors[-1]))
+    for descriptor in descriptors:
+        os.close(descriptor)
+    found = names(named(str(folder), Place(str(tmp_path / "out"))))
+    assert found == ["a.txt", name]
+
+
+def test_a_place_whose_name_is_no_utf8_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no UTF-8 \(caf\\xe9\)"):
+        Place("caf\udce9")
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_in_place_of_an_archive_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "all.zip")
+    with pytest.raises(DocumentError, match="a pipe or a device"):
+        named(f"zip://*.txt::{tmp_path / 'all.zip'}", Place(str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize("corpus", ["/nowhere/at/all", "@/nowhere/list.txt", "nothing-known://x"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,14 @@ import pytest
 pytest.importorskip("fsspec")
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
+import pyarrow.parquet
+
+from ondevice.batch import corpus as corpus_module
 from ondevice.batch.corpus import identify, one_of_each, parse, parsed
-from ondevice.batch.places import Place
+from ondevice.batch.jobs import DOCUMENTS
+from ondevice.batch.outcome import gather
+from ondevice.batch.places import Place, named
 from ondevice.batch.work import MOST_ATTEMPTS, Asker, Attempt, Reader, Work, account_key, pot_key
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents.extract import read
@@ -64,12 +71,53 @@ def test_what_cannot_be_read_has_its_error_in_its_row(work: Work, tmp_path: Path
     missing = parse(one_of_each([identify({"uri": str(tmp_path / "missing.txt")})])[0])
     broken = row_of(tmp_path / "broken.pdf", "%PDF-1.4 nothing")
     reader = Reader(work)
-    for row, word in ((missing, "FileNotFoundError"), (broken, "damaged")):
+    for row, word in ((missing, "no such file"), (broken, "damaged")):
         done = reader(row)
         told = json.loads(done["error"])
         assert word in told["what"]
         assert told["where"]
         assert done["pot"] == ""
+
+
+@pytest.mark.timeout(60)
+def test_every_entry_of_a_corpus_ends_as_a_row_of_text(work: Work, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in (b"caf\xe9.txt", b"same\xe9.txt"):
+        Path(os.fsdecode(os.path.join(os.fsencode(corpus), name))).write_text(TEXT)
+    (corpus / "empty.txt").touch()
+    os.mkfifo(os.path.join(os.fsencode(corpus), b"pipe\xff.txt"))
+    for link, target in {"folder": ".", "endless": "/dev/zero", "gone": "nowhere", "round": "round"}.items():
+        (corpus / link).symlink_to(target)
+    with (corpus / "large.txt").open("wb") as file:
+        file.truncate(10**12)  # takes no room
+    place, reader = Place(work.dest), Reader(work)
+    read_rows = [reader(parse(row)) for row in one_of_each(map(identify, rows_named(corpus, place)))]
+    table = pa.Table.from_pylist(read_rows)
+    place.fs.makedirs(place.path(DOCUMENTS))
+    pa.parquet.write_table(table, place.path(f"{DOCUMENTS}/0.parquet"))
+    assert gather(place, None).documents == len(read_rows) == 8
+    written = [json.loads(line) for line in Path(place.path("documents.jsonl")).read_text("utf-8").splitlines()]
+    assert [row["uri"] for row in written] == pa.parquet.read_table(place.path("documents.parquet"))["uri"].to_pylist()
+    ends = {Path(row["uri"]).name: (row["error"] or {}).get("what", "") for row in written}
+    assert ends.pop(r"caf\xe9.txt") == ""
+    assert [Path(one).name for row in written for one in row["also"]] == [r"same\xe9.txt"]
+    assert set(ends) == {r"pipe\xff.txt", "folder", "endless", "gone", "round", "large.txt", "empty.txt"}
+    for name, says in {
+        r"pipe\xff.txt": "a pipe", "endless": "a device", "folder": "a folder", "gone": "no such file",
+        "round": "symbolic links", "large.txt": "the limit is", "empty.txt": "0 bytes",
+    }.items():  # fmt: skip
+        assert says in ends[name]
+
+
+def rows_named(corpus: Path, place: Place) -> list[dict[str, str]]:
+    return [{"uri": uri} for uri in named(str(corpus), place)]
+
+
+def test_what_is_longer_than_the_limit_is_not_taken_from_elsewhere_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_module, "_MAX_BYTES", 3)
+    Place("memory://limit").write("a.txt", b"text")
+    assert "the limit is 3" in json.loads(identify({"uri": "memory://limit/a.txt"})["error"])["what"]
 
 
 def test_a_pot_is_written_asked_and_not_written_again(work: Work, tmp_path: Path) -> None:

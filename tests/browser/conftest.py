@@ -38,7 +38,7 @@ def profile(program: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from ondevice.session.library import Library
+    from ondevice.library.library import Library
     from ondevice.ui.launch import serving
     from tests.builders.screens import tiny_engine
 

@@ -26,13 +26,12 @@ from ondevice.events import (
     DocumentRead,
     Event,
     PotDistilled,
-    QuestionRead,
+    Stage,
     TextTokenized,
     TokensOffloaded,
     TokensRead,
-    TokensRecalled,
 )
-from ondevice.session import library
+from ondevice.library import library
 from ondevice.session.engine import Session
 from ondevice.ui.throttle import Throttle
 
@@ -114,16 +113,20 @@ def _at_rest(event: Event, words: Iterator[str]) -> Event:
         case TokensOffloaded():
             return replace(event, seconds=0.03, waited_seconds=0.01)
         case DocumentRead():
-            return replace(event, seconds=event.ledger.tokens_read / _TOKENS_PER_SECOND)
-        case QuestionRead() | TokensRecalled():
-            return replace(event, seconds=0.12)
+            seconds = event.ledger.tokens_read / _TOKENS_PER_SECOND
+            return replace(event, seconds=seconds, stage_seconds={"other": 0.02})
         case AnswerToken():
             return replace(event, text=next(words), seconds=_TTFT_SECONDS + _SECONDS_PER_ANSWER_TOKEN * event.index)
         case AnswerFinished():
             seconds = _SECONDS_PER_ANSWER_TOKEN * event.num_tokens
-            sources = replace(event.sources, seconds=0.04)
+            stages: dict[Stage, float] = {"question": _TTFT_SECONDS, "write": seconds, "sources": 0.04}
             return replace(
-                event, text=ANSWER, unfounded=(), ttft_seconds=_TTFT_SECONDS, decode_seconds=seconds, sources=sources
+                event,
+                text=ANSWER,
+                unfounded=(),
+                ttft_seconds=_TTFT_SECONDS,
+                decode_seconds=seconds,
+                stage_seconds=stages,
             )
     return event
 

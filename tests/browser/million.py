@@ -11,9 +11,9 @@ from unittest.mock import patch
 import numpy as np
 
 from ondevice.documents.pages import PageTable
+from ondevice.library.library import Library
 from ondevice.serving import workspace
 from ondevice.serving.token_view import TokenView
-from ondevice.session.library import Library
 from ondevice.telemetry.provenance import Provenance
 from ondevice.telemetry.retention_history import NUM_LEVELS, RetentionHistory
 from ondevice.ui.launch import serving

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import ArtConfig, PotConfig
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, expect, new_context
 from tests.builders.models import plain_config, plain_generation

@@ -13,8 +13,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
+from ondevice.library.library import Library
 from ondevice.session.engine import Session
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
@@ -47,7 +47,7 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Let the model say something particular."""
 
     def ask(self: Session, question: str, generation: Any = None, history: Any = (), **how: Any) -> Iterator[Any]:
-        yield QuestionRead(question, 3, 0.01)
+        yield QuestionRead(question, 3)
         for i, letter in enumerate(text):
             yield AnswerToken(1, letter, i, 0.01 * i)
         source = Source(text, 1, 0, len(text), 0, len(text), 0.5, 0.5)
@@ -195,7 +195,7 @@ def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monke
 
     def ask(self: Session, question: str, generation: Any = None, history: Any = (), **how: Any) -> Iterator[Any]:
         text = "It has 224 prisms, says **Brekke** of Oslo."
-        yield QuestionRead(question, 3, 0.01)
+        yield QuestionRead(question, 3)
         yield AnswerToken(1, text, 0, 0.01)
         yield AnswerFinished(question, text, 1, "end", 0.01, 0.1, 0, self.context.ledger, unfounded=("224", "Oslo"))
 

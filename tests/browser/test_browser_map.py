@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
 from tests.browser.map_frames import ACTS, FRAMES_PER_SECOND, frames_of, open_million

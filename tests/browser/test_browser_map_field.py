@@ -12,7 +12,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 from ondevice.config import PotConfig, TierConfig
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.axe import serious_violations
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting

@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
+from ondevice.library.library import Library
 from ondevice.model.loading.load import LoadedModel
 from ondevice.serving import models as module
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
 from tests.builders.models import tiny_loaded

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.client import Client
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, chromium, visiting
 from tests.builders.screens import tiny_engine

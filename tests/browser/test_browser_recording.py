@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from ondevice.ui.recording import recording
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting

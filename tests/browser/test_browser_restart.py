@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.session.library import Library, data_dir
+from ondevice.files import data_dir
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, expect, visiting
+from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
 from tests.builders.screens import slow_down, tiny_engine, variables_kept
 
 pytestmark = [
@@ -144,3 +145,25 @@ def test_everything_is_forgotten_at_once_after_a_second_word(served: Served) -> 
     visit.state("empty")
     visit.until(lambda: not page.is_visible(".od-kept"), "nothing is kept")
     assert num_kept() == 0
+
+
+def test_what_another_browser_had_open_is_not_forgotten_after_a_restart(served: Served, program: Any) -> None:
+    visit, page = served.visit, served.visit.page
+    with visiting(new_context(program), served.address) as other:
+        for one in (visit, other):
+            one.page.click("#od-sample")
+            one.state("read")
+        other.page.goto("about:blank")
+        served.restart()
+        visit.state("read")
+        page.get_by_role("tab", name="Library").click()
+        visit.until(lambda: "1 open document is kept" in visit.text("#od-library"), "its own alone is told")
+        page.get_by_role("button", name="Forget everything").click()
+        page.get_by_role("button", name="Forget for good").click()
+        visit.state("empty")
+        visit.until(lambda: not page.is_visible(".od-kept"), "nothing of its own is kept")
+        assert num_kept() == 1
+        other.errors.clear()
+        other.page.goto(served.address)
+        other.state("read")
+        assert (other.foreign, other.errors) == ([], [])

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
+from ondevice.library.library import Library
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit, expect
 from tests.builders.models import plain_config, plain_generation, tiny_loaded

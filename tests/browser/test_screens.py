@@ -18,7 +18,7 @@ pytest.importorskip("pixelmatch", reason="pixelmatch-fast is not installed")
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 from ondevice.config import PotConfig
-from ondevice.session.library import Library
+from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser import baselines
 from tests.browser.axe import serious_violations

@@ -22,8 +22,8 @@ from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfi
 from ondevice.documents.pages import PageTable
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
-from ondevice.model.sentence_encoder import SentenceEncoder
 from ondevice.model.tokenizer import Tokenizer
+from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
 

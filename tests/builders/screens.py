@@ -16,14 +16,14 @@ import pytest
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import Event
-from ondevice.memory import free_memory_bytes
+from ondevice.library.library import Library
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.form import Form

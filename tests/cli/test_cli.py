@@ -19,7 +19,6 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ondevice.bench.reliability.damaged_pots import SavedPot, write_unsummed
 from ondevice.cli import app, conversation, opening
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
@@ -29,6 +28,7 @@ from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
 from ondevice.session.engine import Engine
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
 from tests.builders.models import tiny_loaded
 
@@ -75,7 +75,13 @@ def test_one_question_is_answered_with_its_account(checkpoint: Path, text: Path)
     assert ledger["tokens_total"] == ledger["tokens_read"] == 780
     assert ledger["tokens_read"] == ledger["tokens_kept"] + ledger["tokens_evicted"] + ledger["tokens_pruned"]
     assert ledger["tokens_evicted"] > 0
-    assert {"ingest_seconds", "distill_seconds", "ttft_seconds", "decode_tokens_per_second"} <= set(report["timings"])
+    timings, (turn,) = report["timings"], report["turns"]
+    assert {"ingest_seconds", "stage_seconds", "ttft_seconds", "decode_tokens_per_second"} <= set(timings)
+    stages, answering = timings["stage_seconds"], turn["stage_seconds"]
+    assert {stage: stages[stage] for stage in answering} == answering
+    assert turn["seconds"] == pytest.approx(sum(answering.values()))
+    reading = sum(stages.values()) - turn["seconds"]
+    assert reading == pytest.approx(timings["ingest_seconds"], abs=0.2)
     assert report["memory"]["pot_bytes"] > 0
     assert report["memory"]["peak_rss_bytes"] > 50_000_000
     assert "Read 780 of 780 tokens, kept" in done.stderr
@@ -238,6 +244,22 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
     error = last_json(failed)["error"]
     assert error["code"] == code
     assert set(error) == {"code", "what", "where", "fix"}
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_as_a_document_says_how_its_text_gets_in(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    os.mkfifo(tmp_path / "a.pot")
+    read_end, write_end = os.pipe()  # what a shell names where it is given <(COMMAND)
+    try:
+        for name in (str(tmp_path / "pipe.txt"), f"/dev/fd/{read_end}"):
+            error = last_json(run("ask", name, "When?", "--json"))["error"]
+            assert (error["where"], error["code"]) == (name, "document")
+            assert "COMMAND | ondevice ask - QUESTION" in error["fix"]
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+    assert last_json(run("ask", tmp_path / "a.pot", "When?", "--json"))["error"]["code"] == "pot"
 
 
 def test_settings_that_cannot_work_are_named_by_their_options(text: Path) -> None:
@@ -525,7 +547,7 @@ def test_what_is_said_and_what_is_json_cannot_either(capsys: pytest.CaptureFixtu
 def test_the_doctor_names_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        "ondevice.results.machine.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
+        "ondevice.machine.facts.installed_version", lambda name: None if name == "bitsandbytes" else "1.0"
     )
     done = run("doctor", "--json")
     assert done.exit_code == 0, done.output

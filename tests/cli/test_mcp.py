@@ -14,6 +14,7 @@ from mcp import ClientSession, StdioServerParameters, stdio_client
 from typer.testing import CliRunner
 
 from ondevice.cli import app
+from ondevice.cli.mcp import folders_of
 from tests.builders.models import save_checkpoint, tiny_model
 
 TEXT = "The lamp was lit at dusk and burned until the morning. " * 12
@@ -32,7 +33,9 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
     arguments = ["-c", "from ondevice.cli import app; app()", "mcp", "--model", str(checkpoint), "--device", "cpu"]
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "ONDEVICE_CACHE")}
     server = StdioServerParameters(
-        command=sys.executable, args=[*arguments, "--capacity", "512"], env={**kept, "OMP_NUM_THREADS": "1"}
+        command=sys.executable,
+        args=[*arguments, "--capacity", "512", "--root", str(tmp_path)],
+        env={**kept, "OMP_NUM_THREADS": "1"},
     )
 
     async def walk() -> dict[str, Any]:
@@ -60,9 +63,10 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
                 await anyio.sleep(0.1)
             answered = await call("ask", document=card["id"], question="When was the lamp lit?")
             assert (await call("passages", document=card["id"]))["passages"] == answered["passages"]
-            refused = await session.call_tool("open", {"path": "/nowhere/a.txt"})
-            assert refused.is_error
-            assert "Check the path" in refused.content[0].text
+            for path, says in (("nowhere.txt", "Check the name"), ("../a.txt", "as a root")):
+                refused = await session.call_tool("open", {"path": str(tmp_path / path)})
+                assert refused.is_error
+                assert says in refused.content[0].text
             return answered
 
     async def in_time() -> dict[str, Any]:
@@ -70,6 +74,25 @@ def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tm
             return await walk()
 
     assert anyio.run(in_time)["state"] == "answered"
+
+
+def test_the_home_folder_is_what_files_are_opened_from_unless_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(tmp_path / "link"))
+    assert folders_of(None) == [home.resolve()]
+    (home / ".notes").mkdir()
+    assert folders_of([tmp_path, Path("~/.notes")]) == [tmp_path.resolve(), (home / ".notes").resolve()]
+
+
+@pytest.mark.parametrize("root", ["/proc/self", "/sys", "/dev/shm", "/nowhere/at/all", "~nobody-of-that-name", None])
+def test_a_root_that_leads_to_no_documents_is_refused(root: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/")  # as of some containers
+    result = CliRunner().invoke(app, ["mcp", *(["--root", root] if root else [])])
+    assert result.exit_code == 2
+    assert "--root DIR" in " ".join(result.output.split())
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from ondevice.bench import plan as bench_plan
-from ondevice.bench.plan import Planned, Taken, held, planned, take
 from ondevice.cli import app
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
-from ondevice.results.process_memory import peak_rss_bytes
-from ondevice.session import machines
+from ondevice.machine.process import peak_rss_bytes
+from ondevice.planning import machines, trial
+from ondevice.planning.trial import Planned, Taken, held, planned, take
 from tests.builders.models import default_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path))
     monkeypatch.setattr("ondevice.model.loading.hub.cached", lambda repository: None)
     # The process of the tests grows from one to the next.
-    monkeypatch.setattr("ondevice.session.footprint.resident_bytes", lambda: 600 * 10**6)
+    monkeypatch.setattr("ondevice.planning.footprint.resident_bytes", lambda: 600 * 10**6)
 
 
 def run(*arguments: str) -> Result:
@@ -86,6 +85,7 @@ def test_what_does_not_fit_is_said_with_what_would(checkpoint: str, monkeypatch:
     assert "smaller model" in document("--model", checkpoint, *POT)["fix"]
 
 
+@pytest.mark.slow
 def test_another_machine_is_planned_without_having_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONDEVICE_MODEL")
     board = document("--preset", "orin-nano-8gb")
@@ -124,7 +124,7 @@ def _here(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_plan, "in_its_own_process", _here)
+    monkeypatch.setattr(trial, "in_its_own_process", _here)
     pot = PotConfig(capacity=512, num_kept=128, reserve=160)
     config = EngineConfig(model=checkpoint, device="cpu", pot=pot, generation=GenerationConfig(chat=False))
     taken = take(config)
@@ -137,7 +137,7 @@ def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.
 
 
 def test_measuring_says_how_far_the_plan_was_off(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_plan, "take", lambda config, tokens: Taken(1280, 321.0, 9.0, 1000, Planned(1100)))
+    monkeypatch.setattr(trial, "take", lambda config, tokens: Taken(1280, 321.0, 9.0, 1000, Planned(1100)))
     found = document("--model", checkpoint, *POT, "--measure")["summary"]
     assert found["predicted_over_measured_peak"] == 1.1
     assert found["measured_peak_bytes"] == 1000
@@ -145,33 +145,6 @@ def test_measuring_says_how_far_the_plan_was_off(checkpoint: str, monkeypatch: p
     shown = run("--model", checkpoint, *POT, "--measure").stdout
     assert "1.10 times" in shown
     assert "321 tokens/s" in shown
-
-
-def test_the_bench_takes_pots_in_turn(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = list[int]()
-
-    def taken(config: EngineConfig) -> Taken:
-        sizes.append(size := config.pot.capacity)
-        return Taken(1000, 100.0, 10.0, 1000, {600: Planned(1050, 110.0, 8.0), 800: Planned(900, 95.0, 12.0)}[size])
-
-    monkeypatch.setattr(bench_plan, "take", taken)
-    options = ["--model", checkpoint, "--capacities", "600,800", "--json"]
-    done = CliRunner().invoke(app, ["bench", "plan", *options])
-    assert done.exit_code == 0, done.output
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert sizes == [600, 800]
-    assert result["summary"] == {
-        "predicted_over_measured_peak": 0.9,
-        "predicted_over_measured_reading": 1.1,
-        "predicted_over_measured_decoding": 0.8,
-        "predicted_over_measured_peak_600": 1.05,
-        "predicted_over_measured_reading_600": 1.1,
-        "predicted_over_measured_decoding_600": 0.8,
-        "predicted_over_measured_peak_800": 0.9,
-        "predicted_over_measured_reading_800": 0.95,
-        "predicted_over_measured_decoding_800": 1.2,
-    }
-    assert len(result["rows"]) == 18
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from ondevice.cli import app
 from ondevice.cli.options import PotOptions
 from ondevice.config import GenerationConfig
 from ondevice.documents import read
-from ondevice.session import load_rate
-from ondevice.session.content_address import content_address
+from ondevice.library.content_address import content_address
+from ondevice.library.library import Entry, Library
+from ondevice.planning import load_rate
 from ondevice.session.engine import Engine
-from ondevice.session.library import Entry, Library
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

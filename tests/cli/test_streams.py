@@ -50,6 +50,7 @@ def test_a_closed_standard_input_holds_nothing(place: Path) -> None:
     assert "no text" in err.lower() or "0 bytes" in err
 
 
+@pytest.mark.slow
 def test_standard_output_may_be_closed_full_or_left(place: Path) -> None:
     assert run(place, b"ask a.txt 'When?'", b">&-")[0] == 0
     if os.path.exists("/dev/full"):

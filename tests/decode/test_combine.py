@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ondevice.kernels.backend import choosing
 
 from ondevice.config import ArtConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.combine import combine
-from ondevice.model.families import model_parts
+from ondevice.model.decoder import Decoder
 from tests.builders.models import plain_config, plain_generation, tiny_model
 
 PLAIN = plain_config(generation=plain_generation(num_sources=0))
@@ -50,6 +51,22 @@ def test_what_takes_part_in_an_answer(
     family: str, fields: dict[str, object], is_stream: bool, takes_part: set[str], num_notices: int
 ) -> None:
     model = tiny_model("mistral", sliding_window=8) if family == "windowed" else tiny_model(family)
-    found = combine(replace(PLAIN, **fields), model_parts(model), is_stream=is_stream)  # type: ignore[arg-type]
+    found = combine(replace(PLAIN, **fields), Decoder(model), is_stream=is_stream)  # type: ignore[arg-type]
     assert {name for name in NAMES if getattr(found, name)} == takes_part
     assert len(found.notices) == num_notices, found.notices
+
+
+@pytest.mark.parametrize(
+    ("kernels", "rotated", "ends_early"), [("auto", 1.0, True), ("torch", 1.0, False), ("auto", 0.5, False)]
+)
+def test_where_no_kernel_ends_early_over_codes_it_is_said(kernels: str, rotated: float, ends_early: bool) -> None:
+    decoder = Decoder(
+        tiny_model(
+            "phi3", rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": rotated}
+        )
+    )
+    config = replace(PLAIN, art=ART, pot=PotConfig(stored="int8"))
+    with choosing("KERNELS_IMPL", kernels):
+        found = combine(config, decoder)
+    assert found.ends_early == ends_early
+    assert any("codes" in notice for notice in found.notices) != ends_early

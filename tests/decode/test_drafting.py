@@ -11,10 +11,10 @@ from ondevice.config import ArtConfig, PotConfig, SpecConfig
 from ondevice.decode.drafting import DraftedStep
 from ondevice.decode.sampling import accept_or_replace, probabilities
 from ondevice.decode.steps import PlainStep
-from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.model.decoder import Decoder
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.completion import complete
 from tests.builders.grids import first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_invariants

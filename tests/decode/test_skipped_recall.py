@@ -10,13 +10,13 @@ from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.decode.prompt import Turn
 from ondevice.documents import Document, Page
 from ondevice.errors import PotMismatch
-from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, TokensRecalled
 from ondevice.model.decoder import Decoder
 from ondevice.model.late_tokens import read_late
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from ondevice.speculator.unit_keys import MemoryOfKeys
+from ondevice_bench.quality.completion import complete
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
 from tests.speculator.test_speculator import TEXT, document

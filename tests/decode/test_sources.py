@@ -15,8 +15,6 @@ from ondevice.decode.passages import MAX_CHARS, strongest_passages
 from ondevice.decode.sources import find_sources, look_back, token_weights
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import DocumentTokens
-from ondevice.errors import ConfigError
-from ondevice.evaluation.sources import RULES, Trial, rows_of, run_sources, sources_config, summary_of
 from ondevice.events import AnswerFinished, Sources, TokensRecalled
 from ondevice.session.engine import Engine, Session
 from tests.builders.models import byte_tokenizer, plain_config, plain_generation, tiny_loaded
@@ -72,7 +70,7 @@ def test_an_answer_names_verbatim_passages_and_leaves_the_pot_as_it_was(loaded: 
     finished = ask(session)
     check(session, finished)
     assert finished.sources.num_tokens == finished.num_tokens
-    assert finished.sources.seconds > 0
+    assert finished.stage_seconds["sources"] > 0
     after = session.context.pot.state()
     assert all(torch.equal(after[name], before[name]) for name in before)
     check_invariants(session.context.pot, session.context.tokens.num_tokens)
@@ -210,27 +208,3 @@ def test_the_dots_of_a_table_of_contents_are_no_evidence(dots: str) -> None:
 
 def test_nothing_looked_at_gives_no_passage() -> None:
     assert passages(["One. Two."], {}) == ()
-
-
-# -- the measurement ---------------------------------------------------------------------------------
-
-
-def test_the_measurement_hides_one_sentence_at_a_time_and_compares_the_rules(loaded: Any) -> None:
-    config = sources_config(plain_config(pot=POT, generation=plain_generation(num_sources=9)))
-    assert config.generation.num_sources == 0
-    text = "\n\n".join(page.text for page in PAGES)
-    trials = [item for item in run_sources(Engine(loaded, config), text, 2) if isinstance(item, Trial)]
-    assert [trial.number for trial in trials] == [0, 1]
-    assert all(tuple(trial.ranks) == tuple(RULES) and 0 < trial.depth < 1 for trial in trials)
-    rows = rows_of(trials)
-    assert {row.unit for row in rows} == {"share"}
-    assert len(rows) == 2 * 2 * len(RULES)
-    with pytest.raises(ConfigError, match="fewer than 3 paragraphs"):
-        next(run_sources(Engine(loaded, config), "One.", 1))
-
-
-def test_the_summary_counts_the_rule_in_use() -> None:
-    *others, last = RULES
-    ranks = [dict.fromkeys(others, 1) | {last: rank} for rank in (1, 3, None, None)]
-    summary = summary_of([Trial(i, 0.5, i == 0, rank) for i, rank in enumerate(ranks)])
-    assert summary == {"first_source_share": 0.25, "top_sources_share": 0.5, "right_answers_share": 0.25}

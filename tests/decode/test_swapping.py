@@ -11,6 +11,7 @@ from ondevice.config import GenerationConfig, PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken
 from ondevice.session.engine import Engine
+from tests.builders.grids import first_of
 from tests.builders.models import plain_config, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -19,7 +20,7 @@ TEXT = "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(60))
 POT = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60)
 
 
-@pytest.mark.parametrize("every", [1, 3, 7])
+@pytest.mark.parametrize("every", first_of(3, 1, 7))
 @pytest.mark.parametrize("policy", ["question", "h2o"])
 def test_a_look_back_at_the_very_token_that_fills_the_pot(policy: str, every: int) -> None:
     config = plain_config(

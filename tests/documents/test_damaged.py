@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ondevice.bench.reliability.damaged_documents import KINDS, sound
-from ondevice.bench.reliability.hostile import spoil_documents
 from ondevice.documents import read
+from ondevice_bench.speed.reliability.damaged_documents import KINDS, sound
+from ondevice_bench.speed.reliability.hostile import spoil_documents
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS)))

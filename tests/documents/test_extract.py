@@ -233,6 +233,7 @@ def test_memory_limit_is_kept(tmp_path) -> None:
         read(path, limits=Limits(memory_bytes=200_000_000))
 
 
+@pytest.mark.slow
 def test_processor_limit_is_kept(tmp_path) -> None:
     # A page that any machine reads in time, and more slow ones than any machine does.
     path = make_pdf(tmp_path / "a.pdf", show("first"), *[SLOW_PAGE] * 30, stream=deflated)

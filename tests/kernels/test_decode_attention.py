@@ -127,7 +127,7 @@ def check_on_cpu(query, keys, values, termination=None, **options):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("ordered", ["last first", "shuffled", "shuffled per head"])
+@pytest.mark.parametrize("ordered", first_of("shuffled per head", "last first", "shuffled"))
 @pytest.mark.parametrize(("shape", "block_size"), CPU_CASES)
 def test_cpu_computes_the_reference(shape, block_size, ordered, rule):
     order = None if ordered == "last first" else random_order(shape, block_size)

@@ -5,7 +5,6 @@ import torch
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.documents import Document, Page
-from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken
 from ondevice.model.decoder import Decoder
 from ondevice.model.rotary import Rotary
@@ -14,6 +13,7 @@ from ondevice.pot.policies import make_policy
 from ondevice.pot.saved_state import Extent
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
+from ondevice_bench.quality.completion import complete
 from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 

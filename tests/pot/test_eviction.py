@@ -8,8 +8,6 @@ from ondevice.kernels.attention import additive_mask, attention_mass_ref, attent
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention_ref
 
-from ondevice.bench.equip.baselines import ShiftAppendCache
-from ondevice.bench.equip.sides import plain_angles
 from ondevice.config import DECODE_POLICIES, PotConfig
 from ondevice.documents import Document
 from ondevice.documents.types import Page
@@ -20,6 +18,8 @@ from ondevice.model.passes import PassStopped
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
+from ondevice_bench.speed.equip.baselines import ShiftAppendCache
+from ondevice_bench.speed.equip.sides import plain_angles
 from tests.builders.grids import KEY_ROTATIONS, first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ondevice.api.documents import Documents
 from ondevice.config import SpecConfig, TierConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
+from ondevice.library.library import Library
 from ondevice.serving import keeping as module
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, Opened, Saved
 from ondevice.serving.jobs import Jobs
@@ -24,8 +26,9 @@ from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
 from ondevice.session import checkpoints
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.telemetry.retention_history import RetentionHistory
+from ondevice.ui.library_actions import LibraryActions
+from ondevice.ui.running import Runner
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG, TEXT, tiny_engine
@@ -186,24 +189,57 @@ def test_nobody_gets_it_who_does_not_know_the_id_and_only_the_user_may_read_it(t
     assert [kept.name for kept in app.keeping.of(visitor.id)] == ["lamp.txt"]
 
 
-def test_closing_a_document_deletes_what_is_kept_and_forgetting_all_leaves_that_of_others(tmp_path: Path) -> None:
+def test_closing_a_document_deletes_what_is_kept_and_an_answer_alone_brings_nothing_back(tmp_path: Path) -> None:
     app = App(tmp_path)
-    visitor, other = app.visitor(), app.visitor()
-    workspaces = [app.opened(one) for one in (visitor, visitor, other)]
+    visitor = app.visitor()
+    workspaces = [app.opened(visitor) for _ in range(2)]
     for workspace in workspaces:
         app.read(workspace)
-    assert app.keeping.count() == 3
     app.jobs.close(visitor, workspaces[0])
-    assert app.keeping.count() == 2
     assert [kept.id for kept in app.keeping.of(visitor.id)] == [workspaces[1].id]
-    app.keeping.forget_all(but={workspaces[2].id})
-    assert app.keeping.of(visitor.id) == []
-    assert len(app.keeping.of(other.id)) == 1
-    assert app.files()
-    app.keeping.forget_all()
-    assert app.files() == []
+    app.keeping.forget_all(visitor.id)
     app.ask(workspaces[1])
-    assert app.keeping.of(visitor.id) == [], "an answer alone brings nothing back"
+    assert app.keeping.of(visitor.id) == []
+    assert app.files() == []
+
+
+def test_forgetting_everything_after_a_restart_leaves_what_is_kept_of_others_and_of_programs(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor, other, programs = app.visitor(), app.visitor(), Documents(app.jobs)
+    for one in (visitor, visitor, other):
+        app.read(app.opened(one))
+    workspace = programs.new("lamp.txt")
+    programs.open(workspace, app.uploads.copy(tmp_path / "lamp.txt", "lamp.txt"), "")
+    app.read(workspace)
+
+    app = App(tmp_path)  # to which only the first browser comes back
+    library = LibraryActions(Runner(app.jobs))
+    assert "2 open documents are kept" in library.show(visitor.id)["library"]["kept"], "those of this browser"
+    assert library.forget_all(visitor.id)["library"]["kept"] == ""
+    assert app.keeping.of(visitor.id) == []
+    assert len(app.files()) == 2 * 2
+
+    app = App(tmp_path)
+    for found in (app.visitor(other.id).workspaces, Documents(app.jobs).all()):
+        [workspace] = found
+        assert app.take_up(workspace) == Opened()
+        assert app.ask(workspace)
+
+
+def test_forgetting_everything_takes_what_a_kill_has_left(tmp_path: Path) -> None:
+    app = App(tmp_path)
+    visitor, other = app.visitor(), app.visitor()
+    mine, theirs = (app.opened(one) for one in (visitor, other))
+    for workspace in (mine, theirs):
+        app.read(workspace)
+    left = [f".{mine.id}.reading.abcdefgh", f"{'0' * 32}.reading", f"{'1' * 32}.pdf", f".{'2' * 32}.json.abcdefgh"]
+    for name in left:
+        (app.keeping.folder / name).write_text("a document")
+    first = app.opened(other)
+    app.keeping.begin(first)  # its first record is still to come
+    (app.keeping.folder / f"{first.id}.reading").write_text("a document")
+    app.keeping.forget_all(visitor.id)
+    assert {path.name[:32] for path in app.files()} == {theirs.id, first.id}
 
 
 def test_a_pot_of_another_model_is_left_where_it_is(tmp_path: Path) -> None:
@@ -261,7 +297,7 @@ def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatc
     assert workspace.phase is Phase.READ
     assert workspace.problem is None
     assert app.ask(workspace)
-    assert app.keeping.count() == 0
+    assert app.files() == []
 
 
 def test_a_document_that_was_closed_while_it_is_written_is_not_left_behind(
@@ -327,7 +363,7 @@ def test_browsers_keep_their_ids_over_a_restart(tmp_path: Path) -> None:
     assert secret is not None
     assert Keeping(tmp_path / "open").secret() == secret
     assert stat.S_IMODE((tmp_path / "open" / "secret").stat().st_mode) == 0o600
-    Keeping(tmp_path / "open").forget_all()
+    Keeping(tmp_path / "open").forget_all("0" * 32)
     assert Keeping(tmp_path / "open").secret() == secret
     (tmp_path / "open" / "secret").write_text("half")
     assert len(Keeping(tmp_path / "open").secret() or "") == 32

@@ -15,6 +15,7 @@ import pytest
 from ondevice import words
 from ondevice.errors import ConfigError, ModelDownloadError, ModelError
 from ondevice.events import TokensRead
+from ondevice.library.library import Library
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.load import LoadedModel
 from ondevice.serving import models as module
@@ -27,7 +28,6 @@ from ondevice.serving.registry import Registry
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.telemetry.telemetry import Telemetry
 from tests.builders.models import page_table, tiny_loaded
 from tests.builders.screens import CONFIG, TEXT

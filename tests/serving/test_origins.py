@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from ondevice.client import Client
+from ondevice.library.library import Library
 from ondevice.serving.security import HEADERS
-from ondevice.session.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
-import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -15,7 +12,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ondevice.errors import ConfigError
-from ondevice.serving.security import LOOPBACK_NAMES, SlowLogin, guarded, is_loopback
+from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
 from ondevice.ui.launch import check_address
 
 
@@ -159,41 +156,3 @@ def test_other_machines_need_consent_and_a_password() -> None:
         check_address("0.0.0.0", 7860, listen=True, auth=None)
     with pytest.raises(ConfigError, match="everyone on the network"):
         check_address("", 7860, listen=True, auth=("reader", ""))
-
-
-@pytest.mark.parametrize(
-    ("path", "headers", "status", "is_held"),
-    [
-        ("/login", {}, 400, True),
-        ("/login", {}, 200, False),
-        ("/v1/documents", {"Authorization": "Basic eDp5"}, 401, True),
-        ("/v1/documents", {"Authorization": "Basic eDp5"}, 404, False),
-        ("/config", {}, 401, False),  # of a page that has not asked for the password yet
-    ],
-)
-def test_a_wrong_password_is_answered_late(path: str, headers: dict[str, str], status: int, is_held: bool) -> None:
-    async def answer(_: Any) -> PlainTextResponse:
-        return PlainTextResponse("", status_code=status)
-
-    app = SlowLogin(Starlette(routes=[Route(path, answer, methods=["POST"])]), seconds=0.3)
-    began = time.perf_counter()
-    assert TestClient(app).post(path, headers=headers).status_code == status
-    assert (time.perf_counter() - began >= 0.3) == is_held
-
-
-async def _guess(client: httpx.AsyncClient) -> int:
-    return (await client.post("/login")).status_code
-
-
-def test_wrong_passwords_over_many_connections_are_answered_one_after_the_other() -> None:
-    async def answer(_: Any) -> PlainTextResponse:
-        return PlainTextResponse("", status_code=400)
-
-    async def guess_often() -> float:
-        app = SlowLogin(Starlette(routes=[Route("/login", answer, methods=["POST"])]), seconds=0.1)
-        began = time.perf_counter()
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            await asyncio.gather(*(_guess(client) for _ in range(6)))
-        return time.perf_counter() - began
-
-    assert asyncio.run(guess_often()) >= 0.6

@@ -18,6 +18,7 @@ from ondevice.session.engine import Engine
 from ondevice.session.saving import load_reading, load_session, save_reading, save_session
 from ondevice.session.session import Session
 from ondevice.session.shelf import shelve
+from tests.builders.grids import first_of
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_invariants
 
@@ -55,12 +56,12 @@ def are_equal(pot: MemoryPot, before: list[torch.Tensor]) -> bool:
     return all(map(torch.equal, pot.buffers(), before))
 
 
-@pytest.mark.parametrize("fields", [
+@pytest.mark.parametrize("fields", first_of(
+    {"pot": replace(POT, stored="k8v4"), "tier": TIER},
     {},
     {"pot": replace(POT, policy="snapkv")},
     {"pot": replace(POT, stored="int4")},
     {"pot": replace(POT, stored="int4"), "tier": TIER},
-    {"pot": replace(POT, stored="k8v4"), "tier": TIER},
     {"pot": replace(POT, slot_shares="by-head")},
     {"pot": replace(POT, policy="full")},
     {"tier": TIER},
@@ -69,7 +70,7 @@ def are_equal(pot: MemoryPot, before: list[torch.Tensor]) -> bool:
     {"generation": LONG},
     {"generation": LONG, "pot": replace(POT, decode_policy="streaming-llm")},
     {"generation": LONG, "pot": replace(POT, decode_policy="h2o")},
-], ids=str)  # fmt: skip
+), ids=str)  # fmt: skip
 def test_reading_and_answering_leave_no_trace_and_move_nothing(fields: dict[str, object]) -> None:
     session = read(config(**fields))
     pot = session.context.pot

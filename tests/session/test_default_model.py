@@ -7,10 +7,10 @@ import pytest
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
-from ondevice.evaluation.completion import complete
-from ondevice.evaluation.passkey import QUESTION, Case, make_passkey
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.quality.passkey import QUESTION, Case, make_passkey
 from tests.builders.models import default_model, plain_config, plain_generation
 from tests.builders.pots import check_invariants
 

@@ -13,7 +13,7 @@ import torch
 
 from ondevice.errors import OutOfMemory, PotError
 from ondevice.events import AnswerFinished
-from ondevice.memory import ran_out
+from ondevice.machine.memory import ran_out
 from ondevice.model import decoder
 from ondevice.session.engine import Session
 from ondevice.session.saving import save_reading

@@ -15,6 +15,7 @@ from ondevice.events import AnswerFinished, TokensRead
 from ondevice.pot.saving import read_header, read_tensors, write_pot
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_reading, load_session, save_reading, save_session
+from tests.builders.grids import first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,6 +48,8 @@ BASES: dict[str, EngineConfig] = {
     "whole": plain_config(pot=replace(POT, capacity=1024), tier=WITHOUT_TIER),
     "auto": plain_config(pot=PotConfig(step_size=60)),
 }
+
+OFTEN = ("tier", "pruned", "by-head", "whole")  # the ways of reading that differ most run with the unit tests
 
 
 def document() -> Document:
@@ -91,7 +94,7 @@ def answer(session: Session) -> str:
     return next(event.text for event in events if isinstance(event, AnswerFinished))
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", [name if name in OFTEN else slow(name) for name in BASES])
 def test_a_reading_goes_on_in_another_process_as_if_nothing_had_been(name: str, tmp_path: Path) -> None:
     engine, whole = start(BASES[name])
     num_passes = read_passes(whole, 10**6)
@@ -135,7 +138,7 @@ def test_a_reading_is_no_saved_pot(tmp_path: Path) -> None:
         load_session(engine, tmp_path / "a.pot")
 
 
-@pytest.mark.parametrize("name", ["pruned", "random", "repeat", "truncate"])
+@pytest.mark.parametrize("name", first_of("pruned", "random", "repeat", "truncate"))
 def test_a_reading_that_somebody_changed_is_refused_or_goes_on(name: str, tmp_path: Path) -> None:
     """Every tensor and field of a reader, changed behind the checksums: never anything but a typed error."""
     engine, session = start(BASES[name])

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 
-from ondevice.bench.reliability.damaged_pots import SavedPot, spoil, write_unsummed
 from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents.types import Document, Page
 from ondevice.errors import DamagedPot, ModelError, OndeviceError, PotError, PotMismatch
@@ -24,6 +23,7 @@ from ondevice.events import AnswerFinished
 from ondevice.model.loading import hub
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
+from ondevice_bench.speed.reliability.damaged_pots import SavedPot, spoil, write_unsummed
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,13 +9,13 @@ import torch
 from ondevice.config import POLICIES, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, EmptyDocument, PotError, PotMismatch
-from ondevice.evaluation.completion import complete
-from ondevice.evaluation.shared_prefix import continue_from
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensRead
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import UNKNOWN
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.quality.shared_prefix import continue_from
 from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.pots import check_invariants

@@ -10,17 +10,17 @@ from ondevice.kernels.token_importance import head_maximum, head_maximum_ref
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, PotMismatch
-from ondevice.evaluation.completion import complete
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, PotDistilled, TokensChosen, TokensRead
 from ondevice.model.decoder import Decoder
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import UNKNOWN
-from ondevice.results.names import contender_name
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
 from ondevice.speculator.choose import choose, chunk_scores, importance, most_chosen, num_kept_chunks
 from ondevice.speculator.speculator import Speculator
 from ondevice.words import skipped_pages
+from ondevice_bench.quality.completion import complete
+from ondevice_bench.results.names import contender_name
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
 

@@ -11,10 +11,11 @@ import pytest
 
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
-from ondevice.events import Event, PotDistilled, TokensRead
+from ondevice.events import Event, PotDistilled, TokensRead, TokensRecalled
 from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import Provenance, take_provenance
+from tests.builders.grids import first_of
 from tests.builders.models import plain_config
 from tests.builders.screens import tiny_engine
 
@@ -48,7 +49,9 @@ def follow(session: Session, event: Event, seen: Provenance | None) -> Provenanc
     return seen.moved_to(session.context)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name", first_of("chosen and pruned", *(name for name in CONFIGS if name != "chosen and pruned"))
+)
 def test_the_picture_is_the_pot_at_every_event(name: str) -> None:
     session = tiny_engine(CONFIGS[name]).session()
     seen, num_compared = None, 0
@@ -115,6 +118,35 @@ def test_novelty_is_found_again_in_the_slots(name: str, share: float) -> None:
             assert seen.holders(token).max() == 2
             num_seen += 1
     assert num_seen > 3
+
+
+def test_of_equally_novel_tokens_no_more_count_than_novelty_had_slots_for() -> None:
+    session = tiny_engine(CONFIGS["plain"]).session()
+    list(session.read(document()))
+    pot = session.context.pot
+    pot.novelty[..., : max(pot.num_ranked)] = 1.0
+    seen = take_provenance(session.context)
+    assert set(seen.is_novel.sum(axis=-1).flatten().tolist()) == {round(POT.novelty * POT.num_kept)}
+
+
+def test_the_picture_while_an_answer_is_written_has_what_came_back_and_lacks_what_was_put_aside() -> None:
+    session = tiny_engine(plain_config(pot=POT, tier=TierConfig(budget_bytes=1 << 22, max_tokens=48))).session()
+    list(session.read(document()))
+    rest, num_seen = take_provenance(session.context), 0
+    for event in session.ask("When was the lamp lit?"):
+        if isinstance(event, TokensRecalled):
+            seen, pot = rest.answering(session.context), session.context.pot
+            num_seen += 1
+            for layer, used in enumerate(pot.num_cached):
+                for head, held in enumerate(pot.origin[layer, 0, :, :used].numpy()):
+                    tokens, shares = seen.held(0, len(TEXT), layer, head)
+                    assert tokens.tolist() == np.unique(held[held >= 0]).tolist()
+                    assert set(shares) == {1.0}
+            assert event.num_aside > 0
+            back = np.concatenate([np.arange(*stretch) for stretch in event.tokens])
+            assert np.isin(back, seen.held(0, len(TEXT))[0]).all()
+    assert num_seen
+    assert np.array_equal(take_provenance(session.context).origin, rest.origin)
 
 
 def test_scores_are_those_of_the_last_distillation() -> None:

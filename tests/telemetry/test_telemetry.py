@@ -15,7 +15,6 @@ from ondevice.events import (
     PagesExtracted,
     PotDistilled,
     QuestionRead,
-    Sources,
     TextTokenized,
     TokensChosen,
     TokensOffloaded,
@@ -35,9 +34,9 @@ def distilled(seconds: float = 0.5, novelty_seconds: float = 0.5) -> PotDistille
     return PotDistilled(1, 3, 250, 100, (100, 100), seconds, novelty_seconds, 4, retention, novelty)
 
 
-def finished(num_tokens: int, decode_seconds: float) -> AnswerFinished:
+def finished(**stage_seconds: float) -> AnswerFinished:
     ledger = Ledger(tokens_total=3, tokens_read=3)
-    return AnswerFinished("q", "a b", num_tokens, "end", 0.2, decode_seconds, 0, ledger, sources=Sources(seconds=0.25))
+    return AnswerFinished("q", "a b", 20, "end", 0.2, 1.5, 0, ledger, stage_seconds=stage_seconds)
 
 
 def folded(*events: object) -> Telemetry:
@@ -51,7 +50,6 @@ def test_nothing_is_claimed_before_anything_has_happened() -> None:
     telemetry = Telemetry()
     assert telemetry.tokens_per_second == 0.0
     assert telemetry.eta_seconds is None
-    assert telemetry.decode_tokens_per_second == 0.0
     assert telemetry.ingest_seconds == 0.0
 
 
@@ -87,26 +85,39 @@ def test_every_second_belongs_to_one_stage() -> None:
         read(200, 100, 2.0),
         distilled(0.4, 0.6),
         TokensOffloaded(200, 5000, 0.9, 0.1),
-        TokensRecalled("host", np.zeros((1, 2), np.int32), (1,), 64, 0.2, 1000, 500),
-        QuestionRead("q", 5, 0.7),
-        finished(4, 1.5),
+        DocumentRead(
+            Ledger(),
+            6.0,
+            1,
+            4,
+            HeadCounts(3, np.empty(0, np.int32), np.empty(0, np.uint16)),
+            {"measure": 9.0, "other": 0.3},
+        ),
+        TokensRecalled("host", np.zeros((1, 2), np.int32), (1,), 64, 1000, 500),
+        QuestionRead("q", 5),
+        finished(question=0.7, look=0.9, revival=0.2, write=1.5, sources=0.25, finish=0.05),
+        finished(question=0.1, write=1.0),
     )
     assert tuple(telemetry.stage_seconds) == STAGES
     assert telemetry.stage_seconds == pytest.approx(
         {
             "tokenize": 0.3,
+            "measure": 9.0,
             "speculate": 0.8,
             "forward": 3.0,
             "novelty": 0.6,
             "distill": 0.4,
             "offload": 0.1,
+            "other": 0.3,
+            "question": 0.8,
+            "look": 0.9,
             "revival": 0.2,
-            "question": 0.7,
-            "decode": 1.5,
+            "write": 2.5,
             "sources": 0.25,
+            "finish": 0.05,
         }
     )
-    assert telemetry.ingest_seconds == pytest.approx(5.2)
+    assert telemetry.ingest_seconds == pytest.approx(5.5)
     assert (telemetry.offload_hidden_seconds, telemetry.offload_bytes) == (pytest.approx(0.8), 5000)
 
 
@@ -134,14 +145,9 @@ def test_the_final_account_gives_the_total_of_a_stream() -> None:
 
 
 def test_an_answer_is_gathered_from_its_tokens_and_a_new_question_clears_it() -> None:
-    telemetry = folded(QuestionRead("q", 5, 0.1), AnswerToken(1, "a", 0, 0.1), AnswerToken(2, " b", 1, 0.2))
+    telemetry = folded(QuestionRead("q", 5), AnswerToken(1, "a", 0, 0.1), AnswerToken(2, " b", 1, 0.2))
     assert telemetry.answer == "a b"
-    telemetry.apply(finished(5, 2.0))
-    assert telemetry.decode_tokens_per_second == pytest.approx(4 / 2.0)
-    telemetry.apply(QuestionRead("next", 5, 0.1))
+    telemetry.apply(finished())
+    assert telemetry.last_answer is not None
+    telemetry.apply(QuestionRead("next", 5))
     assert telemetry.answer == ""
-
-
-@pytest.mark.parametrize(("num_tokens", "seconds"), [(0, 1.0), (1, 1.0), (5, 0.0)])
-def test_one_token_has_no_decoding_speed(num_tokens: int, seconds: float) -> None:
-    assert folded(finished(num_tokens, seconds)).decode_tokens_per_second == 0.0

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.bench.gpu import attention as gpu_attention
-from ondevice.bench.gpu import layers as gpu_layers
-from ondevice.bench.gpu.kernel_cases import kernel_cases
-from ondevice.bench.gpu.run import Run
 from ondevice.config import EngineConfig
 from ondevice.model.decoder import Decoder
 from ondevice.model.token_graph import TokenGraph
-from ondevice.results.results import new_result
+from ondevice.result import new_result
+from ondevice_bench.speed.gpu import attention as gpu_attention
+from ondevice_bench.speed.gpu import layers as gpu_layers
+from ondevice_bench.speed.gpu.kernel_cases import kernel_cases
+from ondevice_bench.speed.gpu.run import Run
 from tests.builders.models import FAMILIES, tiny_model
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")

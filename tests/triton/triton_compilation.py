@@ -13,13 +13,14 @@ from ondevice.kernels.triton import (
     gated,
     int4,
     logsumexp,
-    paged_attention,
     rope_attention,
     store_token,
 )
 from ondevice.kernels.triton.tiles import power_of_two
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+
+from ondevice_bench.paged import triton_paged_attention
 
 # Bytes of shared memory that one program may have, by compute capability: A100, Orin, RTX 40, H100, RTX 50.
 SHARED_BYTES = {80: 163 << 10, 87: 163 << 10, 89: 99 << 10, 90: 227 << 10, 120: 99 << 10}
@@ -76,7 +77,7 @@ def sizes_for(capabilities_of_all=(90,)):
 def test_paged_attention(capability, name):
     dtype, sizes = sizes_of(name)
     types = [f"*{dtype}"] * 3 + ["*i32"] * 2 + [f"*{dtype}", "fp32", "i32", "i32"]
-    kernel = paged_attention._compiled()
+    kernel = triton_paged_attention._compiled()
     assert fits(capability, compile_for(capability, kernel, types, {**sizes, "BLOCK_SIZE": 16}))
 
 

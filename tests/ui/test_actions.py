@@ -19,7 +19,7 @@ from ondevice import words
 from ondevice.config import EngineConfig, SpecConfig, TierConfig
 from ondevice.errors import DocumentTooLarge, PotError
 from ondevice.events import TokensRead
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
 from ondevice.serving.question_box import Asked
@@ -607,7 +607,7 @@ def test_a_page_never_acts_on_a_document_that_it_does_not_show(read_desk: Desk) 
         assert (other.session, len(other.messages)) == (session, answers)
         assert desk.visitor.current is other
     assert desk.workspace.document is not None
-    assert not library.show()["library"]["entries"]
+    assert not library.show(desk.id)["library"]["entries"]
     desk.ask()
     text = desk.actions.export(desk.id, other.id, kind="md")["download"]["text"]
     assert "lighthouse.md" in text

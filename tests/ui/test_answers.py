@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ondevice import words
-from ondevice.config import SETTINGS, ArtConfig, SlimConfig, TierConfig, on_screen
+from ondevice.config import SETTINGS, ArtConfig, PotConfig, SlimConfig, TierConfig, on_screen
 from ondevice.errors import ConfigError
+from ondevice.model.decoder import Decoder
 from ondevice.serving import forecast
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_box import Asked, QuestionBox
 from ondevice.serving.record import record_of, take_up
 from ondevice.serving.workspace import Workspace
+from ondevice.session import plan
 from ondevice.ui import render
 from ondevice.ui.form import Form, choices_of
 from ondevice.ui.throttle import Throttle
@@ -418,6 +421,41 @@ def test_the_fill_tells_what_each_layer_holds(asked_desk: Desk) -> None:
     assert len(fill["cached"]) == len(fill["ranked"]) == len(fill["capacities"]) == 3
     for cached, ranked, capacity in zip(fill["cached"], fill["ranked"], fill["capacities"], strict=True):
         assert 0 < fill["fixed"] <= ranked <= cached <= capacity == fill["capacity"]
+
+
+def test_where_heads_have_slots_of_their_own_the_fill_tells_of_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needs(decoder: Decoder, *_: object) -> torch.Tensor:
+        shape = len(decoder.parts.layers), decoder.parts.num_kv_heads
+        return torch.arange(1.0, 1 + shape[0] * shape[1]).view(shape)
+
+    monkeypatch.setattr(plan, "head_need", needs)
+    monkeypatch.setattr(plan, "known_needs", needs)
+    config = PotConfig(capacity=256, num_kept=64, reserve=128, step_size=64, slot_shares="by-head")
+    desk = Desk(tmp_path, tiny_engine(replace(CONFIG, pot=config)))
+    text, pot = desk.read()["fill"]["text"], desk.workspace.session.context.pot  # type: ignore[union-attr]
+    assert len(set(pot.capacities)) > 1
+    (low, of_low), *_, (high, of_high) = sorted(zip(pot.num_cached, pot.capacities, strict=True))
+    assert text.startswith(f"{low} of {of_low} to {high} of {of_high} slots used in every attention head (")
+
+
+def test_fill_and_map_show_what_came_back_while_the_answer_is_written(tmp_path: Path) -> None:
+    tier = TierConfig(budget_bytes=1 << 22, max_tokens=48)
+    desk = Desk(tmp_path, tiny_engine(replace(CONFIG, tier=tier, slim=SlimConfig(block_size=16))))
+    at_rest = desk.read()
+    seen, revision = desk.workspace.view.seen, at_rest["map"]["revision"]  # type: ignore[union-attr]
+    cached, held = [], []
+    for patch in desk.actions.ask(desk.id, "When was it lit?", desk.form):
+        if desk.workspace.view is not None and desk.workspace.view.lit and "fill" in patch:
+            cached.append(patch["fill"]["cached"])
+            held.append(desk.workspace.view.seen)
+            assert patch["map"]["revision"] != revision
+    assert cached
+    assert cached[0] != at_rest["fill"]["cached"]
+    assert all(one is not seen for one in held)
+    assert desk.workspace.view.seen is seen  # type: ignore[union-attr]
+    assert desk.actions.restore(desk.id)["fill"]["cached"] == at_rest["fill"]["cached"]
 
 
 # -- settings ----------------------------------------------------------------------------------------

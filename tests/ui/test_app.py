@@ -17,8 +17,8 @@ import pytest
 
 from ondevice.config import SETTINGS
 from ondevice.errors import ConfigError
+from ondevice.library.library import Library
 from ondevice.serving.uploads import drop_waiting
-from ondevice.session.library import Library
 from ondevice.ui import launch as launching
 from ondevice.ui.launch import serving
 from ondevice.ui.panels import TEMPLATES

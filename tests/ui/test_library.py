@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ondevice.documents.tokens import DocumentTokens
+from ondevice.library.library import Library
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.token_map import Look
 from ondevice.serving.workspace import Phase
 from ondevice.session.engine import Engine
-from ondevice.session.library import Library
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.running import Runner
 from tests.builders.models import tiny_loaded
@@ -96,7 +96,7 @@ def test_deleting_leaves_the_open_document_unsaved(desk: Desk, tmp_path: Path) -
     desk.read()
     library = actions(desk, tmp_path)
     [entry] = entries(screen_after(library.save(desk.id)))
-    assert entries(library.rename(entry["id"], "My lamp"))[0]["title"] == "My lamp"
+    assert entries(library.rename(desk.id, entry["id"], "My lamp"))[0]["title"] == "My lamp"
     assert entries(library.delete(desk.id, entry["id"])) == []
     assert desk.workspace.entry_id == ""
     assert desk.workspace.phase is Phase.READ
@@ -110,7 +110,7 @@ def test_a_pot_of_another_model_says_why_and_does_not_open(desk: Desk, tmp_path:
     screen_after(actions(desk, tmp_path).save(desk.id))
     desk.actions.forget(desk.id)
     library = actions(desk, tmp_path, Engine(tiny_loaded(seed=1), CONFIG))
-    [entry] = entries(library.show())
+    [entry] = entries(library.show(desk.id))
     assert "read with the model" in entry["reason"]
     screen = screen_after(library.open(desk.id, entry["id"]))
     assert "read with the model" in screen["problem"]["text"]
@@ -152,13 +152,13 @@ def test_a_record_from_elsewhere_holds_nothing_but_text(desk: Desk, tmp_path: Pa
     path = tmp_path / "library" / entry["id"] / "record.json"
     record = json.loads(path.read_text())
     record |= {"messages": HOSTILE, "fill": [[1], ["a", 2], [3, 4]], "novelty_tokens": [-5, 10**12, "x", 7]}
-    record["stage_seconds"] = {"forward": "x", "decode": 2.5, "more": 1}
+    record["stage_seconds"] = {"forward": "x", "write": 2.5, "more": 1}
     path.write_text(json.dumps(record))
     desk.actions.forget(desk.id)
     screen = screen_after(library.open(desk.id, entry["id"]))
     assert screen["chat"] == [{"role": "assistant", "content": "fine", "metadata": {"title": "t", "status": "done"}}]
     assert desk.visitor.current.telemetry.novelty_tokens.tolist() == [7]
-    assert desk.visitor.current.telemetry.stage_seconds["decode"] == 2.5
+    assert desk.visitor.current.telemetry.stage_seconds["write"] == 2.5
 
 
 def test_a_document_that_the_library_has_is_opened_and_not_read_again(desk: Desk) -> None:

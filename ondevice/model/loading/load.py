@@ -15,7 +15,7 @@ import torch
 
 from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
 from ondevice.model.loading._transformers import import_models
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel

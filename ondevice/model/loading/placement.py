@@ -10,7 +10,7 @@ import torch
 
 from ondevice.config import DeviceName, DtypeName
 from ondevice.errors import ModelError
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.loading.recommend import Recommendation, recommend
 
 WeightForm = Literal["none", "8bit", "4bit", "stored"]  # `stored`: as a GGUF file has them

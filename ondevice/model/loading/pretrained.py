@@ -13,7 +13,7 @@ import torch
 
 from ondevice.errors import ModelError
 from ondevice.extras import install
-from ondevice.memory import free_memory_bytes, ran_out
+from ondevice.machine.memory import free_memory_bytes, ran_out
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.checkpoint import Checkpoint
 from ondevice.model.loading.int4_checkpoint import load_int4

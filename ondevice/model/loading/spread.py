@@ -9,7 +9,7 @@ import accelerate
 import torch
 
 from ondevice.errors import ModelError
-from ondevice.memory import free_memory_bytes
+from ondevice.machine.memory import free_memory_bytes
 
 _WEIGHTS = 0.85  # of a GPU's free memory, at most: pots and activations want some
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ondevice.config import TierConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensOffloaded
-from ondevice.memory import free_memory_bytes, usable_bytes
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.hidden_tier import DroppedStates, HiddenTier
 from ondevice.pot.host.kv_tier import HostTier

@@ -1,0 +1,1 @@
+"""The laboratory of ondevice: speed and quality measured beside others, and the pages made of the figures."""

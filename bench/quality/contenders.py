@@ -1,0 +1,256 @@
+"""Who answers: the engine in several settings, and what a user would do instead of reading all of a text.
+
+All but the default settings and the full cache hold the same number of tokens, document, question and answer together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from ondevice.model.sentence_encoder import SentenceEncoder
+
+from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
+from ondevice.config.policies import POLICIES
+from ondevice.config.pot import CatalystKind
+from ondevice.documents import Document, Page
+from ondevice.errors import ConfigError
+from ondevice.machine.memory import free_memory_bytes, usable_bytes
+from ondevice.model.loading.progress import Progress
+from ondevice.session.engine import Engine
+from ondevice_bench.quality.bm25 import BM25
+from ondevice_bench.quality.minilm import load_minilm
+from ondevice_bench.quality.passages import Passages
+from ondevice_bench.quality.pot_sizes import bfloat16_bytes
+
+InBytesOf = Literal["pot", "bfloat16"]
+
+TIER_BYTES = 1_000_000_000  # of host memory, where the settings name none
+_NOTHING = "\n"  # in place of a document
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to answer.
+
+    Attributes:
+        label: in tables and pictures.
+        config: its settings, from those given and the number of slots.
+        reads: the whole text, the passages that a retriever finds for each question, or nothing.
+        is_full: it takes a slot for every token, whatever that comes to.
+        in_bytes_of: the budget is that of a pot as this, and it has as many slots as take the same bytes.
+    """
+
+    label: str
+    config: Callable[[EngineConfig, int], EngineConfig]
+    reads: str = "text"
+    is_full: bool = False
+    in_bytes_of: InBytesOf | None = None
+
+
+def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
+    config = _with_size(config, budget)
+    pot = config.pot if config.pot.method.distills else replace(config.pot, policy=PotConfig().policy)
+    if budget != pot.capacity:
+        num_kept = _kept(round(pot.num_kept * budget / pot.capacity), budget, pot)
+        pot = replace(pot, capacity=budget, num_kept=num_kept, adaptive_keep=None)
+    return replace(config, pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
+
+
+def _kept(wanted: int, budget: int, pot: PotConfig) -> int:
+    """As many as wanted, where that leaves a third of what is not reserved to read into."""
+    return max(min(wanted, (budget - pot.reserve) * 2 // 3), pot.num_sink_tokens + 1)
+
+
+def _with_size(config: EngineConfig, budget: int) -> EngineConfig:
+    """The settings with a pot of the budget's size, where they leave it open."""
+    return replace(config, pot=config.pot.sized(budget)) if config.pot.is_auto else config
+
+
+def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
+    """Plain attention over what is read, with nothing evicted, pruned or skipped."""
+    config = _with_size(config, budget)
+    kept = _kept(config.pot.num_kept, budget, config.pot)
+    pot = replace(config.pot, policy=policy, slot_shares="auto", capacity=budget, num_kept=kept, adaptive_keep=None)
+    tier = TierConfig(budget_bytes=0)
+    return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
+
+
+def _of_policy(name: str) -> Contender:
+    """A pot of the budget alone, which another policy distils."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        shares = given.pot.slot_shares if given.pot.slot_shares in POLICIES[name].may_share else "auto"
+        return _pot(replace(given, pot=replace(given.pot, policy=name, slot_shares=shares)), budget, 0)
+
+    return Contender(POLICIES[name].label, config)
+
+
+def _coded(stored: StoredPot, policy: str = "") -> Callable[[EngineConfig, int], EngineConfig]:
+    """A pot alone, in codes; distilled as the settings say, or by another policy."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        changed = replace(given, pot=replace(given.pot, stored=stored))
+        return CONTENDERS[policy].config(changed, budget) if policy else _pot(changed, budget, 0)
+
+    return config
+
+
+def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
+    """InfiniPot with as many slots in every head, and positions numbered again at every distillation."""
+    usual = PotConfig()
+    pot = replace(
+        given.pot,
+        policy=usual.policy,
+        slot_shares="even",
+        context_reset="always",
+        novelty=0.5,
+        catalyst="general",
+        reservoir=0.0,
+        renews_novelty=False,
+        refits_values=False,
+    )
+    return _pot(replace(given, pot=pot), budget, 0)
+
+
+def _ablation(label: str, **changes: Any) -> Contender:
+    """InfiniPot as published, but for its wording (Table 2 of arXiv 2410.01518) or its share of novelty (Table 3)."""
+
+    def config(given: EngineConfig, budget: int) -> EngineConfig:
+        published = _as_published(given, budget)
+        return replace(published, pot=replace(published.pot, **changes))
+
+    return Contender(label, config)
+
+
+_WORDINGS: tuple[CatalystKind, ...] = ("general-v1", "general-v2", "placeholder", "unrelated")
+_ALPHAS = (0.0, 0.25, 0.75, 1.0)
+
+
+CONTENDERS: dict[str, Contender] = {
+    "default": Contender("settings as given", lambda config, _: config),
+    "pot": Contender("pot alone", lambda config, budget: _pot(config, budget, 0)),
+    "pot+tier": Contender(
+        "pot and host tier", lambda config, budget: _pot(config, budget, config.tier.budget_bytes or TIER_BYTES)
+    ),
+    "full": Contender("full KV", lambda config, budget: _plain(config, budget, "full"), is_full=True),
+    "truncation": Contender("truncation", lambda config, budget: _plain(config, budget, "truncate")),
+    "bm25": Contender("BM25 passages", lambda config, budget: _plain(config, budget, "full"), reads="bm25"),
+    "minilm": Contender("MiniLM passages", lambda config, budget: _plain(config, budget, "full"), reads="minilm"),
+    "infinipot-published": Contender("InfiniPot as published", _as_published),
+    "pot-int8": Contender("pot alone in 8 bits, same bytes", _coded("int8"), in_bytes_of="pot"),
+    "pot-int8-bf16": Contender(
+        "pot alone in 8 bits, bytes of a bfloat16 cache", _coded("int8"), in_bytes_of="bfloat16"
+    ),
+    "pot-int4": Contender("pot alone in 4 bits, same bytes", _coded("int4"), in_bytes_of="pot"),
+    "pot-int4-bf16": Contender(
+        "pot alone in 4 bits, bytes of a bfloat16 cache", _coded("int4"), in_bytes_of="bfloat16"
+    ),
+    "foresight-int8": Contender("foresight in 8 bits, same bytes", _coded("int8", "foresight"), in_bytes_of="pot"),
+    "foresight-int4": Contender("foresight in 4 bits, same bytes", _coded("int4", "foresight"), in_bytes_of="pot"),
+    "pot-k8v4": Contender("pot alone, keys in 8 bits, values in 4, same bytes", _coded("k8v4"), in_bytes_of="pot"),
+    "foresight-k8v4": Contender(
+        "foresight, keys in 8 bits, values in 4, same bytes", _coded("k8v4", "foresight"), in_bytes_of="pot"
+    ),
+    "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
+    **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
+    **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},
+} | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
+USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
+
+
+def chosen(names: str) -> tuple[str, ...]:
+    """The contenders in a text such as `default,bm25`; of an empty one all but the policies.
+
+    Raises:
+        ConfigError: one of them is none.
+    """
+    found = tuple(name.strip() for name in names.split(",")) if names.strip() else USUAL
+    for name in found:
+        if name not in CONTENDERS:
+            raise ConfigError(f"--contenders holds {name!r}", fix=f"Choose among {', '.join(CONTENDERS)}.")
+    return tuple(dict.fromkeys(found))
+
+
+def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> EngineConfig:
+    """The settings of a contender with a budget of slots: as many as the others have, or as take the same bytes."""
+    contender = CONTENDERS[name]
+    config = contender.config(given, budget)
+    if contender.in_bytes_of is None:
+        return config
+    own = engine.decoder.slot_bytes(config.pot.key_rotation, config.pot.stored)
+    return contender.config(given, budget * _slot_bytes(engine, given, contender.in_bytes_of) // own)
+
+
+def _slot_bytes(engine: Engine, given: EngineConfig, of: InBytesOf) -> int:
+    if of == "pot":  # as this engine has it where nothing else is said
+        return engine.decoder.slot_bytes(given.pot.key_rotation)
+    return text_bytes(engine)
+
+
+def text_bytes(engine: Engine) -> int:
+    """Bytes that a token of a text takes in a bfloat16 cache."""
+    parts = engine.decoder.parts
+    return bfloat16_bytes(len(parts.layers), parts.num_kv_heads, parts.head_dim)
+
+
+def budget_of(config: EngineConfig, given: int | None) -> int:
+    """Slots of each contender: those asked for, or else those of the settings.
+
+    Raises:
+        ConfigError: they leave no room to read.
+    """
+    budget = given or config.pot.capacity or config.pot.usual_capacity
+    if budget <= config.pot.reserve + config.pot.num_sink_tokens + 1:
+        raise ConfigError(
+            f"--budget is {budget}, and {config.pot.reserve} of them are the reserve for question and answer",
+            fix="Give more, or lower --reserve.",
+        )
+    return budget
+
+
+def fits_whole(engine: Engine, config: EngineConfig, num_tokens: int) -> bool:
+    """Whether a full cache of that many tokens suits the model's window and the memory that is free."""
+    plan = engine.plan(config)
+    assert plan.config.pot.method.keeps_all
+    num_positions = len(plan.chat.prefix) + num_tokens + config.pot.reserve
+    free = usable_bytes(free_memory_bytes(engine.loaded.device))
+    return num_positions <= engine.loaded.max_positions and plan.pot_bytes(num_tokens) <= free
+
+
+def room_for_text(engine: Engine, config: EngineConfig) -> int:
+    """Tokens of a text that a budget leaves beside the model's prompt and the reserve."""
+    return max(config.pot.capacity - config.pot.reserve - len(engine.plan(config).chat.prefix), 1)
+
+
+class Retriever:
+    """Finds the passages of one text that fit a question.
+
+    Args:
+        kind: `bm25` or `minilm`.
+    """
+
+    def __init__(self, kind: str, passages: Passages, on_progress: Progress) -> None:
+        self._passages = passages
+        self._scores: Callable[[str], npt.NDArray[np.float64]] = (
+            BM25(passages.texts).scores if kind == "bm25" else (_closeness(passages, load_minilm(on_progress)))
+        )
+
+    def find(self, question: str, max_tokens: int) -> str:
+        """The best passages within a budget, in document order."""
+        return self._passages.best(self._scores(question), max_tokens)
+
+
+def _closeness(passages: Passages, encoder: SentenceEncoder) -> Callable[[str], npt.NDArray[np.float64]]:
+    """The cosine between a question and each passage."""
+    vectors = encoder.encode(passages.texts)
+    return lambda question: (vectors @ encoder.encode([question])[0]).astype(np.float64)
+
+
+def text_document(name: str, parts: Sequence[str]) -> Document:
+    """A text as a document of one page."""
+    text = "".join(parts) or _NOTHING
+    return Document(name, "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))

@@ -1,0 +1,192 @@
+"""The loop of question answering: every contender reads every text, and answers every question to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.errors import PotError
+from ondevice.events import AnswerToken, Event
+from ondevice.result import Row
+from ondevice.session.session import Session
+from ondevice_bench.quality.contenders import (
+    CONTENDERS,
+    Retriever,
+    config_of,
+    fits_whole,
+    room_for_text,
+    text_document,
+)
+from ondevice_bench.quality.measurement import Note, Setup
+from ondevice_bench.quality.passages import Passages
+from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, written_down
+
+
+class Outcome(NamedTuple):
+    """An answer, and its scores by metric."""
+
+    answer: str
+    scores: dict[str, float]
+
+
+Answering = Generator[Event, None, Outcome]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question of an exam.
+
+    Attributes:
+        number: among those to its text.
+        query: what a retriever looks for.
+        references: right answers.
+        answer: asks a session and scores what it says.
+        task: where it comes from, if not from where its text does.
+    """
+
+    number: int
+    query: str
+    references: tuple[str, ...]
+    answer: Callable[[Session], Answering]
+    task: str = ""
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A text with its questions.
+
+    Attributes:
+        task, name: where it comes from, and which one of that.
+        head, body, tail: the document in three parts, of which retrieval chooses from `body` alone.
+        num_tokens: of `body`.
+        generation: how answers are written.
+        questions: in their order.
+    """
+
+    task: str
+    name: str
+    head: str
+    body: str
+    tail: str
+    num_tokens: int
+    generation: GenerationConfig
+    questions: tuple[Asked, ...]
+
+
+def run_exams(
+    setup: Setup,
+    exams: Iterable[Exam],
+    names: Sequence[str],
+    budgets: Sequence[int],
+    summary: Callable[[Sequence[Row]], dict[str, float]],
+) -> Iterator[Event | Note | Trial]:
+    """The trials of all exams that have no rows yet, with events and notes between them.
+
+    Args:
+        names: of the contenders; those with equal settings answer once for all of them.
+        budgets: slots of each; every exam is sat with each of them.
+        summary: the figures of all rows so far.
+    """
+    rows = yield from earlier_rows(setup)
+    for exam, budget in ((exam, budget) for exam in exams for budget in budgets):
+        for config, reads, group in _groups(setup, exam, names, budget):
+            yield from written_down(_sit(setup, exam, config, reads, group, budget, rows), setup, rows, summary)
+
+
+def write_answer(
+    events: Iterator[Event], is_settled: Callable[[str], bool] = lambda _: False
+) -> Generator[Event, None, str]:
+    """The text of an answer as it was written, blanks around it included; ended early once `is_settled`."""
+    text = ""
+    for event in events:
+        yield event
+        if isinstance(event, AnswerToken):
+            text += event.text
+            if is_settled(text):
+                break
+    if isinstance(events, Generator):
+        events.close()
+    return text
+
+
+def _groups(
+    setup: Setup, exam: Exam, names: Sequence[str], budget: int
+) -> Iterator[tuple[EngineConfig, str, tuple[str, ...]]]:
+    """Contenders with the same settings that read the same, and what those are."""
+    given = replace(setup.engine.config, generation=exam.generation)
+    groups: dict[tuple[EngineConfig, str], list[str]] = {}
+    for name in names:
+        contender = CONTENDERS[name]
+        config = config_of(setup.engine, name, given, budget)
+        if contender.is_full:  # an answer longer than the reserve overwrites nothing here
+            reserve = config.pot.reserve + exam.generation.max_new_tokens
+            capacity = max(config.pot.capacity, config.pot.num_kept + reserve + 1)
+            config = replace(config, pot=replace(config.pot, capacity=capacity, reserve=reserve))
+        groups.setdefault((config, contender.reads), []).append(name)
+    for (config, reads), group in groups.items():
+        yield config, reads, tuple(group)
+
+
+def _sit(
+    setup: Setup,
+    exam: Exam,
+    config: EngineConfig,
+    reads: str,
+    names: Sequence[str],
+    budget: int,
+    rows: Sequence[Row],
+) -> Iterator[Event | Note | Trial]:
+    """The missing trials of one exam for contenders with the same settings."""
+    todo: dict[Asked, list[str]] = {}
+    for asked in exam.questions:
+        case = case_of(asked.task or exam.task, budget, exam.name, asked.number)
+        if missing := [name for name in names if not is_done(rows, name, case)]:
+            todo[asked] = missing
+    if not todo:
+        return
+    about = f"{exam.task} {exam.name}, {', '.join(names)}"
+    encode = setup.engine.loaded.tokenizer.encode
+    num_around = sum(len(encode(part)[0]) for part in (exam.head, exam.tail) if part)
+    if any(CONTENDERS[name].is_full for name in names) and not fits_whole(
+        setup.engine, config, exam.num_tokens + num_around
+    ):
+        yield Note(f"{about}: {exam.num_tokens:,} tokens do not fit into the model's window, or into memory.")
+        return
+    retriever: Retriever | None = None
+    session: Session | None = None
+    seconds = 0.0
+    for asked, missing in todo.items():
+        began = time.perf_counter()
+        try:
+            if session is None or retriever is not None:
+                body = {"text": exam.body, "nothing": ""}.get(reads)
+                if body is None:
+                    retriever = retriever or Retriever(reads, Passages(exam.body, encode), setup.report)
+                    body = retriever.find(asked.query, max(room_for_text(setup.engine, config) - num_around, 1))
+                session = None  # its memory goes before another one takes as much
+                session = setup.engine.session(config)
+                yield from session.read(text_document(exam.name, (exam.head, body, exam.tail)))
+                seconds = time.perf_counter() - began
+            began = time.perf_counter()
+            answer, scores = yield from asked.answer(session)
+        except PotError as error:
+            yield Note(f"{about}: question {asked.number} is left out. {error}", "yellow")
+            continue
+        for name in missing:
+            yield Trial(
+                contender=name,
+                task=asked.task or exam.task,
+                text=exam.name,
+                num_tokens=exam.num_tokens,
+                question=asked.number,
+                budget=budget,
+                scores=scores,
+                answer=answer.strip(),
+                references=asked.references,
+                num_read=session.context.num_read,
+                reading_seconds=seconds,
+                answer_seconds=time.perf_counter() - began,
+            )

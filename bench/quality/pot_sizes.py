@@ -1,0 +1,67 @@
+"""How small a pot is, in the two units in which papers say it: tokens to a slot, and bytes beside a bfloat16 cache.
+
+Files measured before these rows were written are completed with them by `ondevice results --complete`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ondevice.machine.facts import commit
+from ondevice.model.loading.catalogue import find
+from ondevice.result import Result, Row, row
+from ondevice_bench.results.reading import IN_BYTES, IN_TOKENS
+
+SLOTS, BYTES = "slots", "bytes of the pot"
+
+
+def bfloat16_bytes(num_layers: int, num_kv_heads: int, head_dim: int) -> int:
+    """Bytes of the keys and values of one token, as other programs keep them on a GPU."""
+    return 2 * num_layers * num_kv_heads * head_dim * torch.bfloat16.itemsize
+
+
+def size_rows(
+    contender: str, case: dict[str, Any], num_tokens: int, num_slots: float, num_bytes: float, token_bytes: int
+) -> list[Row]:
+    """How many times more a text has than the pot that read it, in tokens and in bytes.
+
+    Args:
+        num_tokens: of the text.
+        num_slots, num_bytes: of the pot, bytes with all that it keeps beside keys and values.
+        token_bytes: of a token in bfloat16, see `bfloat16_bytes`.
+    """
+    return [
+        row(contender, case, IN_TOKENS, "x", [num_tokens / num_slots]),
+        row(contender, case, IN_BYTES, "x", [num_tokens * token_bytes / num_bytes]),
+    ]
+
+
+def completed(result: Result) -> Result:
+    """A result with the sizes of its pots in both units where it has slots and bytes alone, and a word that says so.
+
+    The same result where nothing is missing, or where the catalogue does not know its model.
+    """
+    model = find(result.config["model"])
+    slots = {one.contender + str(one.case): one for one in result.rows if one.metric == SLOTS}
+    missing = [one for one in result.rows if one.metric == BYTES and one.contender + str(one.case) in slots]
+    if model is None or not missing or any(one.metric == IN_BYTES for one in result.rows):
+        return result
+    sizes = model.dimensions
+    token_bytes = bfloat16_bytes(sizes.num_layers, sizes.num_kv_heads, sizes.head_dim)
+    added = [
+        made
+        for one in missing
+        for made in size_rows(
+            one.contender,
+            one.case,
+            int(one.case["trial"].split()[0]),  # `4096 tokens`
+            slots[one.contender + str(one.case)].p50,
+            one.p50,
+            token_bytes,
+        )
+    ]
+    said = {"metrics": [IN_TOKENS, IN_BYTES], "by": "ondevice results --complete", "commit": commit()}
+    return replace(result, rows=(*result.rows, *added), config=result.config | {"derived": said})

@@ -1,0 +1,120 @@
+"""Questions about documents: how right the answers are, beside what a user would do instead of reading all.
+
+Every contender gets the question as `ondevice ask` puts it. Free answers are scored by F1 over words. A
+multiple-choice question is scored twice: by which choice the model finds likeliest, and by the letter that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.errors import ConfigError
+from ondevice.events import Event
+from ondevice.session.session import Session
+from ondevice_bench.quality import scores
+from ondevice_bench.quality.contenders import budget_of, chosen
+from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
+from ondevice_bench.quality.likelihood import log_likelihoods
+from ondevice_bench.quality.longbench_tasks import TASKS
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.qa_summary import qa_summary
+from ondevice_bench.quality.rows import Question, Text, read_texts, select
+from ondevice_bench.quality.trials import Trial, rows_of
+
+F1, LIKELIHOOD, GENERATION = "F1", "choice by likelihood", "choice by generation"
+_SHORTLY = "Answer in a few words."
+_LETTER = "Answer with the letter of the right choice."
+_LETTER_TOKENS = 16  # of an answer that is a letter, with whatever stands around it
+
+
+def run_qa(
+    setup: Setup, texts: Sequence[tuple[Text, int]], names: Sequence[str], budget: int
+) -> Iterator[Event | Note | Trial]:
+    """Events and trials of all questions to some texts, given with their lengths in tokens.
+
+    Args:
+        setup: its engine with settings from `qa_config`.
+    """
+    generation = setup.engine.config.generation
+    exams = (
+        Exam(
+            task=text.task,
+            name=text.name,
+            head="",
+            body=text.text,
+            tail="",
+            num_tokens=num_tokens,
+            generation=generation,
+            questions=tuple(_asked(question, generation) for question in text.questions),
+        )
+        for text, num_tokens in texts
+    )
+    yield from run_exams(setup, exams, names, (budget,), qa_summary)
+
+
+def qa_config(config: EngineConfig, new_tokens: int) -> EngineConfig:
+    """The settings with which questions are asked: those given, greedy, without looking for sources."""
+    generation = replace(config.generation, max_new_tokens=new_tokens, temperature=0.0, num_sources=0)
+    return replace(config, generation=generation)
+
+
+def _asked(question: Question, generation: GenerationConfig) -> Asked:
+    def choose(session: Session) -> Answering:
+        likelihoods = log_likelihoods(session, question.text, question.choices)
+        likeliest = chr(ord("A") + likelihoods.index(max(likelihoods)))
+        listed = "\n".join(f"({letter}) {text}" for letter, text in zip("ABCDEFGH", question.choices, strict=False))
+        shortly = replace(generation, max_new_tokens=min(_LETTER_TOKENS, generation.max_new_tokens))
+        answer = yield from write_answer(session.ask(f"{question.text}\n{listed}\n{_LETTER}", shortly))
+        (right,) = question.references
+        written = scores.chosen_letter(answer, question.choices)
+        return Outcome(
+            f"{likeliest} / {answer}", {LIKELIHOOD: float(likeliest == right), GENERATION: float(written == right)}
+        )
+
+    def reply(session: Session) -> Answering:
+        answer = yield from write_answer(session.ask(f"{question.text}\n{_SHORTLY}", generation))
+        return Outcome(answer, {F1: scores.best(scores.qa_f1, answer, question.references)})
+
+    return Asked(question.number, question.text, question.references, choose if question.choices else reply)
+
+
+def _asks(text: Text) -> bool:
+    """Whether a text comes with questions that have short answers: of LongBench some tasks do."""
+    task = TASKS.get(text.task)
+    return task is None or (task.chat and task.score is scores.qa_f1)
+
+
+def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
+    config = qa_config(given(), options.new_tokens)
+    chosen(options.contenders)
+    budget_of(config, options.budget)
+    return config
+
+
+def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
+    encode, config = setup.engine.loaded.tokenizer.encode, setup.engine.config
+    texts = select(
+        [text for text in read_texts(options.data) if _asks(text)],
+        config.seed,
+        limit=options.limit,
+        questions=options.questions,
+        lengths=(options.min_tokens, options.max_tokens),
+        count=lambda text: len(encode(text)[0]),
+    )
+    found = list(texts)
+    if not found:
+        raise ConfigError("No text has questions and a length as asked for", where=str(options.data))
+    yield from run_qa(setup, found, chosen(options.contenders), budget_of(config, options.budget))
+
+
+MEASUREMENT = Measurement[Trial](
+    _measure,
+    rows_of,
+    lambda trials: trials[-1].summary,
+    config=_config,
+    line=lambda trial: trial.line,
+    figures=lambda rows, _: qa_summary(rows),
+)

@@ -1,0 +1,162 @@
+"""Cases in which every Triton kernel is compared with its reference: in Triton's interpreter by the tests, on a GPU by
+`gpu_check`. No pytest here, so that the check needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, product
+
+import torch
+from ondevice.kernels.backend import choosing
+from ondevice.kernels.rope import signed_sine
+from ondevice.kernels.rope_attention import rope_attention, rope_attention_ref
+from ondevice.kernels.store_token import store_token_, store_token_ref
+from ondevice.kernels.token_loss import token_loss, token_loss_ref
+from torch import Tensor
+
+from ondevice_bench.paged.paged_attention import paged_attention, paged_attention_ref
+from ondevice_bench.speed.gpu.coded_inputs import BITS, SHAPES, coded_outputs
+from ondevice_bench.speed.gpu.decode_cases import decode_cases
+from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
+from ondevice_bench.speed.gpu.layer_cases import layer_cases
+from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
+
+
+def kernel_cases() -> list[KernelCase]:
+    """All comparisons."""
+    own = (_paged_cases(), _rope_cases(), _coded_cases(), _store_cases(), _loss_cases())
+    return [*chain(*own, layer_cases(), decode_cases())]
+
+
+# -- paged attention ---------------------------------------------------------------------------------
+
+# lengths, (num_heads, num_kv_heads), head_dim, block_size
+_PAGED: list[tuple[list[int], tuple[int, int], int, int]] = [
+    ([1, 137], (2, 2), 64, 16),
+    ([33, 0, 16], (9, 3), 64, 8),  # a sequence without slots; several tiles
+    ([71], (8, 2), 80, 16),
+    ([5, 64], (3, 1), 80, 8),
+]
+
+
+def _paged_cases() -> Iterator[KernelCase]:
+    for dtype in (torch.float32, torch.bfloat16):
+        for shape in _PAGED:
+            name = f"{shape} {dtype}"
+            yield KernelCase("paged_attention", name, TOLERANCES[dtype], partial(_paged_error, shape, dtype))
+
+
+def _paged_error(shape: tuple[list[int], tuple[int, int], int, int], dtype: torch.dtype, device: torch.device) -> float:
+    inputs, scale = paged_inputs(*shape, dtype), shape[2] ** -0.5
+    with choosing("KERNELS_IMPL", "triton"):
+        out = paged_attention(*(tensor.to(device) for tensor in inputs), scale=scale)
+    query, keys, values, tables, lengths = inputs
+    expected = paged_attention_ref(query.float(), keys.float(), values.float(), tables, lengths, scale=scale)
+    return error_of(out, expected, dtype)
+
+
+# -- attention over keys before RoPE -----------------------------------------------------------------
+
+# batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
+_ROPE = [
+    (1, 2, 2, 1, 8, 64, 64),
+    (2, 9, 3, 137, 160, 64, 64),
+    (1, 8, 2, 71, 71, 80, 80),
+    (1, 3, 1, 40, 64, 80, 32),
+]
+
+
+def _rope_cases() -> Iterator[KernelCase]:
+    for dtype in (torch.float32, torch.bfloat16):
+        for shape in _ROPE:
+            for shared in (True, False):
+                name = f"{shape} {'one row of' if shared else 'all'} positions {dtype}"
+                error = partial(_rope_error, shape, shared, dtype)
+                yield KernelCase("rope_attention", name, TOLERANCES[dtype], error)
+
+
+def _rope_error(shape: tuple[int, ...], shared: bool, dtype: torch.dtype, device: torch.device) -> float:
+    batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    query = torch.randn(batch, num_heads, 1, head_dim, generator=generator).to(dtype)
+    keys, values = torch.randn(2, batch, num_kv_heads, capacity, head_dim, generator=generator).to(dtype)
+    angle = torch.arange(500)[:, None] * 100.0 ** -(torch.arange(rotary_dim // 2) / rotary_dim)
+    cos, sin = torch.cat((angle.cos(),) * 2, -1).to(dtype), signed_sine(torch.cat((angle.sin(),) * 2, -1)).to(dtype)
+    rows = (1, 1) if shared else (batch, num_kv_heads)
+    positions = torch.randint(0, 500, (*rows, num_slots), generator=generator, dtype=torch.int32)
+    keys, values = keys.to(device)[:, :, :num_slots], values.to(device)[:, :, :num_slots]
+    inputs = query.to(device), keys, values, positions.to(device), cos.to(device), sin.to(device)
+    with choosing("KERNELS_IMPL", "triton"):
+        out = rope_attention(*inputs, scale=head_dim**-0.5)
+    return error_of(out, rope_attention_ref(*inputs, scale=head_dim**-0.5), dtype)
+
+
+def _coded_cases() -> Iterator[KernelCase]:
+    for dtype, bits, shape in product((torch.float32, torch.bfloat16), BITS, SHAPES):
+        name, error = f"{shape} in {bits[0]} and {bits[1]} bits {dtype}", partial(_coded_error, shape, bits, dtype)
+        yield KernelCase("coded_attention", name, TOLERANCES[dtype], error)
+
+
+def _coded_error(shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device) -> float:
+    return error_of(*coded_outputs(shape, bits, dtype, device), dtype)
+
+
+# -- a token on its way into a pot -----------------------------------------------------------------------
+
+# num_heads, num_kv_heads, head_dim, capacity, slot
+_STORE = [(4, 4, 64, 8, 0), (9, 3, 64, 40, 39), (8, 2, 80, 17, 5), (32, 8, 128, 4096, 4000)]
+
+
+def _store_cases() -> Iterator[KernelCase]:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for shape in _STORE:
+            yield KernelCase("store_token", f"{shape} {dtype}", TOLERANCES[dtype], partial(_store_error, shape, dtype))
+
+
+def _store_error(shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> float:
+    num_heads, num_kv_heads, head_dim, capacity, slot = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+
+    def noise(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator).to(dtype).to(device)
+
+    # As the projection gives them: heads of one row, of which queries and keys are a part.
+    qkv = noise(1, 1, num_heads + 2 * num_kv_heads, head_dim).transpose(1, 2)
+    new = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+    angles, buffers = noise(2, 50, head_dim).unbind(), noise(3, 1, num_kv_heads, capacity, head_dim).unbind()
+    where = [torch.tensor([number], dtype=torch.int32, device=device) for number in (slot, 33)]
+    expected = store_token_ref(*new, *angles, *where, *buffers)
+    with choosing("KERNELS_IMPL", "triton"):
+        query = store_token_(*new, *angles, *where, *buffers)
+    pairs = zip((query, *buffers), expected, strict=True)
+    return max(error_of(one, other, dtype) for one, other in pairs)
+
+
+# -- cross-entropy -------------------------------------------------------------------------------------
+
+# tokens, hidden_size, words, words of a slice
+_LOSS = [(1, 64, 100, 64), (33, 48, 5000, 4097), (7, 128, 9000, 9000)]
+
+
+def _loss_cases() -> Iterator[KernelCase]:
+    for dtype in (torch.float32, torch.bfloat16):
+        for softcap in (None, 5.0):
+            for shape in _LOSS:
+                error = partial(_loss_error, shape, softcap, dtype)
+                yield KernelCase("token_loss", f"{shape} cap {softcap} {dtype}", TOLERANCES[dtype], error)
+
+
+def _loss_error(
+    shape: tuple[int, int, int, int], softcap: float | None, dtype: torch.dtype, device: torch.device
+) -> float:
+    num_tokens, hidden_size, vocab_size, slice_size = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    states = torch.randn(1, num_tokens, hidden_size, generator=generator).to(dtype)
+    weight = (torch.randn(vocab_size, hidden_size, generator=generator) * hidden_size**-0.5).to(dtype)
+    targets = torch.randint(0, vocab_size, (1, num_tokens), generator=generator)
+    inputs = states.to(device), targets.to(device), weight.to(device)
+    with choosing("KERNELS_IMPL", "triton"):
+        out = token_loss(*inputs, softcap=softcap, slice_size=slice_size)
+    return error_of(out, token_loss_ref(states, targets, weight, softcap=softcap), torch.float32)

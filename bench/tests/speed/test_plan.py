@@ -1,0 +1,41 @@
+"""`ondevice bench plan`: the plan held against sessions, pot by pot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ondevice.cli import app
+from ondevice.config import EngineConfig
+from ondevice.planning.trial import Planned, Taken
+from ondevice_bench.speed import plan
+
+
+def test_the_bench_takes_pots_in_turn(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = list[int]()
+
+    def taken(config: EngineConfig) -> Taken:
+        sizes.append(size := config.pot.capacity)
+        return Taken(1000, 100.0, 10.0, 1000, {600: Planned(1050, 110.0, 8.0), 800: Planned(900, 95.0, 12.0)}[size])
+
+    monkeypatch.setattr(plan, "take", taken)
+    options = ["--model", str(checkpoint), "--capacities", "600,800", "--json"]
+    done = CliRunner().invoke(app, ["bench", "plan", *options])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert sizes == [600, 800]
+    assert result["summary"] == {
+        "predicted_over_measured_peak": 0.9,
+        "predicted_over_measured_reading": 1.1,
+        "predicted_over_measured_decoding": 0.8,
+        "predicted_over_measured_peak_600": 1.05,
+        "predicted_over_measured_reading_600": 1.1,
+        "predicted_over_measured_decoding_600": 0.8,
+        "predicted_over_measured_peak_800": 0.9,
+        "predicted_over_measured_reading_800": 0.95,
+        "predicted_over_measured_decoding_800": 1.2,
+    }
+    assert len(result["rows"]) == 18

@@ -1,0 +1,56 @@
+"""Fixtures of more than one test file, of the product and of the laboratory."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent
+tests = sys.modules.setdefault("tests", ModuleType("tests"))  # whose builders the laboratory's tests use as well
+tests.__path__ = [str(ROOT / "tests")]
+os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
+_DATA = tempfile.TemporaryDirectory(prefix="ondevice-tests-")
+os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps documents
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """What measures the product is no part of it: its tests run with the slow ones. Of several processes each begins
+    with some of the tests that may take longest, so that none is left with those when the others have ended."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "bench"):
+            item.add_marker("slow")
+    yield  # some are left out
+    number = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if number > 1:
+        items[:] = _spread(items, number, float(config.getini("timeout") or 0))
+
+
+def _spread(items: list[pytest.Item], number: int, usual: float) -> list[pytest.Item]:
+    """As many neighbours for each process as for the others, as `worksteal` hands them out; those first that may take
+    more seconds than is usual."""
+    longest, others = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        (longest if limit is not None and limit.args[0] > usual else others).append(item)
+    spread = list[pytest.Item]()
+    for index in range(number):
+        own = longest[index::number]
+        size = max(len(items) * (index + 1) // number - len(spread) - len(own), 0)
+        spread += own + others[:size]
+        others = others[size:]
+    return spread
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Tiny matrices are slower on several threads, and the machine may have other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,1 @@
+"""Documents kept on disk with their pots, and the index over what they hold."""

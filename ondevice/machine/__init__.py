@@ -1,0 +1,1 @@
+"""The machine below: its memory, its processes, what it is made of."""
