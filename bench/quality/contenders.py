@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from ondevice.model.sentence_encoder import SentenceEncoder
 
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
 from ondevice.config.policies import POLICIES
@@ -25,6 +24,7 @@ from ondevice_bench.quality.bm25 import BM25
 from ondevice_bench.quality.minilm import load_minilm
 from ondevice_bench.quality.passages import Passages
 from ondevice_bench.quality.pot_sizes import bfloat16_bytes
+from ondevice_bench.quality.sentence_encoder import SentenceEncoder
 
 InBytesOf = Literal["pot", "bfloat16"]
 

@@ -35,8 +35,10 @@ ASKED = "published-asked"  # the catalyst is the question itself
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What a contender holds after a distillation: its hit rate for each question by number, and its overlap with
-    `ALONE` (None: not compared)."""
+    """Hit rates of a contender after a distillation, by the number of the question, and its overlap with `ALONE`.
+
+    None: it is not compared with that.
+    """
 
     contender: str
     num_read: int

@@ -1,4 +1,4 @@
-"""How small a pot is, in the two units in which papers say it: tokens to a slot, and bytes beside a bfloat16 cache.
+"""Sizes of pots in the two units of papers and peers: tokens of the text to a slot, and bytes beside a bfloat16 cache.
 
 Files measured before these rows were written are completed with them by `ondevice results --complete`.
 """
@@ -26,7 +26,7 @@ def bfloat16_bytes(num_layers: int, num_kv_heads: int, head_dim: int) -> int:
 def size_rows(
     contender: str, case: dict[str, Any], num_tokens: int, num_slots: float, num_bytes: float, token_bytes: int
 ) -> list[Row]:
-    """How many times more a text has than the pot that read it, in tokens and in bytes.
+    """Rows that say how many times more a text has than the pot that read it, in tokens and in bytes.
 
     Args:
         num_tokens: of the text.
@@ -45,23 +45,20 @@ def completed(result: Result) -> Result:
     The same result where nothing is missing, or where the catalogue does not know its model.
     """
     model = find(result.config["model"])
-    slots = {one.contender + str(one.case): one for one in result.rows if one.metric == SLOTS}
-    missing = [one for one in result.rows if one.metric == BYTES and one.contender + str(one.case) in slots]
+    slots = {_pot(one): one.p50 for one in result.rows if one.metric == SLOTS}
+    missing = [one for one in result.rows if one.metric == BYTES and _pot(one) in slots]
     if model is None or not missing or any(one.metric == IN_BYTES for one in result.rows):
         return result
     sizes = model.dimensions
     token_bytes = bfloat16_bytes(sizes.num_layers, sizes.num_kv_heads, sizes.head_dim)
-    added = [
-        made
-        for one in missing
-        for made in size_rows(
-            one.contender,
-            one.case,
-            int(one.case["trial"].split()[0]),  # `4096 tokens`
-            slots[one.contender + str(one.case)].p50,
-            one.p50,
-            token_bytes,
-        )
-    ]
+    added = list[Row]()
+    for one in missing:
+        num_tokens = int(one.case["trial"].split()[0])  # `4096 tokens`
+        added += size_rows(one.contender, one.case, num_tokens, slots[_pot(one)], one.p50, token_bytes)
     said = {"metrics": [IN_TOKENS, IN_BYTES], "by": "ondevice results --complete", "commit": commit()}
     return replace(result, rows=(*result.rows, *added), config=result.config | {"derived": said})
+
+
+def _pot(one: Row) -> tuple[object, ...]:
+    """The pot that a row is about."""
+    return (one.contender, *one.case.values())

@@ -38,7 +38,7 @@ _TASKS = tuple(name for name, task in TASKS.items() if task.needs in ("", "text"
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What one contender recalls with a pot of `num_bytes`, in whose place others have `budget` slots.
+    """Recall of one contender with a pot of `num_bytes`, in whose place others have `budget` slots.
 
     Attributes:
         share: of what a full cache recalls.

@@ -24,7 +24,7 @@ def old_results(results: Mapping[str, Result], folder: Path) -> dict[str, str]:
 
 
 def _age(result: Result, folder: Path) -> str:
-    """ "": it is recent."""
+    """Its age in words, "" while it is recent."""
     since = _commits_since(result.commit, folder)
     if since is not None:
         return f"{since} commits" if since > MOST_COMMITS else ""
@@ -43,7 +43,7 @@ def _commits_since(commit: str, folder: Path) -> int | None:
 
 
 def listed(old: Mapping[str, str]) -> str:
-    """What is old as lines of text, so that the pages can be made again as they were."""
+    """Lines of text from which the pages can be made again as they were."""
     return "".join(f"{name}: {age}\n" for name, age in sorted(old.items()))
 
 

@@ -57,7 +57,7 @@ class Line:
 
     @property
     def is_score(self) -> bool:
-        """Whether it measures answers, and neither time nor memory."""
+        """True of answers, False of time and memory."""
         return self.unit in _SCORES
 
 

@@ -15,7 +15,7 @@ _GPU = "And on a GPU?"
 _HOLDS = "Does it hold out, and is what it foretells true?"
 QUESTIONS = (_KEEPS, _ANSWERS, _MANY, _FAST, _METHODS, _GPU, _HOLDS)
 
-_ASKED = ("default", "pot", "infinipot")  # how contenders of `evaluation.contenders` that are ours begin
+_ASKED = ("default", "pot", "infinipot")  # how contenders of `quality.contenders` that are ours begin
 _NEITHER: Better = ""
 _WORDS = (
     "host tier",
@@ -83,7 +83,11 @@ READINGS: Mapping[str, Reading] = {
     "ondevice eval speculator": Reading(_METHODS, "the speculator", ("as usual",)),
     "ondevice calibrate": Reading(_METHODS, "ART's thresholds", group=only()),
     "make gpu-check": Reading(
-        _GPU, "", ("pot", "decode attention", "SlimInfer", "SpecPrefill"), hidden=("time of the part", "left out")
+        _GPU,
+        "",
+        ("pot", "decode attention", "SlimInfer", "SpecPrefill"),
+        hidden=("time of the part", "left out"),
+        better={"time a token": _NEITHER, "time a call": _NEITHER},
     ),
     "ondevice bench reliability": Reading(_HOLDS, "reliability"),
     "ondevice bench plan": Reading(
@@ -98,6 +102,6 @@ _OTHER = Reading("What else was measured", "")
 
 
 def reading_of(command: str) -> Reading:
-    """How results of a command are read."""
+    """The row of a command."""
     found = [name for name in READINGS if command.startswith(name)]
     return READINGS[max(found, key=len)] if found else _OTHER

@@ -95,7 +95,7 @@ def _overview(runs: Sequence[tuple[str, Result]], lines: Mapping[str, Sequence[L
 
 
 def _has_scores(result: Result) -> bool:
-    """Whether it asks questions; what is not an evaluation measures time and memory."""
+    """True of evaluations, which ask questions; all else measures time and memory."""
     return _topic(result).startswith("eval ")
 
 

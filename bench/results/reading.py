@@ -1,4 +1,4 @@
-"""The form in which the table of `headlines` says how results of a command are read."""
+"""One row of the table of `headlines`: a command, what it measures, and which contenders are ours."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ class Reading:
     note: tuple[str, str] | None = None
 
     def direction(self, metric: str, unit: str) -> Better:
-        """Which way a metric is better."""
+        """The better side of a metric, by its name or else by its unit."""
         return self.better.get(metric, "more" if unit in _MORE else "less" if unit in _LESS else "")

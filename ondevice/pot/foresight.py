@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ondevice.pot.positive import solve_positive
+
 _RIDGE = 300.0  # on features of variance 1; a tenth of it does as well
 
 
@@ -23,6 +25,9 @@ def fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
 
     Returns:
         (num_layers, num_kv_heads, 2 * head_dim + 3) float32: of key, value, their lengths, and 1.
+
+    Raises:
+        NotSolved: a number is not finite.
     """
     return torch.stack([_fit(*layer) for layer in zip(keys, values, peaks, strict=True)])
 
@@ -34,7 +39,7 @@ def _fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
     scaled, middle = (features - mean) / spread, wanted.mean(dim=-2, keepdim=True)
     transposed = scaled.transpose(-1, -2)
     ridge = _RIDGE * torch.eye(scaled.shape[-1], dtype=scaled.dtype)
-    weights = torch.linalg.solve(transposed @ scaled + ridge, transposed @ (wanted - middle))
+    weights = solve_positive(transposed @ scaled + ridge, transposed @ (wanted - middle))
     weights = weights.transpose(-1, -2) / spread
     constant = middle - (weights * mean).sum(dim=-1, keepdim=True)
     return torch.cat((weights, constant), dim=-1)[..., 0, :].float()

@@ -28,6 +28,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.pot.foresight import fit
+from ondevice.pot.positive import NotSolved
 from ondevice.prefill.repeat import repeat_peaks
 
 _TEXT = "lighthouse.md"
@@ -45,11 +46,12 @@ class Needs:
 
     Attributes:
         counts: the slots of each head among the best `_PARTS` of all, (parts, num_layers, num_kv_heads) int32.
-        weights: of `pot.foresight`, (num_layers, num_kv_heads, 2 * head_dim + 3) float32.
+        weights: of `pot.foresight`, (num_layers, num_kv_heads, 2 * head_dim + 3) float32; None where measuring has
+            failed, and all heads count alike.
     """
 
     counts: Tensor
-    weights: Tensor
+    weights: Tensor | None
 
     def suit(self, decoder: Decoder) -> bool:
         """Whether they are those of a model of its shape."""
@@ -60,6 +62,7 @@ class Needs:
             and self.counts.dtype == torch.int32
             and bool((self.counts >= 0).all())
             and bool((self.counts.sum(dim=(1, 2)) > 0).all())
+            and self.weights is not None
             and self.weights.shape == (*heads, 2 * parts.head_dim + 3)
             and self.weights.dtype == torch.float32
             and bool(self.weights.isfinite().all())
@@ -71,7 +74,7 @@ _KNOWN: WeakKeyDictionary[Decoder, Needs] = WeakKeyDictionary()
 
 def needs(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Needs:
     """What the heads of a model need; measured where it is not known: that reads and repeats some 1,000 tokens in a pot
-    of its own.
+    of its own. Where that fails, all heads count alike until the model is loaded again.
 
     Args:
         fingerprint: of the model.
@@ -130,10 +133,15 @@ def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Needs:
         counts.append(is_kept.view_as(peaks).sum(dim=-1, dtype=torch.int32))
     told = slice(_FIRST, len(ids))
     keys, values = (torch.stack([layer[0, :, told] for layer in kept]).cpu() for kept in (pot.keys, pot.values))
-    return Needs(torch.stack(counts), fit(keys, values, peaks[..., told]).contiguous())
+    try:
+        return Needs(torch.stack(counts), fit(keys, values, peaks[..., told]).contiguous())
+    except NotSolved:  # then nothing that was seen is to be relied on
+        return Needs(torch.ones(len(_PARTS), *peaks.shape[:2], dtype=torch.int32), None)
 
 
 def _store(fingerprint: str, known: Needs) -> None:
+    if known.weights is None:
+        return
     with replacing(_path(fingerprint), mode=READABLE, is_synced=False) as temporary:
         save_file({"counts": known.counts, "weights": known.weights}, temporary)
 

@@ -9,12 +9,14 @@ fits a bias of each key; a pot has no room for one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from ondevice.context import Context
 from ondevice.pot.memory_pot import MemoryPot
+from ondevice.pot.positive import NotSolved, solve_positive
 
 _QUERIES = 64  # of each query head, evenly over the pass
 _RIDGE = 1.0  # of the mean of the diagonal of what is inverted
@@ -37,7 +39,7 @@ def refit_values(context: Context, queries: Sequence[Tensor], wanted: Sequence[T
     """Change the values that are left so that the same queries are answered as `outputs` said before.
 
     Ridge regression of the change: with fewer queries than slots there are many ways, and the smallest is taken. What
-    is protected stays as it is.
+    is protected stays as it is, and so does a layer with numbers that are not finite.
     """
     pot = context.pot
     for layer, (own, target) in enumerate(zip(queries, wanted, strict=True)):
@@ -50,8 +52,9 @@ def refit_values(context: Context, queries: Sequence[Tensor], wanted: Sequence[T
         diagonal = products.diagonal(dim1=-2, dim2=-1)
         ridge = _RIDGE * diagonal.mean(dim=-1, keepdim=True).clamp_min(1e-12)
         products.diagonal(dim1=-2, dim2=-1).add_(ridge)
-        weights = torch.cholesky_solve(missing, torch.linalg.cholesky(products))
-        _write_values(pot, layer, slots, values + share.transpose(-1, -2) @ weights)
+        with suppress(NotSolved):
+            weights = solve_positive(products, missing).float()
+            _write_values(pot, layer, slots, values + share.transpose(-1, -2) @ weights)
 
 
 def _write_values(pot: MemoryPot, layer: int, slots: slice, values: Tensor) -> None:

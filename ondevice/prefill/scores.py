@@ -15,6 +15,7 @@ from ondevice.context import Context
 from ondevice.model.decoder import Decoder
 from ondevice.pot.expected import expected_attention, moments
 from ondevice.pot.foresight import foretell
+from ondevice.pot.lots import lots_of
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.need import needs
 from ondevice.prefill.repeat import repeat_peaks
@@ -58,12 +59,17 @@ def _repeated(context: Context, seen: Seen) -> list[Tensor]:
 
 
 def _foretold(context: Context, _: Seen) -> list[Tensor]:
-    """What the key and the value of each new slot say of it."""
+    """What the key and the value of each new slot say of it; a lot where it is not known what they say."""
     pot, loaded = context.pot, context.loaded
-    weights = needs(context.decoder, loaded.tokenizer, loaded.fingerprint).weights.to(context.decoder.device)
-    by_layer = weights.view(pot.shape.num_layers, pot.shape.num_kv_heads, -1)
+    weights = needs(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
+    filled = list(zip(pot.num_ranked, pot.num_cached, strict=True))
+    if weights is None:
+        origins = [pot.origin[layer : layer + 1, ..., first:used] for layer, (first, used) in enumerate(filled)]
+        lots = [lots_of(one, layer, context.config.seed, per_head=True)[0] for layer, one in enumerate(origins)]
+        return kept_score(pot, lots)
+    by_layer = weights.to(context.decoder.device).view(pot.shape.num_layers, pot.shape.num_kv_heads, -1)
     scores = []
-    for layer, (first, used) in enumerate(zip(pot.num_ranked, pot.num_cached, strict=True)):
+    for layer, (first, used) in enumerate(filled):
         if pot.is_coded:
             coded, new = pot.coded(layer, used), slice(first, used)
             keys, values = coded.wide_keys(torch.float32, new), coded.wide_values(torch.float32, new)

@@ -164,9 +164,22 @@ class Plan:
     def must_measure(self, num_tokens: int | None) -> bool:
         """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
         model need: `pot_shape` measures it, or else the first distillation."""
-        foretells = self.config.pot.method.observes == "forecast"
-        must_know = (self.shares_by_need or foretells) and not self._fits(num_tokens)
-        return must_know and known_needs(self.decoder, self.loaded.fingerprint) is None
+        return self._must_know(num_tokens) and known_needs(self.decoder, self.loaded.fingerprint) is None
+
+    def notices(self, num_tokens: int | None) -> tuple[str, ...]:
+        """What reading a document of so many tokens, None: a stream, does without, and why; a sentence each."""
+        known = known_needs(self.decoder, self.loaded.fingerprint) if self._must_know(num_tokens) else None
+        if known is None or known.weights is not None:
+            return ()
+        drawn = ", and what is kept is drawn by lot" if self._foretells else ""
+        return (f"What the heads of this model need could not be measured: they share the slots evenly{drawn}.",)
+
+    def _must_know(self, num_tokens: int | None) -> bool:
+        return (self.shares_by_need or self._foretells) and not self._fits(num_tokens)
+
+    @property
+    def _foretells(self) -> bool:
+        return self.config.pot.method.observes == "forecast"
 
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.

@@ -133,9 +133,11 @@ class Session:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Settings that answers make no use of, or not always, and why; a sentence each."""
-        is_stream = self.context.is_open and not self.context.tokens.keeps_text
-        return combine(self.context.config, self.context.decoder, is_stream=is_stream).notices
+        """Settings that reading and answers make no use of, or not always, and why; a sentence each."""
+        context, is_stream, of_reading = self.context, False, ()
+        if context.is_open:
+            is_stream, of_reading = not context.tokens.keeps_text, self.plan.notices(context.tokens.num_total)
+        return (*of_reading, *combine(context.config, context.decoder, is_stream=is_stream).notices)
 
     def stop(self) -> None:
         """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""

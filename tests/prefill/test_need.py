@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,15 @@ from safetensors.torch import save
 
 from ondevice.config import PotConfig
 from ondevice.documents import Document, Page
+from ondevice.events import AnswerToken, DocumentRead
+from ondevice.model.decoder import Decoder
+from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill import need
 from ondevice.prefill.need import head_need, known_needs, needs, share_out
+from ondevice.prefill.repeat import repeat_peaks
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
+from tests.builders.pots import check_invariants
 
 
 @given(
@@ -117,6 +123,41 @@ def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
     assert float(head_need(decoder, loaded.tokenizer, "one", 0.2).mean()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("infinipot", "they share the slots evenly."),
+        ("foresight", "they share the slots evenly, and what is kept is drawn by lot."),
+    ],
+)
+def test_where_measuring_fails_slots_are_shared_evenly_and_reading_goes_on(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, policy: str, told: str
+) -> None:
+    def spoilt_peaks(decoder: Decoder, pot: MemoryPot, *rest: Any) -> list[torch.Tensor]:
+        peaks = repeat_peaks(decoder, pot, *rest)
+        return [layer.index_fill(-1, torch.tensor([7]), torch.nan) for layer in peaks]
+
+    monkeypatch.setattr(need, "repeat_peaks", spoilt_peaks)
+    pot = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60, slot_shares="by-head", policy=policy)
+    engine = Engine(tiny_loaded(), plain_config(pot=pot))
+    session, text = engine.session(), "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(70))
+    events = list(session.read(Document("text", "txt", "part", (Page(1, text),), num_pages=1, size_bytes=len(text))))
+    assert isinstance(events[-1], DocumentRead)
+    assert events[-1].ledger.tokens_unread == 0
+    assert events[-1].num_cycles > 3
+    assert set(session.context.pot.capacities) == {400}
+    check_invariants(session.context.pot, session.context.tokens.num_tokens)
+    # Drawn by lot is kept from all over the text, not from one end of it.
+    retention = session.context.retention
+    assert {int(token) // 500 for token in retention.tokens} == set(range(-(-session.context.num_read // 500)))
+    assert session.notices == (f"What the heads of this model need could not be measured: {told}",)
+    assert any(isinstance(event, AnswerToken) for event in session.ask("Who lit the lamp?"))
+    assert not list(folder.iterdir()), "it is measured again the next time"
+    short = engine.session()
+    list(short.read(Document("text", "txt", "part", (Page(1, "Short."),), num_pages=1, size_bytes=6)))
+    assert short.notices == ()
 
 
 def test_the_first_document_that_needs_it_says_so() -> None:

@@ -78,6 +78,19 @@ def test_late_queries_are_answered_more_as_before(
         assert all(new <= 1.01 * old + 1e-4 for old, new in layers)
 
 
+def test_a_layer_that_cannot_be_solved_stays_as_it_is() -> None:
+    session, _ = read(replace(POT, refits_values=False))
+    context = session.context
+    heads, size = context.decoder.parts.num_heads, context.decoder.parts.head_dim
+    queries = [torch.randn(1, heads, 30, size, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+    wanted = [target + 1 for target in outputs(context, queries)]
+    wanted[1][0, 0, 0, 0] = torch.nan
+    before = [values.clone() for values in context.pot.values]
+    reader.refit_values(context, queries, wanted)
+    moved = [not torch.equal(*both) for both in zip(before, context.pot.values, strict=True)]
+    assert moved == [True, False, True]
+
+
 def test_where_nothing_is_given_up_nothing_moves() -> None:
     """The same queries over the same slots: what they miss is zero."""
     session, _ = read(replace(POT, refits_values=False))
