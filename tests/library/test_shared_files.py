@@ -257,7 +257,7 @@ def test_any_actions_with_kills_among_them_keep_the_library_whole(steps: list[tu
 WORK = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.session.test_shared_files import MANY, FEW, Library
+from tests.library.test_shared_files import MANY, FEW, Library
 from pathlib import Path
 library = Library(Path({folder!r}))
 print("ready", flush=True)
