@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ondevice.cli.batch import Cluster
+from ondevice.cli.running import command_line, empty_result
 from ondevice.cli.terminal import say
 from ondevice.config import EngineConfig
-from ondevice_bench.cli.running import command_line, empty_result, is_same_run, unfinished
+from ondevice_bench.cli.running import is_same_run, unfinished
 from ondevice_bench.quality.entry import Entry
 
 if TYPE_CHECKING:

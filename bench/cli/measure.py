@@ -16,10 +16,11 @@ from ondevice.cli.batch import CLUSTER, Cluster
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.events import Event
-from ondevice_bench.cli.running import begin, finish, load_engine
+from ondevice_bench.cli.running import begin, finish
 from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 
 if TYPE_CHECKING:

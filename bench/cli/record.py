@@ -13,8 +13,8 @@ from ondevice import words
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import command_line, load_engine
 from ondevice.cli.terminal import err, errors_shown, say
-from ondevice_bench.cli.running import command_line, load_engine
 
 
 def record(

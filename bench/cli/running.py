@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ondevice.cli.running import command_line, empty_result
 from ondevice.cli.terminal import out, print_json, say
 from ondevice_bench.cli.cards import card
-from ondevice_bench.cli.running import command_line, empty_result
 
 if TYPE_CHECKING:
     from ondevice.result import Result

@@ -15,10 +15,10 @@ import typer
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import EXIT_ERROR, Interrupted, err, errors_shown, print_json, say, show_error
 from ondevice.config import SaveAs, option_name
 from ondevice.errors import ConfigError, OndeviceError
-from ondevice_bench.cli.running import load_engine
 
 if TYPE_CHECKING:
     from ondevice.cli.keeping import Keeper

@@ -12,9 +12,9 @@ import typer
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import command_line, empty_result, load_engine
 from ondevice.cli.terminal import err, errors_shown, out, print_json, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
-from ondevice_bench.cli.running import command_line, empty_result, load_engine
 
 _CAPACITY = 2048  # of the pot, where none is named
 _MODEL = "smollm2-135m"  # where none is named

@@ -10,12 +10,12 @@ import typer
 
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown
 from ondevice.errors import ConfigError, OndeviceError
 from ondevice.extras import install_extra
 from ondevice.files import escaped
 from ondevice.regular_file import SYSTEM_FOLDERS
-from ondevice_bench.cli.running import load_engine
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

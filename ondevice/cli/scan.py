@@ -13,10 +13,10 @@ from ondevice.cli.ask import SAVED
 from ondevice.cli.opening import STREAM, open_document
 from ondevice.cli.options import Options
 from ondevice.cli.progress import ProgressDisplay
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import EXIT_INTERRUPTED, Interrupted, err, errors_shown, print_json, printable, say
 from ondevice.config import READING, EngineConfig, with_values
 from ondevice.errors import ConfigError
-from ondevice_bench.cli.running import load_engine
 
 if TYPE_CHECKING:
     from ondevice.scan.scan import Scan

@@ -13,9 +13,9 @@ from ondevice.cli.ask import SAVED
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain, from_library
+from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
 from ondevice.errors import ConfigError
-from ondevice_bench.cli.running import load_engine
 
 if TYPE_CHECKING:
     from ondevice.cli.keeping import Keeper
