@@ -90,9 +90,6 @@ class PotConfig:
     renews_novelty: bool = setting(  # equation 4, second case
         False, "Whether what the pot holds is scored for being surprising again at every distillation, by what is left "
         "before it: about a second reading.", option="--renew-novelty/--keep-novelty", api="renew_novelty")
-    reservoir: float = setting(
-        0.0, "Share of the kept slots that are drawn by lot, weighted by score, so that what falls below the cut once "
-        "is not gone for good.", option="--reservoir", api="reservoir", check=SHARE)
     refits_values: bool = setting(
         False, "Whether the values that are kept move at a distillation, towards answering late queries as all tokens "
         "did before.", option="--refit-values/--keep-values", api="refit_values")

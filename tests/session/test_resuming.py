@@ -39,7 +39,7 @@ BASES: dict[str, EngineConfig] = {
     "random": plain_config(pot=replace(POT, policy="random"), tier=WITHOUT_TIER),
     "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="never"), tier=WITHOUT_TIER),
     "repeat": plain_config(pot=replace(POT, policy="repeat", reserve=110, num_kept=48), tier=WITHOUT_TIER),
-    "expected": plain_config(pot=replace(POT, policy="expected", reservoir=0.3), tier=WITHOUT_TIER),
+    "expected": plain_config(pot=replace(POT, policy="expected"), tier=WITHOUT_TIER),
     "refit": plain_config(pot=replace(POT, refits_values=True), tier=WITHOUT_TIER),
     "renewed": plain_config(pot=replace(POT, renews_novelty=True), tier=WITHOUT_TIER),
     "truncate": plain_config(pot=replace(POT, policy="truncate")),

@@ -102,6 +102,26 @@ def test_what_an_older_version_saved_still_opens(name: str, pots: dict[str, Save
     assert ask(new, temperature=1.0).text == ask(old, temperature=1.0).text
 
 
+@pytest.mark.parametrize("name", ["plain", "skims"])
+def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
+    name: str, pots: dict[str, SavedPot], tmp_path: Path
+) -> None:
+    pot, path = pots[name], tmp_path / "a.pot"
+    gone = [("pot", "reservoir", 0.0, 0.3)]
+    config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
+    for part, setting, off, _ in gone:
+        config[part][setting] = off
+        if part == "pot" or method.get(part):
+            (method if part == "pot" else method[part])[setting] = off
+    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method}), BASES[name].spec.num_draft)
+    for part, setting, off, on in gone:
+        config[part][setting] = on
+        with pytest.raises(PotMismatch, match=rf"{part}\.{setting}.*no longer exists") as caught:
+            reopen(spoilt(pot, path, header=pot.header | {"config": config}))
+        assert caught.value.where == str(path)
+        config[part][setting] = off
+
+
 def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_path: Path) -> None:
     config = plain_config(pot=replace(POT, slot_shares="even"))
     session = Engine(LOADED, config).session()
