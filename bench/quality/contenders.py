@@ -110,7 +110,6 @@ def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
         novelty=0.5,
         catalyst="general",
         renews_novelty=False,
-        refits_values=False,
     )
     return _pot(replace(given, pot=pot), budget, 0)
 

@@ -32,7 +32,6 @@ def _values(policy: str, stored: str = "model") -> dict[str, Any]:
         "pot.stored": stored,
         "pot.slot_shares": "auto",
         "pot.renews_novelty": False,
-        "pot.refits_values": False,
     }
 
 

@@ -25,7 +25,6 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.refit import outputs, refit_values
 from ondevice.prefill.renewal import renew_novelty
 from ondevice.prefill.scores import SCORES, Seen
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
@@ -240,7 +239,7 @@ class Reader:
             offsets=part.offsets,
             span=span,
             pruning=pruning,
-            keeps_queries=distills and context.config.pot.needs_queries,
+            keeps_queries=distills and context.config.pot.method.observes == "queries",
             keeps_dropped=context.host is not None and context.host.hidden is not None,
             is_stopped=self._is_stopped,
         )
@@ -288,7 +287,6 @@ class Reader:
         if self._scores is not None:
             mass = self._scores(context, Seen(self.unrepeated, queries))
             self.unrepeated = []
-        wanted = outputs(context, queries) if config.refits_values else []
         result = distill(
             context.pot,
             self.policy,
@@ -299,8 +297,6 @@ class Reader:
         )
         if config.context_reset == "late":
             keep_positions_low(context, config.room)
-        if config.refits_values:
-            refit_values(context, queries, wanted)
         context.num_cycles += 1
         if context.host is not None:
             context.host.distilled()

@@ -19,10 +19,9 @@ _BY_NATURE = {  # of pots from before these could be set
     "stored": "model",
     "retention": "as-set",
     "renews_novelty": False,
-    "refits_values": False,
 }
 _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
-    "pot": {"reservoir": 0.0},
+    "pot": {"reservoir": 0.0, "refits_values": False},
     "slim": {},
     "art": {},
     "spec": {},
