@@ -109,7 +109,6 @@ def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
         context_reset="always",
         novelty=0.5,
         catalyst="general",
-        renews_novelty=False,
     )
     return _pot(replace(given, pot=pot), budget, 0)
 

@@ -87,9 +87,6 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
-    renews_novelty: bool = setting(  # equation 4, second case
-        False, "Whether what the pot holds is scored for being surprising again at every distillation, by what is left "
-        "before it: about a second reading.", option="--renew-novelty/--keep-novelty", api="renew_novelty")
     slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
         "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
         "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",

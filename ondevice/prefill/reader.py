@@ -25,7 +25,6 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.renewal import renew_novelty
 from ondevice.prefill.scores import SCORES, Seen
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 
@@ -278,7 +277,6 @@ class Reader:
         context, config, began = self._context, self._context.config.pot, time.perf_counter()
         assert self.policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
-        renew_novelty(context)
         novelty_seconds = time.perf_counter() - began
         if context.host is not None:
             context.host.begin()  # what was not known to be evicted while it was read

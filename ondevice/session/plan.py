@@ -323,18 +323,8 @@ class Plan:
         return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self._hidden_size)
 
     def require_length(self, num_tokens: int | None, where: str = "") -> None:
-        """Refuse a stream, `where` names it, where the policy needs to know its length, or what was read is read again.
-
-        Raises:
-            PotError: that is so.
-        """
+        """Refuse a stream, `where` names it, where the policy needs to know its length; raises PotError."""
         policy = self.config.pot.policy
-        if num_tokens is None and self.config.pot.renews_novelty:
-            raise PotError(
-                "{pot.renews_novelty} needs the text again, and a stream is forgotten once it was read",
-                where=where,
-                fix="Save the stream to a file first, or leave that out.",
-            )
         if num_tokens is None and self.config.pot.method.needs_length:
             raise PotError(
                 f"Policy {policy!r} needs to know the document's length",

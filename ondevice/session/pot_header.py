@@ -18,10 +18,9 @@ _BY_NATURE = {  # of pots from before these could be set
     "slot_shares": "even",
     "stored": "model",
     "retention": "as-set",
-    "renews_novelty": False,
 }
 _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
-    "pot": {"reservoir": 0.0, "refits_values": False},
+    "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
     "slim": {},
     "art": {},
     "spec": {},

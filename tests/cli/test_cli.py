@@ -415,7 +415,7 @@ def test_every_option_reaches_its_setting() -> None:
     options = PotOptions(
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-layer",
-        renew_novelty=True, context_reset="never", sinks=2,
+        context_reset="never", sinks=2,
         adaptive_keep="64,200", step=100, decode_policy="h2o", pot_type="int8", key_rotation="on-read",
         slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
         host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
@@ -424,7 +424,7 @@ def test_every_option_reaches_its_setting() -> None:
         spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", spec_restore=128, draft=3, draft_while_it_pays=False,
     )  # fmt: skip
     pot = PotConfig(
-        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, renews_novelty=True,
+        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, 
         slot_shares="by-layer", context_reset="never", num_sink_tokens=2,
         adaptive_keep=(64, 200), step_size=100, decode_policy="h2o", stored="int8", key_rotation="on-read",
     )  # fmt: skip

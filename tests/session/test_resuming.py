@@ -40,7 +40,6 @@ BASES: dict[str, EngineConfig] = {
     "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="never"), tier=WITHOUT_TIER),
     "repeat": plain_config(pot=replace(POT, policy="repeat", reserve=110, num_kept=48), tier=WITHOUT_TIER),
     "expected": plain_config(pot=replace(POT, policy="expected"), tier=WITHOUT_TIER),
-    "renewed": plain_config(pot=replace(POT, renews_novelty=True), tier=WITHOUT_TIER),
     "truncate": plain_config(pot=replace(POT, policy="truncate")),
     "full": plain_config(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
     "whole": plain_config(pot=replace(POT, capacity=1024), tier=WITHOUT_TIER),

@@ -107,7 +107,11 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
     name: str, pots: dict[str, SavedPot], tmp_path: Path
 ) -> None:
     pot, path = pots[name], tmp_path / "a.pot"
-    gone = [("pot", "reservoir", 0.0, 0.3), ("pot", "refits_values", False, True)]
+    gone = [
+        ("pot", "reservoir", 0.0, 0.3),
+        ("pot", "refits_values", False, True),
+        ("pot", "renews_novelty", False, True),
+    ]
     config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
     for part, setting, off, _ in gone:
         config[part][setting] = off
