@@ -226,11 +226,6 @@ class SpecConfig:
     # the last on the other (docs/results/eval-recall.md).
     novelty: SpecNoveltyName = setting(
         "known", "Where the novelty of a token after a skipped one comes from.", option="--spec-novelty")
-    num_restored: int = setting(
-        0, "Skipped tokens that a question may have read after all; 0: none.", option="--spec-restore",
-        api="spec_restore", answers=True, check=at_least(0, "tokens"), label="Read what was skipped",
-        form=Control(17, "Skipped tokens that a question may have read after all, at most. Default {default}. "
-                         "Takes effect at the next reading.", low=0))
     num_draft: int = setting(
         0, "Tokens that it drafts at once while an answer is written; 0: none.", option="--draft",
         api="draft", answers=True, check=at_least(0, "tokens"), label="Draft the answer",

@@ -161,7 +161,6 @@ class HostRecall:
             return None
         seconds, self._seconds = self._seconds + time.perf_counter() - began, 0.0
         return TokensRecalled(
-            source="host",
             tokens=stretches(came),
             pages=tuple(dict.fromkeys(context.tokens.page_of(int(token)) for token in came)),
             num_tokens=round((moved.num_slots + sum(num_more)) / shape.num_layers),

@@ -23,7 +23,7 @@ _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: 
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
     "slim": {},
     "art": {},
-    "spec": {},
+    "spec": {"num_restored": 0},
 }
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 

@@ -33,7 +33,7 @@ ASKED = plain_config(generation=plain_generation(max_new_tokens=3, num_sources=1
 ENGINE = Engine(LOADED, ASKED)
 POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset="always")
 SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2)
-SPEC = SpecConfig(keep=0.5, layers=1, num_restored=24, num_draft=2, chunk_size=8)
+SPEC = SpecConfig(keep=0.5, layers=1, num_draft=2, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
@@ -111,6 +111,7 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         ("pot", "reservoir", 0.0, 0.3),
         ("pot", "refits_values", False, True),
         ("pot", "renews_novelty", False, True),
+        ("spec", "num_restored", 0, 24),
     ]
     config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
     for part, setting, off, _ in gone:
@@ -249,8 +250,6 @@ def test_positions_do_not_size_what_they_like(pots: dict[str, SavedPot], tmp_pat
         ("tier", "tier.hidden.layers", 2, "got further"),
         ("tier", "tier.hidden.layers", 7, "layers holds 7"),
         ("skims", "speculator.num_seen", 5, "num_seen"),
-        ("skims", "speculator.memory.keys", math.inf, "no model computes"),
-        ("skims", "speculator.memory.stretches", -8, "stretches"),
         ("skims", "speculator.keys.0", math.nan, "no model computes"),
         ("skims", "speculator.positions", 2**31 - 1, "positions"),
     ],

@@ -87,7 +87,7 @@ def test_every_second_belongs_to_one_stage() -> None:
         read(200, 100, 2.0),
         distilled(0.4, 0.6),
         TokensOffloaded(200, 5000, 0.9, 0.1),
-        TokensRecalled("host", np.zeros((1, 2), np.int32), (1,), 64, 0.2, 1000, 500),
+        TokensRecalled(np.zeros((1, 2), np.int32), (1,), 64, 0.2, 1000, 500),
         QuestionRead("q", 5, 0.7),
         finished(4, 1.5),
     )

@@ -54,7 +54,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tier, long answer": ({"reserve": 60}, LONG, {"tier": TIER}),
     "art": ({}, {}, {"art": ArtConfig(enabled=True, block_size=16)}),
     "spec": ({}, {}, {"spec": SpecConfig(keep=0.4)}),
-    "spec, restored": ({}, {}, {"spec": SpecConfig(keep=0.4, num_restored=24)}),
     "drafts": ({}, {}, {"spec": SpecConfig(num_draft=3, falls_back=False)}),
 }
 
