@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 
 from ondevice.config.setting import SHARE, SOME_SHARE, Check, Control, at_least, check_each, require, setting
 
-SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
 SpecNoveltyName = Literal["known", "rarity", "speculator"]
 TierDtypeName = Literal["int8", "stored"]
 Traversal = Literal["importance", "recency"]
@@ -61,9 +60,6 @@ class SlimConfig:
     window: int = setting(4, "Last queries of a pass, the catalyst's, that score blocks.", check=at_least(1, "query"))
     rarity: float = setting(
         0.5, "Share of the kept blocks that goes to the rarest words.", option="--slim-rarity", check=SHARE)
-    # From nowhere, from the first pruned layer's hidden states, or from how rare its word is.
-    novelty: SlimNoveltyName = setting(
-        "survivors", "Where the novelty of pruned tokens comes from.", option="--slim-novelty")
     # fmt: on
 
     def __post_init__(self) -> None:

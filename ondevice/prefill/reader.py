@@ -185,7 +185,7 @@ class Reader:
         rarity = words.rarity(all_ids[0]) if prunes else None
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
         self.is_torn = True
-        self._add_novelty(part, all_ids, out, rarity)
+        self._add_novelty(part, all_ids, out)
         self.words = words
         if self._repeats:
             self.unrepeated.append(ids)
@@ -243,20 +243,16 @@ class Reader:
             is_stopped=self._is_stopped,
         )
 
-    def _add_novelty(self, part: Part, all_ids: Tensor, out: Pass, rarity: Tensor | None) -> None:
+    def _add_novelty(self, part: Part, all_ids: Tensor, out: Pass) -> None:
         if not self._context.config.pot.needs_novelty:
             return
         span, last = part.stop - part.start, None if out.offsets is None else out.offsets[-1]
-        stand_in = rarity if self._context.config.slim.novelty == "rarity" else None
-        if part.stand_in is not None:
-            stand_in = part.stand_in
         self.novelty.add(
             part.start,
             all_ids,
             out.hidden_states[:, : span if last is None else last.shape[0]],
             last,
-            early_states=None if out.early_states is None else out.early_states[:, :span],
-            stand_in=stand_in,
+            part.stand_in,
         )
 
     def _account(self, part: Part, num_tokens: int, seconds: float) -> TokensRead:

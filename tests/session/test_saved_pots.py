@@ -112,6 +112,7 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         ("pot", "refits_values", False, True),
         ("pot", "renews_novelty", False, True),
         ("spec", "num_restored", 0, 24),
+        ("slim", "novelty", "survivors", "rarity"),
     ]
     config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
     for part, setting, off, _ in gone:

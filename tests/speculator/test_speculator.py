@@ -471,8 +471,6 @@ def test_what_cannot_work_is_refused(loaded):
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             SpecConfig(**wrong)
-    with pytest.raises(ConfigError, match="early-exit"):
-        plain_config(spec=HALF, slim=SlimConfig("1:50%", novelty="early-exit"))
 
 
 def test_the_terminal_names_the_pages_that_were_skipped():
