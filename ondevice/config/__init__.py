@@ -24,7 +24,6 @@ from ondevice.config.methods import (
     SpecNoveltyName,
     TierConfig,
     TierDtypeName,
-    Traversal,
 )
 from ondevice.config.policies import (
     DECODE_POLICIES,
@@ -83,7 +82,6 @@ __all__ = [
     "StoredPot",
     "TierConfig",
     "TierDtypeName",
-    "Traversal",
     "by_key",
     "key_name",
     "key_table",

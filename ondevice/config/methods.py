@@ -15,7 +15,6 @@ from ondevice.config.setting import SHARE, SOME_SHARE, Check, Control, at_least,
 
 SpecNoveltyName = Literal["known", "rarity", "speculator"]
 TierDtypeName = Literal["int8", "stored"]
-Traversal = Literal["importance", "recency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +159,15 @@ class ArtConfig:
         answers=True, label="End reading the pot early",
         form=Control(13, "ART. Default: {default}. On, each word of an answer reads only as much of the pot as changes "
                          "it. Takes effect at the next reading."))
-    tau: float | None = setting(  # Euclidean norm
-        None, "How far another block may move a converged output.", option="--art-tau", unset="calibrated",
-        answers=True, check=at_least(0))
+    tau: float | None = setting(  # Euclidean; the paper's is a number in the output's units
+        None, "How far another block may move a converged output, as a share of its norm.", option="--art-tau",
+        unset="calibrated", answers=True, check=at_least(0))
     phi: float | None = setting(
         None, "How far it may turn it: one minus the cosine.", option="--art-phi", unset="calibrated",
         answers=True, check=at_least(0))
     patience: int | None = setting(
         None, "Blocks in a row for which both hold.", option="--art-patience", unset="calibrated",
         answers=True, check=at_least(1))
-    is_relative: bool = setting(  # the paper's tau is a number in the output's units
-        True, "Whether tau is a share of the output's norm.", option="--art-relative/--art-absolute", answers=True)
-    traversal: Traversal = setting(  # the sinks come first, then the newest blocks
-        "importance", "Which blocks are read first, after the newest.", option="--art-order", answers=True)
     block_size: int = setting(
         128, "Slots of a block.", option="--art-block", answers=True,
         check=Check(lambda size: 16 <= size <= 1024 and size % 16 == 0, "Give a multiple of 16 up to 1024."))

@@ -22,7 +22,7 @@ _BY_NATURE = {  # of pots from before these could be set
 _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
     "slim": {"novelty": "survivors"},
-    "art": {},
+    "art": {"is_relative": True, "traversal": "importance"},
     "spec": {"num_restored": 0},
 }
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}

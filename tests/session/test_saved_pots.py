@@ -113,6 +113,8 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         ("pot", "renews_novelty", False, True),
         ("spec", "num_restored", 0, 24),
         ("slim", "novelty", "survivors", "rarity"),
+        ("art", "is_relative", True, False),
+        ("art", "traversal", "importance", "recency"),
     ]
     config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
     for part, setting, off, _ in gone:
