@@ -10,7 +10,7 @@ from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
 from ondevice.config.retention import settled
-from ondevice.config.setting import Check, Control, check_each, require, setting, settings_of, with_values
+from ondevice.config.setting import Check, Control, check_each, setting, settings_of, with_values
 from ondevice.errors import OndeviceError, without_inner_names
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -53,11 +53,6 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_each(self)
-        require(
-            not self.spec.skips or self.slim.schedule == "off" or self.slim.novelty != "early-exit",
-            "{slim.novelty} early-exit needs every token, and {spec.keep} skips some",
-            "Choose another {slim.novelty}.",
-        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -13,10 +13,8 @@ from typing import ClassVar, Literal
 
 from ondevice.config.setting import SHARE, SOME_SHARE, Check, Control, at_least, check_each, require, setting
 
-SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
 SpecNoveltyName = Literal["known", "rarity", "speculator"]
 TierDtypeName = Literal["int8", "stored"]
-Traversal = Literal["importance", "recency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,6 @@ class SlimConfig:
     window: int = setting(4, "Last queries of a pass, the catalyst's, that score blocks.", check=at_least(1, "query"))
     rarity: float = setting(
         0.5, "Share of the kept blocks that goes to the rarest words.", option="--slim-rarity", check=SHARE)
-    # From nowhere, from the first pruned layer's hidden states, or from how rare its word is.
-    novelty: SlimNoveltyName = setting(
-        "survivors", "Where the novelty of pruned tokens comes from.", option="--slim-novelty")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -164,19 +159,15 @@ class ArtConfig:
         answers=True, label="End reading the pot early",
         form=Control(13, "ART. Default: {default}. On, each word of an answer reads only as much of the pot as changes "
                          "it. Takes effect at the next reading."))
-    tau: float | None = setting(  # Euclidean norm
-        None, "How far another block may move a converged output.", option="--art-tau", unset="calibrated",
-        answers=True, check=at_least(0))
+    tau: float | None = setting(  # Euclidean; the paper's is a number in the output's units
+        None, "How far another block may move a converged output, as a share of its norm.", option="--art-tau",
+        unset="calibrated", answers=True, check=at_least(0))
     phi: float | None = setting(
         None, "How far it may turn it: one minus the cosine.", option="--art-phi", unset="calibrated",
         answers=True, check=at_least(0))
     patience: int | None = setting(
         None, "Blocks in a row for which both hold.", option="--art-patience", unset="calibrated",
         answers=True, check=at_least(1))
-    is_relative: bool = setting(  # the paper's tau is a number in the output's units
-        True, "Whether tau is a share of the output's norm.", option="--art-relative/--art-absolute", answers=True)
-    traversal: Traversal = setting(  # the sinks come first, then the newest blocks
-        "importance", "Which blocks are read first, after the newest.", option="--art-order", answers=True)
     block_size: int = setting(
         128, "Slots of a block.", option="--art-block", answers=True,
         check=Check(lambda size: 16 <= size <= 1024 and size % 16 == 0, "Give a multiple of 16 up to 1024."))
@@ -227,11 +218,6 @@ class SpecConfig:
     # the last on the other (docs/results/eval-recall.md).
     novelty: SpecNoveltyName = setting(
         "known", "Where the novelty of a token after a skipped one comes from.", option="--spec-novelty")
-    num_restored: int = setting(
-        0, "Skipped tokens that a question may have read after all; 0: none.", option="--spec-restore",
-        api="spec_restore", answers=True, check=at_least(0, "tokens"), label="Read what was skipped",
-        form=Control(17, "Skipped tokens that a question may have read after all, at most. Default {default}. "
-                         "Takes effect at the next reading.", low=0))
     num_draft: int = setting(
         0, "Tokens that it drafts at once while an answer is written; 0: none.", option="--draft",
         api="draft", answers=True, check=at_least(0, "tokens"), label="Draft the answer",

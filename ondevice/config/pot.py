@@ -87,15 +87,6 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
-    renews_novelty: bool = setting(  # equation 4, second case
-        False, "Whether what the pot holds is scored for being surprising again at every distillation, by what is left "
-        "before it: about a second reading.", option="--renew-novelty/--keep-novelty", api="renew_novelty")
-    reservoir: float = setting(
-        0.0, "Share of the kept slots that are drawn by lot, weighted by score, so that what falls below the cut once "
-        "is not gone for good.", option="--reservoir", api="reservoir", check=SHARE)
-    refits_values: bool = setting(
-        False, "Whether the values that are kept move at a distillation, towards answering late queries as all tokens "
-        "did before.", option="--refit-values/--keep-values", api="refit_values")
     slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
         "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
         "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
@@ -207,11 +198,6 @@ class PotConfig:
     def decode_method(self) -> DecodePolicy:
         """The row of the policy for long answers."""
         return DECODE_POLICIES[self.decode_policy]
-
-    @property
-    def needs_queries(self) -> bool:
-        """Whether a distillation looks at the queries of the last pass themselves."""
-        return self.method.observes == "queries" or self.refits_values
 
     @property
     def needs_novelty(self) -> bool:

@@ -31,9 +31,6 @@ def _values(policy: str, stored: str = "model") -> dict[str, Any]:
         "pot.context_reset": "late",
         "pot.stored": stored,
         "pot.slot_shares": "auto",
-        "pot.reservoir": 0.0,
-        "pot.renews_novelty": False,
-        "pot.refits_values": False,
     }
 
 

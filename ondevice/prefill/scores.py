@@ -15,7 +15,6 @@ from ondevice.context import Context
 from ondevice.model.decoder import Decoder
 from ondevice.pot.expected import expected_attention, moments
 from ondevice.pot.foresight import foretell
-from ondevice.pot.lots import lots_of
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.need import needs
 from ondevice.prefill.repeat import repeat_peaks

@@ -18,9 +18,12 @@ _BY_NATURE = {  # of pots from before these could be set
     "slot_shares": "even",
     "stored": "model",
     "retention": "as-set",
-    "reservoir": 0.0,
-    "renews_novelty": False,
-    "refits_values": False,
+}
+_GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
+    "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
+    "slim": {"novelty": "survivors"},
+    "art": {"is_relative": True, "traversal": "importance"},
+    "spec": {"num_restored": 0},
 }
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
@@ -98,11 +101,12 @@ class PotHeader:
             PotMismatch: another version has written it.
         """
         header = read_header(path)
-        renewed(header.get("config"))
-        _renew(header.get("method"))
         try:
+            renewed(header.get("config"))
+            if isinstance(method := header.get("method"), dict):
+                renewed({**method, "pot": method})
             return parse(cls, header, "the header")
-        except DamagedPot as error:
+        except (DamagedPot, PotMismatch) as error:
             error.where = str(path)
             raise
         except (SchemaError, ConfigError) as error:
@@ -134,19 +138,26 @@ class PotHeader:
 
 
 def renewed(config: Any) -> Any:
-    """Settings from a file of any version as this one has them, changed in place."""
-    if isinstance(config, dict):
-        _renew(config.get("pot"))
-    return config
+    """Settings from a file of any version as this one has them, changed in place.
 
-
-def _renew(pot: Any) -> None:
-    """What could not be set when a file was written was as it was by nature."""
-    if isinstance(pot, dict):
-        for name, value in _BY_NATURE.items():
+    Raises:
+        PotMismatch: one that no longer exists was in use.
+    """
+    parts = config if isinstance(config, dict) else {}
+    if isinstance(pot := parts.get("pot"), dict):
+        for name, value in _BY_NATURE.items():  # what could not be set when a file was written
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):
             pot["context_reset"] = "always" if reset else "never"
+    for part, gone in _GONE.items():
+        if isinstance(settings := parts.get(part), dict):
+            for name, value in gone.items():
+                if (saved := settings.pop(name, value)) != value:
+                    raise PotMismatch(
+                        f"The pot was saved with {part}.{name}={_show(saved)}, and that setting no longer exists",
+                        fix="Read the document again.",
+                    )
+    return config
 
 
 def _show(value: Any) -> str:

@@ -228,6 +228,5 @@ class Session:
         half the reserve if that is more. Where tokens are recalled for the question, the free slots are theirs.
         """
         context = self.context
-        recalls = context.has_evicted_outside or context.restores_skipped
-        free = 0 if recalls else context.pot.num_free - generation.max_new_tokens
+        free = 0 if context.has_evicted_outside else context.pot.num_free - generation.max_new_tokens
         return max(free, context.config.pot.reserve // 2)
