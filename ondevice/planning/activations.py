@@ -15,7 +15,7 @@ from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
 from ondevice.pot.host.device_means import MOST
 from ondevice.pot.policies import num_observed
-from ondevice.prefill.need import NUM_SLOTS, PASS_SIZE
+from ondevice.prefill.head_budgets import NUM_SLOTS, PASS_SIZE
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.session.plan import Plan
 

@@ -1,4 +1,4 @@
-"""Scores that are no attention observed in reading: of a text repeated, of a forecast, of the queries of late.
+"""Scores that are no attention observed in reading: of a text repeated, of a prediction, of the queries of late.
 
 Those of the first two a token gets once, when the chunk that brought it is distilled, and keeps.
 """
@@ -14,10 +14,10 @@ from torch import Tensor
 from ondevice.context import Context
 from ondevice.model.decoder import Decoder
 from ondevice.pot.expected import expected_attention, moments
-from ondevice.pot.foresight import foretell
+from ondevice.pot.learned_score import predict_attention
 from ondevice.pot.lots import lots_of
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.prefill.need import needs
+from ondevice.prefill.head_budgets import measure_head_budgets
 from ondevice.prefill.repeat import repeat_peaks
 
 _AHEAD = 512  # positions of queries to come, as in the paper's code
@@ -58,10 +58,10 @@ def _repeated(context: Context, seen: Seen) -> list[Tensor]:
     return kept_score(context.pot, new)
 
 
-def _foretold(context: Context, _: Seen) -> list[Tensor]:
-    """What the key and the value of each new slot say of it; a lot where it is not known what they say."""
+def _predicted(context: Context, _: Seen) -> list[Tensor]:
+    """The attention predicted for each new slot; a random number where no weights are known."""
     pot, loaded = context.pot, context.loaded
-    weights = needs(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
+    weights = measure_head_budgets(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
     filled = list(zip(pot.num_ranked, pot.num_cached, strict=True))
     if weights is None:
         origins = [pot.origin[layer : layer + 1, ..., first:used] for layer, (first, used) in enumerate(filled)]
@@ -75,7 +75,7 @@ def _foretold(context: Context, _: Seen) -> list[Tensor]:
             keys, values = coded.wide_keys(torch.float32, new), coded.wide_values(torch.float32, new)
         else:
             keys, values = (kept[layer][..., first:used, :] for kept in (pot.keys, pot.values))
-        scores.append(foretell(by_layer[layer], keys, values))
+        scores.append(predict_attention(by_layer[layer], keys, values))
     return kept_score(pot, scores)
 
 
@@ -108,6 +108,6 @@ def _mean_turn(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
 # By what a policy observes: for each layer of the pot (batch, num_kv_heads, num_cached) float32.
 SCORES: dict[str, Callable[[Context, Seen], list[Tensor]]] = {
     "repetition": _repeated,
-    "forecast": _foretold,
+    "predicted": _predicted,
     "queries": _expected,
 }

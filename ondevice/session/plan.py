@@ -16,8 +16,8 @@ from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
+from ondevice.prefill.head_budgets import head_shares, known_head_budgets, share_out
 from ondevice.prefill.key_frame import key_frame, known_frame
-from ondevice.prefill.need import head_need, known_needs, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
@@ -164,22 +164,22 @@ class Plan:
     def must_measure(self, num_tokens: int | None) -> bool:
         """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
         model need: `pot_shape` measures it, or else the first distillation."""
-        return self._must_know(num_tokens) and known_needs(self.decoder, self.loaded.fingerprint) is None
+        return self._must_know(num_tokens) and known_head_budgets(self.decoder, self.loaded.fingerprint) is None
 
     def notices(self, num_tokens: int | None) -> tuple[str, ...]:
         """What reading a document of so many tokens, None: a stream, does without, and why; a sentence each."""
-        known = known_needs(self.decoder, self.loaded.fingerprint) if self._must_know(num_tokens) else None
+        known = known_head_budgets(self.decoder, self.loaded.fingerprint) if self._must_know(num_tokens) else None
         if known is None or known.weights is not None:
             return ()
-        drawn = ", and what is kept is drawn by lot" if self._foretells else ""
+        drawn = ", and what is kept is drawn at random" if self._predicts else ""
         return (f"What the heads of this model need could not be measured: they share the slots evenly{drawn}.",)
 
     def _must_know(self, num_tokens: int | None) -> bool:
-        return (self.shares_by_need or self._foretells) and not self._fits(num_tokens)
+        return (self.shares_by_need or self._predicts) and not self._fits(num_tokens)
 
     @property
-    def _foretells(self) -> bool:
-        return self.config.pot.method.observes == "forecast"
+    def _predicts(self) -> bool:
+        return self.config.pot.method.observes == "predicted"
 
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
@@ -266,7 +266,7 @@ class Plan:
         pot = self.config.pot
         whole = None if num_tokens is None else len(self.chat.prefix) + most_read(num_tokens, self.config.spec)
         part = _PART_OF_STREAM if whole is None else pot.num_kept / whole
-        need = head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
+        need = head_shares(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
         shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
         low, high = self._share_bounds
         if whole is not None:  # no head holds more than there is

@@ -70,8 +70,8 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
     def needs(decoder: Decoder, *_: object) -> torch.Tensor:
         return torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
 
-    monkeypatch.setattr(plan, "head_need", needs)
-    monkeypatch.setattr(plan, "known_needs", needs)
+    monkeypatch.setattr(plan, "head_shares", needs)
+    monkeypatch.setattr(plan, "known_head_budgets", needs)
 
 
 @pytest.mark.usefixtures("even_need")
@@ -130,8 +130,8 @@ def test_every_family_may_hold_its_heads_apart(family: str) -> None:
 @pytest.fixture
 def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]])
-    monkeypatch.setattr(plan, "head_need", lambda *_: needs)
-    monkeypatch.setattr(plan, "known_needs", lambda *_: needs)
+    monkeypatch.setattr(plan, "head_shares", lambda *_: needs)
+    monkeypatch.setattr(plan, "known_head_budgets", lambda *_: needs)
 
 
 @pytest.mark.usefixtures("uneven_need")

@@ -430,8 +430,8 @@ def test_where_heads_have_slots_of_their_own_the_fill_tells_of_heads(
         shape = len(decoder.parts.layers), decoder.parts.num_kv_heads
         return torch.arange(1.0, 1 + shape[0] * shape[1]).view(shape)
 
-    monkeypatch.setattr(plan, "head_need", needs)
-    monkeypatch.setattr(plan, "known_needs", needs)
+    monkeypatch.setattr(plan, "head_shares", needs)
+    monkeypatch.setattr(plan, "known_head_budgets", needs)
     config = PotConfig(capacity=256, num_kept=64, reserve=128, step_size=64, slot_shares="by-head")
     desk = Desk(tmp_path, tiny_engine(replace(CONFIG, pot=config)))
     text, pot = desk.read()["fill"]["text"], desk.workspace.session.context.pot  # type: ignore[union-attr]
