@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ondevice.errors import DamagedPot
-from ondevice.kernels.votes import attention_votes
+from ondevice.kernels.attention_sharpness import attention_sharpness
 from ondevice.pot.saved_state import check_finite, check_names, check_within, take
 
 UNIT_TOKENS = 8
@@ -72,7 +72,7 @@ class MemoryOfKeys:
         votes = torch.zeros(keys.shape[0])
         for index, query in enumerate(queries):
             layer = keys[:, index].permute(1, 0, 2)[None].to(query)
-            votes += attention_votes(query, layer, scale=scale, softcap=softcap)[0].cpu()
+            votes += attention_sharpness(query, layer, scale=scale, softcap=softcap)[0].cpu()
         blocks = [
             (first, min(first + BLOCK_TOKENS, stop))
             for start, stop in self._stretches
