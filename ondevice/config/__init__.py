@@ -41,12 +41,12 @@ from ondevice.config.pot import (
     CatalystKind,
     ContextReset,
     KeyRotation,
+    KvDtype,
     PotConfig,
     SaveAs,
     SlotSharing,
-    StoredPot,
 )
-from ondevice.config.retention import RETENTIONS, settled
+from ondevice.config.profile import PROFILES, settled
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -56,7 +56,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "POLICIES",
     "READING",
-    "RETENTIONS",
+    "PROFILES",
     "SETTINGS",
     "ArtConfig",
     "CatalystKind",
@@ -82,7 +82,7 @@ __all__ = [
     "SlimNoveltyName",
     "SpecConfig",
     "SpecNoveltyName",
-    "StoredPot",
+    "KvDtype",
     "TierConfig",
     "TierDtypeName",
     "Traversal",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import KeyRotation, StoredPot
+from ondevice.config import KeyRotation, KvDtype
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.coded_attention import ends_early
@@ -113,13 +113,13 @@ class Decoder:
         batch: int = 1,
         key_rotation: KeyRotation = "stored",
         capacities: tuple[int, ...] | None = None,
-        stored: StoredPot = "model",
+        kv_dtype: KvDtype = "model",
     ) -> PotShape:
         """The shape of a pot for this model.
 
         Args:
             capacities: the slots of each layer, or of each KV head, layer by layer, where they differ.
-            stored: in codes nothing is kept beside the keys, whatever `key_rotation` says.
+            kv_dtype: quantised, nothing is kept beside the keys, whatever `key_rotation` says.
         """
         num_layers, num_heads = len(self.parts.layers), self.parts.num_kv_heads
         num_parts = 1 if capacities is None else len(capacities) // num_layers
@@ -130,16 +130,16 @@ class Decoder:
             self.parts.head_dim,
             capacity,
             batch,
-            key_rotation if stored == "model" else "on-read",
+            key_rotation if kv_dtype == "model" else "on-read",
             self._rotary.dim,
             capacities,
             num_parts,
-            stored,
+            kv_dtype,
         )
 
-    def slot_bytes(self, key_rotation: KeyRotation = "stored", stored: StoredPot = "model") -> int:
+    def slot_bytes(self, key_rotation: KeyRotation = "stored", kv_dtype: KvDtype = "model") -> int:
         """Bytes of one slot in every layer of such a pot."""
-        return self.pot_shape(1, key_rotation=key_rotation, stored=stored).nbytes(self.dtype)
+        return self.pot_shape(1, key_rotation=key_rotation, kv_dtype=kv_dtype).nbytes(self.dtype)
 
     def allocate(self, shape: PotShape, frame: Frame | None = None) -> MemoryPot:
         """An empty pot.

@@ -100,7 +100,7 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
     if not session.context.pot.rotated:
         raise ConfigError(
             "Only rotated keys that are stored can be read by blocks",
-            fix="Use {pot.key_rotation} stored and {pot.stored} model.",
+            fix="Use {pot.key_rotation} stored and {pot.kv_dtype} model.",
         )
     if parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers):
         raise ConfigError(

@@ -95,7 +95,7 @@ class MemoryPot:
         heads = (shape.batch, shape.num_kv_heads)
         self.slots: WideSlots | CodedSlots
         self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
-        if shape.stored == "model":
+        if shape.kv_dtype == "model":
             self.slots = WideSlots(shape, dtype=dtype, devices=devices or [device] * shape.num_layers)
             self.keys, self.values = self.slots.keys, self.slots.values
             self.rotated, self.halves = self.slots.rotated, self.slots.halves

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import torch
 
-from ondevice.config import KeyRotation, StoredPot
+from ondevice.config import KeyRotation, KvDtype
 from ondevice.kernels.quantize import num_groups
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
 UNKNOWN = -1.0  # novelty of a token whose cross-entropy was not computed; a known one is never negative
-_BITS: dict[StoredPot, tuple[int, int]] = {"int8": (8, 8), "k8v4": (8, 4), "int4": (4, 4)}  # of keys, of values
+_BITS: dict[KvDtype, tuple[int, int]] = {"int8": (8, 8), "k8v4": (8, 4), "int4": (4, 4)}  # of keys, of values
 Kind = tuple[torch.dtype, tuple[int, ...]]
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
@@ -49,10 +49,10 @@ class PotShape:
     rotary_dim: int = 0
     capacities: tuple[int, ...] | None = None
     num_parts: int = 1
-    stored: StoredPot = "model"
+    kv_dtype: KvDtype = "model"
 
     def __post_init__(self) -> None:
-        assert self.stored == "model" or self.key_rotation == "on-read"
+        assert self.kv_dtype == "model" or self.key_rotation == "on-read"
 
     def parts_of(self, layer: int) -> range:
         """The layers of the pot that one layer of the model lies in."""
@@ -64,7 +64,7 @@ class PotShape:
         slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
         vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
         vector_bytes = vectors * self.head_dim * dtype.itemsize
-        if self.stored != "model":
+        if self.kv_dtype != "model":
             vector_bytes = slots * sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
         return heads * (vector_bytes + self.num_layers * self.capacity * 4 * 4)
 
@@ -82,7 +82,7 @@ class PotShape:
     @property
     def code_bits(self) -> tuple[int, int]:
         """Bits of a number of a key and of a value, of a pot in codes."""
-        return _BITS[self.stored]
+        return _BITS[self.kv_dtype]
 
     @property
     def code_kinds(self) -> list[Kind]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ondevice.context import Context
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot, Victims
-from ondevice.pot.retention import count_heads
+from ondevice.pot.slot_counts import count_heads
 
 
 def renew_novelty(context: Context) -> None:

@@ -113,19 +113,21 @@ class Plan:
     def usual_capacity(self) -> int:
         """Slots of a pot that a text does not fit into: in codes as many as take the bytes of the usual ones."""
         pot = self.config.pot
-        in_model, own = (self.decoder.slot_bytes(pot.key_rotation, stored) for stored in ("model", pot.stored))
+        in_model, own = (self.decoder.slot_bytes(pot.key_rotation, kind) for kind in ("model", pot.kv_dtype))
         return pot.usual_capacity * in_model // own
 
     @property
     def _slot_bytes(self) -> int:
         """Memory of one slot in every layer, that of the speculator's pot included."""
         pot = self.config.pot
-        own = self.decoder.slot_bytes(pot.key_rotation, pot.stored)
+        own = self.decoder.slot_bytes(pot.key_rotation, pot.kv_dtype)
         return own if self.speculator is None else own + self.speculator.slot_bytes(pot.key_rotation)
 
     def _shape(self, capacity: int, capacities: tuple[int, ...] | None = None) -> PotShape:
         pot = self.config.pot
-        return self.decoder.pot_shape(capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=pot.stored)
+        return self.decoder.pot_shape(
+            capacity, key_rotation=pot.key_rotation, capacities=capacities, kv_dtype=pot.kv_dtype
+        )
 
     def new_context(self) -> Context:
         """An empty context; nothing is allocated for it yet."""
@@ -149,7 +151,7 @@ class Plan:
         """An empty pot of `pot_shape`; raises as that and `Decoder.allocate`. One in codes has the frame of the keys,
         which is measured by the first call for a model."""
         shape = self.pot_shape(num_tokens, saved)
-        return self.decoder.allocate(shape, None if shape.stored == "model" else self.key_frame())
+        return self.decoder.allocate(shape, None if shape.kv_dtype == "model" else self.key_frame())
 
     def key_frame(self) -> Frame:
         """What keys in codes are measured from."""
@@ -158,7 +160,7 @@ class Plan:
     @property
     def must_measure_keys(self) -> bool:
         """Whether the first pot measures what is usual for the keys of the model."""
-        is_coded = self.config.pot.stored != "model"
+        is_coded = self.config.pot.kv_dtype != "model"
         return is_coded and known_frame(self.decoder, self.loaded.fingerprint) is None
 
     def must_measure(self, num_tokens: int | None) -> bool:
@@ -391,11 +393,11 @@ class Plan:
         if self.config.pot.is_auto:
             return self.sized(None).check()
         config = self.config
-        is_plain = config.pot.key_rotation != "half-cache" and config.pot.stored == "model" and not config.art.enabled
+        is_plain = config.pot.key_rotation != "half-cache" and config.pot.kv_dtype == "model" and not config.art.enabled
         if self.decoder.parts.is_spread and not is_plain:
             raise ConfigError(
                 "A model on several GPUs takes neither {art.enabled}, nor {pot.key_rotation} half-cache, nor codes",
-                fix="Leave {art.enabled}, {pot.key_rotation} and {pot.stored} out.",
+                fix="Leave {art.enabled}, {pot.key_rotation} and {pot.kv_dtype} out.",
             )
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(

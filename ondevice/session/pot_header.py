@@ -16,12 +16,13 @@ from ondevice.schema import SchemaError, parse
 
 _BY_NATURE = {  # of pots from before these could be set
     "slot_shares": "even",
-    "stored": "model",
-    "retention": "as-set",
+    "kv_dtype": "model",
+    "profile": "as-set",
     "reservoir": 0.0,
     "renews_novelty": False,
     "refits_values": False,
 }
+_RENAMED = {"stored": "kv_dtype", "retention": "profile"}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 
@@ -141,8 +142,11 @@ def renewed(config: Any) -> Any:
 
 
 def _renew(pot: Any) -> None:
-    """What could not be set when a file was written was as it was by nature."""
+    """Give settings of an older file their names of today, and those that it could not have the value by nature."""
     if isinstance(pot, dict):
+        for old, name in _RENAMED.items():
+            if old in pot:
+                pot[name] = pot.pop(old)
         for name, value in _BY_NATURE.items():
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import KeyRotation, PotConfig, StoredPot
+from ondevice.config import KeyRotation, KvDtype, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.pot.expected import expected_attention, moments
@@ -92,10 +92,10 @@ def test_a_pot_keeps_what_is_expected_to_be_looked_at(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("key_rotation", "stored"), [("on-read", "model"), ("half-cache", "model"), ("stored", "int8")]
+    ("key_rotation", "kv_dtype"), [("on-read", "model"), ("half-cache", "model"), ("stored", "int8")]
 )
-def test_it_is_the_same_however_keys_are_kept(key_rotation: KeyRotation, stored: StoredPot) -> None:
-    usual, other = read()[0].context, read(replace(POT, key_rotation=key_rotation, stored=stored))[0].context
+def test_it_is_the_same_however_keys_are_kept(key_rotation: KeyRotation, kv_dtype: KvDtype) -> None:
+    usual, other = read()[0].context, read(replace(POT, key_rotation=key_rotation, kv_dtype=kv_dtype))[0].context
     check_invariants(other.pot, other.tokens.num_tokens)
     alike = ((usual.retention.dense() > 0) == (other.retention.dense() > 0)).mean()
-    assert alike == 1 if stored == "model" else alike > 0.8
+    assert alike == 1 if kv_dtype == "model" else alike > 0.8

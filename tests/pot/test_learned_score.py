@@ -85,8 +85,8 @@ def test_what_is_kept_chunk_by_chunk_is_what_one_look_at_all_would_keep(slot_sha
 
 def test_a_quantised_pot_predicts_much_the_same() -> None:
     kept = []
-    for stored in ("model", "int8", "k8v4"):
-        session = read(replace(POT, stored=stored))
+    for kv_dtype in ("model", "int8", "k8v4"):
+        session = read(replace(POT, kv_dtype=kv_dtype))
         check_invariants(session.context.pot, session.context.tokens.num_tokens)
         kept.append(session.context.retention.dense() > 0)
     assert (kept[0] == kept[1]).mean() > 0.8

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import KeyRotation, PotConfig, StoredPot
+from ondevice.config import KeyRotation, KvDtype, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.prefill import reader
@@ -32,7 +32,7 @@ def read(pot: PotConfig = POT) -> tuple[Session, list[PotDistilled]]:
 
 
 @pytest.mark.parametrize(
-    ("key_rotation", "stored", "slot_shares"),
+    ("key_rotation", "kv_dtype", "slot_shares"),
     [
         ("stored", "model", "even"),
         ("stored", "model", "by-head"),
@@ -42,7 +42,7 @@ def read(pot: PotConfig = POT) -> tuple[Session, list[PotDistilled]]:
     ],
 )
 def test_late_queries_are_answered_more_as_before(
-    monkeypatch: pytest.MonkeyPatch, key_rotation: KeyRotation, stored: StoredPot, slot_shares: str
+    monkeypatch: pytest.MonkeyPatch, key_rotation: KeyRotation, kv_dtype: KvDtype, slot_shares: str
 ) -> None:
     errors = []
 
@@ -58,7 +58,7 @@ def test_late_queries_are_answered_more_as_before(
             used = context.pot.num_cached[layer]
             fixed = protected[layer, 0, :, :used]
             for name in ("values", "value_scales"):
-                if f"{name}.{layer}" in before and stored == "model":
+                if f"{name}.{layer}" in before and kv_dtype == "model":
                     old, new = before[f"{name}.{layer}"][0], after[f"{name}.{layer}"][0]
                     torch.testing.assert_close(old[fixed], new[fixed])
         errors.append(
@@ -70,7 +70,7 @@ def test_late_queries_are_answered_more_as_before(
 
     real = reader.refit_values
     monkeypatch.setattr(reader, "refit_values", watched)
-    session, distilled = read(replace(POT, key_rotation=key_rotation, stored=stored, slot_shares=slot_shares))
+    session, distilled = read(replace(POT, key_rotation=key_rotation, kv_dtype=kv_dtype, slot_shares=slot_shares))
     assert len(errors) == len(distilled) > 2
     check_invariants(session.context.pot, session.context.tokens.num_tokens)
     for layers in errors:
