@@ -186,7 +186,7 @@ class Context:
         if not self.is_open or not self.has_pot:
             return Ledger()
         tokens, pot = self.tokens, self.pot
-        kept_per_layer, kept = tokens_per_layer(pot.origin.unflatten(0, (-1, pot.shape.num_parts)))
+        kept_per_layer, kept = tokens_per_layer(pot.origin.unflatten(0, (-1, pot.shape.pot_layers_per_layer)))
         num_pruned = self.depths.num_pruned(kept)
         return Ledger(
             tokens_total=tokens.num_tokens,

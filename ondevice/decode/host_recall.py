@@ -106,7 +106,7 @@ class HostRecall:
         ranked = rank_blocks(
             self._tier,
             # What can be read on has to be judged by layers that saw all of it.
-            queries[: steps[0].layer * self._context.pot.shape.num_parts]
+            queries[: steps[0].layer * self._context.pot.shape.pot_layers_per_layer]
             if steps and self._hidden is not None
             else queries,
             scale=parts.scale,
@@ -134,7 +134,7 @@ class HostRecall:
         undo.save(None)
         dropped = self._dropped()
         num_more = [
-            sum(states.tokens.numel() for states in dropped if states.layer < layer // shape.num_parts)
+            sum(states.tokens.numel() for states in dropped if states.layer < layer // shape.pot_layers_per_layer)
             for layer in range(shape.num_layers)
         ]
         moved = bring_back(
@@ -202,7 +202,7 @@ class HostRecall:
             if used == ranked:
                 continue
             keys = pot.slots.keys_at(layer, slice(0, used)).float()
-            beside = pot.slots.beside(query, layer).float()
+            beside = pot.slots.to_layer_device(query, layer).float()
             given = attention_sharpness(beside, keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.
             origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()

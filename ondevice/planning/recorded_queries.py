@@ -107,7 +107,7 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
             "This model has attention that does not end early: a softcap or a sliding window",
             fix="Measure with a model that has neither.",
         )
-    if session.context.pot.shape.num_parts > 1:
+    if session.context.pot.shape.pot_layers_per_layer > 1:
         raise ConfigError(
             "Heads of a layer hold different numbers of tokens here, and are measured together",
             fix="Give {pot.slot_shares} even.",

@@ -31,13 +31,14 @@ class LayerGroup(NamedTuple):
 class PotShape:
     """Sizes of the buffers.
 
-    A layer of the pot is one of the model. Where the heads of a layer hold different numbers of tokens, each of its
-    `num_parts` KV heads is a layer of the pot by itself: they follow one another, and count their positions together.
+    A layer of the pot is one of the model. Where the heads of a layer hold different numbers of tokens, each KV head is
+    a layer of the pot by itself, `pot_layers_per_layer` of them: they follow one another, and count their positions
+    together.
 
     `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
     `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
-    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing. `stored` is what keys and values are
-    kept as: in the model's type, or in codes, beside which nothing is kept.
+    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing. `kv_dtype` is the type of
+    keys and values: the model's, or quantised, beside which nothing is kept.
     """
 
     num_layers: int
@@ -48,7 +49,7 @@ class PotShape:
     key_rotation: KeyRotation = "stored"
     rotary_dim: int = 0
     capacities: tuple[int, ...] | None = None
-    num_parts: int = 1
+    pot_layers_per_layer: int = 1
     kv_dtype: KvDtype = "model"
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class PotShape:
 
     def parts_of(self, layer: int) -> range:
         """The layers of the pot that one layer of the model lies in."""
-        return range(layer * self.num_parts, (layer + 1) * self.num_parts)
+        return range(layer * self.pot_layers_per_layer, (layer + 1) * self.pot_layers_per_layer)
 
     def nbytes(self, dtype: torch.dtype) -> int:
         """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""
@@ -81,12 +82,12 @@ class PotShape:
 
     @property
     def code_bits(self) -> tuple[int, int]:
-        """Bits of a number of a key and of a value, of a pot in codes."""
+        """Bits of a number of a key and of a value, of a quantised pot."""
         return _BITS[self.kv_dtype]
 
     @property
     def code_kinds(self) -> list[Kind]:
-        """Type and size of the codes of a key and of a value, then of the scales of both, of a pot in codes."""
+        """Type and size of the codes of a key and of a value, then of the scales of both, of a quantised pot."""
         kinds = {
             8: ((torch.int8, (self.head_dim,)), (torch.float32, ())),
             4: ((torch.uint8, (self.head_dim // 2,)), (torch.float16, (2 * num_groups(self.head_dim),))),

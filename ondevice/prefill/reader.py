@@ -26,7 +26,7 @@ from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
 from ondevice.prefill.refit import outputs, refit_values
 from ondevice.prefill.renewal import renew_novelty
-from ondevice.prefill.scores import SCORES, Seen
+from ondevice.prefill.scores import SCORES, RecentPasses
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 from ondevice.stage_clock import StageClock
 
@@ -285,7 +285,7 @@ class Reader:
             context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle(self._clock)  # slots move now
         if self._scores is not None:
-            mass = self._scores(context, Seen(self.unrepeated, queries))
+            mass = self._scores(context, RecentPasses(self.unrepeated, queries))
             self.unrepeated = []
         wanted = outputs(context, queries) if config.refits_values else []
         result = distill(

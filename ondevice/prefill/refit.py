@@ -46,7 +46,7 @@ def refit_values(context: Context, queries: Sequence[Tensor], wanted: Sequence[T
         slots = slice(0, pot.num_cached[layer])
         values, share = pot.slots.values_at(layer, slots).float(), _attention(context, layer, own)
         missing = target - share @ values
-        is_open = pot.slots.beside(pot.positions[layer, ..., slots] >= context.num_protected, layer)
+        is_open = pot.slots.to_layer_device(pot.positions[layer, ..., slots] >= context.num_protected, layer)
         share = share * is_open[..., None, :]
         products = share @ share.transpose(-1, -2)
         diagonal = products.diagonal(dim1=-2, dim2=-1)
@@ -69,7 +69,7 @@ def _attention(context: Context, layer: int, queries: Tensor) -> Tensor:
     """The attention (batch, num_kv_heads, group * n, num_cached) float32 of some of the queries to all slots."""
     pot, decoder = context.pot, context.decoder
     step = max(queries.shape[2] // _QUERIES, 1)
-    some = pot.slots.beside(queries[:, :, ::step], layer)
+    some = pot.slots.to_layer_device(queries[:, :, ::step], layer)
     first = pot.next_position[layer]
     ahead = torch.arange(first, first + some.shape[2], dtype=torch.int32, device=some.device)
     some = decoder.rotate_keys(some, ahead.expand(*some.shape[:2], -1), pot.max_positions, first + some.shape[2])

@@ -24,8 +24,8 @@ _AHEAD = 512  # positions of queries to come, as in the paper's code
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a policy may know of the passes since the last distillation.
+class RecentPasses:
+    """The passes since the last distillation, as far as a policy may know them.
 
     Attributes:
         ids: (1, n) of each, where they are repeated.
@@ -50,15 +50,15 @@ def kept_score(pot: MemoryPot, new: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _repeated(context: Context, seen: Seen) -> list[Tensor]:
-    """What each new slot was worth for repeating the passes that filled them."""
-    ids = torch.cat(list(seen.ids), dim=1)[0].cpu().numpy()
+def _repeated(context: Context, recent: RecentPasses) -> list[Tensor]:
+    """The worth of each new slot for repeating the passes that filled them."""
+    ids = torch.cat(list(recent.ids), dim=1)[0].cpu().numpy()
     peaks = repeat_peaks(context.decoder, context.pot, ids, context.loaded.tokenizer)
     new = [peak[..., ranked:] for ranked, peak in zip(context.pot.num_ranked, peaks, strict=True)]
     return kept_score(context.pot, new)
 
 
-def _predicted(context: Context, _: Seen) -> list[Tensor]:
+def _predicted(context: Context, _: RecentPasses) -> list[Tensor]:
     """The attention predicted for each new slot; a random number where no weights are known."""
     pot, loaded = context.pot, context.loaded
     weights = measure_head_budgets(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
@@ -80,16 +80,16 @@ def _predicted(context: Context, _: Seen) -> list[Tensor]:
 
 
 @torch.inference_mode()
-def _expected(context: Context, seen: Seen) -> list[Tensor]:
+def _expected(context: Context, recent: RecentPasses) -> list[Tensor]:
     """The attention that queries like those of the last pass would pay to each slot from the next positions on."""
     pot, decoder = context.pot, context.decoder
-    turns, scores = dict[int, Tensor](), []
-    for layer, (used, queries) in enumerate(zip(pot.num_cached, seen.queries, strict=True)):
-        if (first := pot.next_position[layer]) not in turns:
-            turns[first] = _mean_turn(decoder, pot, first)
-        positions, slots = pot.slots.beside(pot.positions[layer, ..., :used], layer), slice(0, used)
+    mean_rotation, scores = dict[int, Tensor](), []
+    for layer, (used, queries) in enumerate(zip(pot.num_cached, recent.queries, strict=True)):
+        if (first := pot.next_position[layer]) not in mean_rotation:
+            mean_rotation[first] = _mean_rotation(decoder, pot, first)
+        positions, slots = pot.slots.to_layer_device(pot.positions[layer, ..., :used], layer), slice(0, used)
         keys = decoder.seen_keys(pot, layer, first)
-        mean, covariance = (pot.slots.beside(part, layer) for part in moments(queries, turns[first]))
+        mean, covariance = (pot.slots.to_layer_device(part, layer) for part in moments(queries, mean_rotation[first]))
         is_open = positions >= context.num_protected
         values = pot.slots.values_at(layer, slots)
         score = expected_attention(keys, values, mean, covariance, scale=decoder.parts.scale, is_open=is_open)
@@ -97,8 +97,8 @@ def _expected(context: Context, seen: Seen) -> list[Tensor]:
     return scores
 
 
-def _mean_turn(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
-    """What multiplies a row (head_dim,) by the mean of the rotations of the positions from `first` on."""
+def _mean_rotation(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
+    """The mean of the rotations of the positions from `first` on, (head_dim, head_dim): rows are multiplied by it."""
     size, end = pot.shape.head_dim, first + _AHEAD
     positions = torch.arange(first, end, dtype=torch.int32, device=decoder.device).expand(1, size, -1)
     each = torch.eye(size, dtype=decoder.dtype, device=decoder.device)[None, :, None].expand(-1, -1, _AHEAD, -1)
@@ -106,7 +106,7 @@ def _mean_turn(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
 
 
 # By what a policy observes: for each layer of the pot (batch, num_kv_heads, num_cached) float32.
-SCORES: dict[str, Callable[[Context, Seen], list[Tensor]]] = {
+SCORES: dict[str, Callable[[Context, RecentPasses], list[Tensor]]] = {
     "repetition": _repeated,
     "predicted": _predicted,
     "queries": _expected,

@@ -160,7 +160,7 @@ def _require_plain(context: Context) -> None:
 
 
 def _is_even(context: Context) -> bool:
-    return context.pot.shape.num_parts == 1 and context.pot.shape.capacities is None
+    return context.pot.shape.pot_layers_per_layer == 1 and context.pot.shape.capacities is None
 
 
 def _joined(contexts: Sequence[Context]) -> tuple[DocumentTokens, tuple[tuple[int, int], ...]]:

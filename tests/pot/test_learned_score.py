@@ -70,7 +70,7 @@ def test_what_is_kept_chunk_by_chunk_is_what_one_look_at_all_would_keep(slot_sha
     used = everything.num_cached[0]
     scores = predict_attention(weights[0], everything.keys[0][..., :used, :], everything.values[0][..., :used, :])[0]
     for head in range(heads):
-        part, row = (head, 0) if pot.shape.num_parts > 1 else (0, head)
+        part, row = (head, 0) if pot.shape.pot_layers_per_layer > 1 else (0, head)
         ranked = pot.num_ranked[part]
         origin = pot.origin[part, 0, row, : pot.num_cached[part]]
         kept = set(origin[:ranked].tolist()) - {PROMPT}
