@@ -18,8 +18,8 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.depths import Depths
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.pot.saved_state import Extent, highest_position
+from ondevice.pot.slot_counts import count_heads, tokens_per_layer
 from ondevice.speculator.speculator import Speculator
 from ondevice.stage_clock import StageClock
 
@@ -181,7 +181,7 @@ class Context:
         if not self.is_open or not self.has_pot:
             return Ledger()
         tokens, pot = self.tokens, self.pot
-        kept_per_layer, kept = tokens_per_layer(pot.origin.unflatten(0, (-1, pot.shape.num_parts)))
+        kept_per_layer, kept = tokens_per_layer(pot.origin.unflatten(0, (-1, pot.shape.pot_layers_per_layer)))
         num_pruned = self.depths.num_pruned(kept)
         return Ledger(
             tokens_total=tokens.num_tokens,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, StoredPot, TierConfig
+from ondevice.config import ArtConfig, EngineConfig, KvDtype, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.config.pot import CatalystKind
 from ondevice.documents import Document, Page
@@ -89,11 +89,11 @@ def _of_policy(name: str) -> Contender:
     return Contender(POLICIES[name].label, config)
 
 
-def _coded(stored: StoredPot, policy: str = "") -> Callable[[EngineConfig, int], EngineConfig]:
+def _coded(kv_dtype: KvDtype, policy: str = "") -> Callable[[EngineConfig, int], EngineConfig]:
     """A pot alone, in codes; distilled as the settings say, or by another policy."""
 
     def config(given: EngineConfig, budget: int) -> EngineConfig:
-        changed = replace(given, pot=replace(given.pot, stored=stored))
+        changed = replace(given, pot=replace(given.pot, kv_dtype=kv_dtype))
         return CONTENDERS[policy].config(changed, budget) if policy else _pot(changed, budget, 0)
 
     return config
@@ -178,7 +178,7 @@ def config_of(engine: Engine, name: str, given: EngineConfig, budget: int) -> En
     config = contender.config(given, budget)
     if contender.in_bytes_of is None:
         return config
-    own = engine.decoder.slot_bytes(config.pot.key_rotation, config.pot.stored)
+    own = engine.decoder.slot_bytes(config.pot.key_rotation, config.pot.kv_dtype)
     return contender.config(given, budget * _slot_bytes(engine, given, contender.in_bytes_of) // own)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ondevice.config import SaveAs, StoredPot
+from ondevice.config import KvDtype, SaveAs
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.saved_types import rounded
@@ -24,7 +24,7 @@ from ondevice_bench.speed.turns import speedup_row, take_turns
 CACHED, QUICK_CACHED = (1024, 4096), (256,)
 _PASS, _QUICK_PASS = 256, 32  # tokens read on top of what is there
 _NEW, _AHEAD, _STEP = 16, 128, 512  # tokens decoded in a round, foretold for the loss, of a pass that fills
-_MODEL: StoredPot = "model"
+_MODEL: KvDtype = "model"
 
 
 def _filled(setup: Setup, ids: Tensor, room: int) -> dict[str, MemoryPot]:
@@ -32,12 +32,12 @@ def _filled(setup: Setup, ids: Tensor, room: int) -> dict[str, MemoryPot]:
     engine, pots = setup.engine, dict[str, MemoryPot]()
     decoder = engine.decoder
     frame = key_frame(decoder, engine.loaded.tokenizer, engine.loaded.fingerprint)
-    for stored in get_args(StoredPot):
-        setup.report(f"Reading {ids.shape[1]:,} tokens into a pot of type {stored}", None)
-        shape = decoder.pot_shape(ids.shape[1] + room, key_rotation=engine.config.pot.key_rotation, stored=stored)
-        pots[stored] = decoder.allocate(shape, None if stored == _MODEL else frame)
+    for kv_dtype in get_args(KvDtype):
+        setup.report(f"Reading {ids.shape[1]:,} tokens into a pot of type {kv_dtype}", None)
+        shape = decoder.pot_shape(ids.shape[1] + room, key_rotation=engine.config.pot.key_rotation, kv_dtype=kv_dtype)
+        pots[kv_dtype] = decoder.allocate(shape, None if kv_dtype == _MODEL else frame)
         for start in range(0, ids.shape[1], _STEP):
-            decoder.forward(ids[:, start : start + _STEP], pots[stored])
+            decoder.forward(ids[:, start : start + _STEP], pots[kv_dtype])
     return pots
 
 

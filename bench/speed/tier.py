@@ -15,7 +15,7 @@ from ondevice.config import TierConfig
 from ondevice.decode.host_recall import WORD_LOOK
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.host.looking import CLOSE_LOOK, rank_blocks
+from ondevice.pot.host.retrieve import CLOSE_LOOK, rank_blocks
 from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table

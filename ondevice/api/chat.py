@@ -20,7 +20,7 @@ from ondevice.errors import OndeviceError
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead
 from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Workspace
 
 _REASONS = {"length": "length"}  # all others: it came to an end

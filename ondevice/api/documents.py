@@ -74,13 +74,13 @@ class Documents:
         """
         self._open(workspace, self._jobs.reopen(workspace, entry))
 
-    def take_up(self, workspace: Workspace) -> None:
+    def restore_workspace(self, workspace: Workspace) -> None:
         """Go on with a document that was kept on disk, in a claimed workspace.
 
         Raises:
             PotError, PotMismatch: as `Keeping.find` and `Keeping.open`; or it was stopped before its turn.
         """
-        if not isinstance(_end_of(self._jobs.take_up(workspace)), Opened):
+        if not isinstance(_end_of(self._jobs.restore_workspace(workspace)), Opened):
             raise PotError("It was stopped while it stood in line", fix="Try again.")
 
     def save(self, workspace: Workspace) -> Entry:

@@ -29,7 +29,7 @@ from ondevice.events import MAX_NOTES
 from ondevice.library.library import Entry, clean_title
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.login import Login
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.workspace import Phase, Workspace
 
@@ -301,7 +301,7 @@ class Api:
     async def _taken_up(self, request: Request, workspace: Workspace) -> Workspace:
         if workspace.is_away:
             _claim(workspace)
-            await unless_gone(request, lambda: self._opened.take_up(workspace), workspace.request_stop)
+            await unless_gone(request, lambda: self._opened.restore_workspace(workspace), workspace.request_stop)
         return workspace
 
     async def _claimed(self, request: Request) -> Workspace:

@@ -74,7 +74,7 @@ def _open(opened: Documents, ids: Sequence[str]) -> Iterator[Member]:
         if workspace.is_away:  # it was open before a restart
             if not workspace.claim():
                 raise ApiError(409, "busy", "The document is busy", "Wait for what is running, or stop it.")
-            opened.take_up(workspace)
+            opened.restore_workspace(workspace)
         yield member_of(workspace)
 
 

@@ -23,7 +23,7 @@ from ondevice.scan.account import account, report
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.job_events import Failed, JobEvent
 from ondevice.serving.jobs import Job, Jobs
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.shelf_state import Said, ShelfWork
 from ondevice.serving.shelving import Request, ask_several, member_of
 from ondevice.serving.uploads import Upload, Uploads

@@ -29,9 +29,11 @@ from ondevice.cli.plan import plan
 from ondevice.cli.scan import scan
 from ondevice.cli.shelf import shelf
 from ondevice.cli.terminal import open_streams
+from ondevice.config import SETTINGS
 
 COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
 _OF_LABORATORY = ("bench", "eval", "results", "record")
+_RENAMED = {one.was.replace("_", "-"): one.option.removeprefix("--") for one in SETTINGS.values() if one.was}
 
 
 class Commands(TyperGroup):
@@ -52,9 +54,18 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def today(option: str) -> str:
+    """The name of an option as it is today; says so of an older one, which no help shows."""
+    if option not in _RENAMED:
+        return option
+    typer.echo(f"--{option} is now --{_RENAMED[option]}.", err=True)
+    return _RENAMED[option]
+
+
 app = typer.Typer(
     name="ondevice",
     cls=Commands,
+    context_settings={"token_normalize_func": today},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,

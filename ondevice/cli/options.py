@@ -89,8 +89,8 @@ class PotOptions(Options, of=READING):
         for path, value in settled(values).items():
             if values.get(path, value) != value:
                 raise ConfigError(
-                    f"{{{path}}} is {values[path]}, and with {{pot.retention}} {values['pot.retention']} it is {value}",
-                    fix=f"Leave out one of the two, {{{path}}} or {{pot.retention}}.",
+                    f"{{{path}}} is {values[path]}, and with {{pot.profile}} {values['pot.profile']} it is {value}",
+                    fix=f"Leave out one of the two, {{{path}}} or {{pot.profile}}.",
                 )
         if question and "catalyst" not in self.given:
             values |= {"pot.catalyst": "question", "pot.catalyst_text": question}

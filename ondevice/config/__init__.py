@@ -39,12 +39,12 @@ from ondevice.config.pot import (
     CatalystKind,
     ContextReset,
     KeyRotation,
+    KvDtype,
     PotConfig,
     SaveAs,
     SlotSharing,
-    StoredPot,
 )
-from ondevice.config.retention import RETENTIONS, settled
+from ondevice.config.profile import PROFILES, settled
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -54,7 +54,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "POLICIES",
     "READING",
-    "RETENTIONS",
+    "PROFILES",
     "SETTINGS",
     "ArtConfig",
     "CatalystKind",
@@ -79,7 +79,7 @@ __all__ = [
     "SlimLayer",
     "SpecConfig",
     "SpecNoveltyName",
-    "StoredPot",
+    "KvDtype",
     "TierConfig",
     "TierDtypeName",
     "by_key",

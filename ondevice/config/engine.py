@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
-from ondevice.config.retention import settled
+from ondevice.config.profile import settled
 from ondevice.config.setting import Check, Control, check_each, setting, settings_of, with_values
 from ondevice.errors import OndeviceError, without_inner_names
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "forecast", "queries", "nothing"]
+Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "predicted", "queries", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
 SlotShares = Literal["even", "by-layer", "by-head"]
 
@@ -28,7 +28,7 @@ class Policy:
         scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
             a pass, those of the last token, all since the beginning, those of the text when it is repeated, those
-            that keys and values foretell, those like the queries of the last pass, or none.
+            predicted from keys and values, those like the queries of the last pass, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
         keeps_per_layer: layers keep different numbers of slots.
@@ -198,8 +198,8 @@ POLICIES = {
             choice="What looks as if it will be looked at (KVzap)",
             differs="Keeps what looks as if it will be looked at.",
             kept="kept for looking useful",
-            scorer="Foresight",
-            observes="forecast",
+            scorer="LearnedScore",
+            observes="predicted",
             scores_once=True,
             keeps_per_head=True,
             shares="by-head",

@@ -13,13 +13,13 @@ from ondevice.config.policies import (
     Policy,
     PolicyName,
 )
-from ondevice.config.retention import AS_SET, RETENTIONS, RetentionName
+from ondevice.config.profile import AS_SET, PROFILES, ProfileName
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late", "never"]
-StoredPot = Literal["model", "int8", "k8v4", "int4"]
+KvDtype = Literal["model", "int8", "k8v4", "int4"]
 SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
 SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
 
@@ -43,8 +43,8 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096, or in codes of as many "
-        "as take the same memory.", option="--capacity",
+        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096, or of as many "
+        "quantised ones as take the same memory.", option="--capacity",
         zero="auto", api="capacity", label="Slots in the pot",
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),
@@ -59,14 +59,14 @@ class PotConfig:
         label="Reserve for questions", check=at_least(1, "slot"),
         form=Control(22, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
-    retention: RetentionName = setting(  # what it says is in the others once it was chosen: see `with_choices`
+    profile: ProfileName = setting(  # what it says is in the others once it was chosen: see `with_choices`
         AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
-        "thorough, which keeps several times as many tokens, in codes.", option="--retention", api="retention",
-        answers=True, among=RETENTIONS, label="How carefully to keep",
+        "thorough, which keeps several times as many tokens, quantised.", option="--profile", api="profile",
+        was="retention", answers=True, among=PROFILES, label="How carefully to keep",
         form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
                          "reading.",
-                     choices=tuple((row.choice, row.name) for row in RETENTIONS.values())))
+                     choices=tuple((row.choice, row.name) for row in PROFILES.values())))
     policy: PolicyName = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
         among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
@@ -107,13 +107,13 @@ class PotConfig:
         form=Control(14, "Used only once an answer has filled the slots reserved for it; all is restored afterwards. "
                          "Default: {default}.",
                      choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
-    stored: StoredPot = setting(  # in codes nothing is kept beside keys and values: they are rotated as they are read
-        "model", "What keys and values are stored as: the model's own type, or numbers of 8 bits, of which two to "
-        "five times as many fit into the same bytes; of 4 bits, of which half as many again; or k8v4: keys of 8 "
-        "bits, which decide what is found, and values of 4.",
-        option="--pot-type", api="pot_type", label="What slots hold",
-        form=Control(20, "How exactly keys and values are kept. Default: {default}. In 8 bits two to five times as "
-                         "many tokens fit into the same memory, in 4 bits half as many again, less exactly. "
+    kv_dtype: KvDtype = setting(  # quantised, nothing is kept beside keys and values: they are rotated as they are read
+        "model", "Type of keys and values: that of the model, or quantised to 8 bits, of which two to five times as "
+        "many fit into the same bytes; to 4 bits, of which half as many again; or k8v4: keys of 8 bits, which "
+        "decide what is found, and values of 4.",
+        option="--kv-dtype", api="kv_dtype", was="pot_type", label="Type of keys and values",
+        form=Control(20, "How exactly keys and values are kept. Default: {default}. Quantised to 8 bits, two to five "
+                         "times as many tokens fit into the same memory; to 4 bits half as many again, less exactly. "
                          "Takes effect at the next reading.",
                      choices=(("Full precision", "model"), ("8 bits", "int8"), ("Keys 8 bits, values 4", "k8v4"),
                               ("4 bits", "int4"))))

@@ -73,6 +73,7 @@ class Setting:
         is_size: bytes, which people write as 500MB or 2GB.
         zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
+        was: its key before this version, which stays for one: `pot_type` for the option `--pot-type`, too.
         label: what it is called on the screen.
         form: its control there; None: there is none.
         check: what a value must fulfil; a `Literal` and a table are checked without.
@@ -92,6 +93,7 @@ class Setting:
     is_size: bool = False
     zero: str = ""
     api: str = ""
+    was: str = ""
     label: str = ""
     form: Control | None = None
     check: Check | None = None
@@ -251,10 +253,11 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
         ConfigError: a key is unknown, or a value cannot work.
     """
     keys = {one.api: one for one in settings.values() if one.api}
-    unknown = sorted(set(given) - set(keys))
+    known = {one.was: one for one in keys.values() if one.was} | keys
+    unknown = sorted(set(given) - set(known))
     if unknown:
         raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
-    return {keys[key].path: keys[key].take(value) for key, value in given.items()}
+    return {known[key].path: known[key].take(value) for key, value in given.items()}
 
 
 def key_table(settings: Mapping[str, Setting]) -> str:

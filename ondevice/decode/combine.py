@@ -33,7 +33,7 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
     wants_host = config.tier.budget_bytes > 0
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
-    reads_codes = wants_art and config.pot.stored != "model" and not decoder.ends_early_in_codes
+    reads_codes = wants_art and config.pot.kv_dtype != "model" and not decoder.ends_early_in_codes
     ends_early = (
         wants_art and not reads_codes and config.pot.key_rotation != "on-read" and model.attention_softcap is None
     )

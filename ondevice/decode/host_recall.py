@@ -18,11 +18,11 @@ from ondevice.context import Context
 from ondevice.decode.word_search import blocks_sharing_words
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensRecalled
-from ondevice.kernels.votes import attention_votes
+from ondevice.kernels.attention_sharpness import attention_sharpness
 from ondevice.model.late_tokens import read_on
 from ondevice.model.passes import Pass
 from ondevice.pot.host.hidden_tier import DroppedStates
-from ondevice.pot.host.looking import CLOSE_LOOK, FOLLOWING, rank_blocks
+from ondevice.pot.host.retrieve import CLOSE_LOOK, FOLLOWING, rank_blocks
 from ondevice.pot.host.swapping import bring_back, plan_swap
 from ondevice.pot.undo import UndoLog
 
@@ -106,7 +106,7 @@ class HostRecall:
         ranked = rank_blocks(
             self._tier,
             # What can be read on has to be judged by layers that saw all of it.
-            queries[: steps[0].layer * self._context.pot.shape.num_parts]
+            queries[: steps[0].layer * self._context.pot.shape.pot_layers_per_layer]
             if steps and self._hidden is not None
             else queries,
             scale=parts.scale,
@@ -134,7 +134,7 @@ class HostRecall:
         undo.save(None)
         dropped = self._dropped()
         num_more = [
-            sum(states.tokens.numel() for states in dropped if states.layer < layer // shape.num_parts)
+            sum(states.tokens.numel() for states in dropped if states.layer < layer // shape.pot_layers_per_layer)
             for layer in range(shape.num_layers)
         ]
         moved = bring_back(
@@ -195,22 +195,22 @@ class HostRecall:
         """
         context, size = self._context, self._block_size
         pot, parts = context.pot, context.decoder.parts
-        votes = torch.zeros(-(-context.num_positions // size))
+        scores = torch.zeros(-(-context.num_positions // size))
         for layer, query in enumerate(queries):
             used, ranked = pot.num_cached[layer], pot.num_ranked[layer]
             if used == ranked:
                 continue
             keys = pot.slots.keys_at(layer, slice(0, used)).float()
-            beside = pot.slots.beside(query, layer).float()
-            given = attention_votes(beside, keys, scale=parts.scale, softcap=parts.attention_softcap)
+            beside = pot.slots.to_layer_device(query, layer).float()
+            given = attention_sharpness(beside, keys, scale=parts.scale, softcap=parts.attention_softcap)
             # Every head holds the same of these, in the same slots.
             origin = pot.origin[layer, 0, 0, ranked:used].cpu().long()
             is_text = origin >= 0
             for further in (0, min(FOLLOWING, size)):
-                blocks = ((origin[is_text] + further) // size).clamp_(max=votes.shape[0] - 1)
-                votes.index_add_(0, blocks, given[0, ranked:].cpu()[is_text])
-        number = min(context.config.tier.num_beside // (2 * size), int((votes > 0).sum()))
-        return votes.topk(number).indices.tolist()
+                blocks = ((origin[is_text] + further) // size).clamp_(max=scores.shape[0] - 1)
+                scores.index_add_(0, blocks, given[0, ranked:].cpu()[is_text])
+        number = min(context.config.tier.num_beside // (2 * size), int((scores > 0).sum()))
+        return scores.topk(number).indices.tolist()
 
     def _wholly_present(self) -> frozenset[int]:
         """Blocks that every head of every layer holds: nothing of them can come back."""

@@ -105,7 +105,7 @@ class RunTimeTermination:
     def account(self) -> BlocksRead:
         """Blocks read so far."""
         read, shape = self.blocks_read.cpu(), self._pot.shape
-        by_head = (shape.num_layers // shape.num_parts, -1)
+        by_head = (shape.num_layers // shape.pot_layers_per_layer, -1)
         held = self.blocks_held[:, None].expand_as(read).reshape(by_head)
         return BlocksRead(self.num_steps, read.reshape(by_head).numpy().copy(), held.numpy().copy())
 
@@ -126,10 +126,10 @@ class RunTimeTermination:
 
 def _of_part(rules: Sequence[Termination], shape: PotShape, layer: int) -> Termination:
     """The rule of one layer of a pot, from those of the model's layers."""
-    rule = rules[layer // shape.num_parts]
-    if isinstance(rule.tau, float) or shape.num_parts == 1:
+    rule = rules[layer // shape.pot_layers_per_layer]
+    if isinstance(rule.tau, float) or shape.pot_layers_per_layer == 1:
         return rule
-    first = layer % shape.num_parts * shape.num_kv_heads
+    first = layer % shape.pot_layers_per_layer * shape.num_kv_heads
     return replace(rule, tau=rule.tau[first : first + shape.num_kv_heads])
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import KeyRotation, StoredPot
+from ondevice.config import KeyRotation, KvDtype
 from ondevice.errors import PotError
 from ondevice.kernels.attention import additive_mask, attention, attention_mass, attention_peak, observed_attention
 from ondevice.kernels.coded_attention import ends_early
@@ -113,33 +113,33 @@ class Decoder:
         batch: int = 1,
         key_rotation: KeyRotation = "stored",
         capacities: tuple[int, ...] | None = None,
-        stored: StoredPot = "model",
+        kv_dtype: KvDtype = "model",
     ) -> PotShape:
         """The shape of a pot for this model.
 
         Args:
             capacities: the slots of each layer, or of each KV head, layer by layer, where they differ.
-            stored: in codes nothing is kept beside the keys, whatever `key_rotation` says.
+            kv_dtype: quantised, nothing is kept beside the keys, whatever `key_rotation` says.
         """
         num_layers, num_heads = len(self.parts.layers), self.parts.num_kv_heads
-        num_parts = 1 if capacities is None else len(capacities) // num_layers
-        assert num_parts in (1, num_heads)
+        pot_layers_per_layer = 1 if capacities is None else len(capacities) // num_layers
+        assert pot_layers_per_layer in (1, num_heads)
         return PotShape(
-            num_layers * num_parts,
-            num_heads // num_parts,
+            num_layers * pot_layers_per_layer,
+            num_heads // pot_layers_per_layer,
             self.parts.head_dim,
             capacity,
             batch,
-            key_rotation if stored == "model" else "on-read",
+            key_rotation if kv_dtype == "model" else "on-read",
             self._rotary.dim,
             capacities,
-            num_parts,
-            stored,
+            pot_layers_per_layer,
+            kv_dtype,
         )
 
-    def slot_bytes(self, key_rotation: KeyRotation = "stored", stored: StoredPot = "model") -> int:
+    def slot_bytes(self, key_rotation: KeyRotation = "stored", kv_dtype: KvDtype = "model") -> int:
         """Bytes of one slot in every layer of such a pot."""
-        return self.pot_shape(1, key_rotation=key_rotation, stored=stored).nbytes(self.dtype)
+        return self.pot_shape(1, key_rotation=key_rotation, kv_dtype=kv_dtype).nbytes(self.dtype)
 
     def allocate(self, shape: PotShape, frame: Frame | None = None) -> MemoryPot:
         """An empty pot.
@@ -164,7 +164,7 @@ class Decoder:
             )
         if frame is not None:  # where heads are layers of the pot, each has its own
             frame = Frame(*(part.view(shape.num_layers, shape.num_kv_heads, -1) for part in frame))
-        places = [device for device in self.parts.devices for _ in range(shape.num_parts)]
+        places = [device for device in self.parts.devices for _ in range(shape.pot_layers_per_layer)]
         return MemoryPot(shape, dtype=self.dtype, device=self.device, devices=places, frame=frame)
 
     @torch.inference_mode()
@@ -230,18 +230,26 @@ class Decoder:
                 hidden = self.parts.norm(self._one_token.run(hidden, pot, angles, stop_if_asked, attention))
                 pot.commit_(num_staying, origin, num_transient)
                 return Pass(hidden, mass)
-            num_parts = pot.shape.num_parts if isinstance(pot, MemoryPot) else 1
+            pot_layers_per_layer = pot.shape.pot_layers_per_layer if isinstance(pot, MemoryPot) else 1
             normed = self.parts.layers[0].input_norm(self._moved(hidden, self.parts.devices[0]))
             for index, layer in enumerate(self.parts.layers):
                 stop_if_asked()
                 place = self.parts.devices[index]
                 hidden, normed = self._moved(hidden, place), self._moved(normed, place)
-                cos, sin = (self._moved(part, place) for part in angles.at(pot.next_position[index * num_parts]))
+                cos, sin = (
+                    self._moved(part, place) for part in angles.at(pot.next_position[index * pot_layers_per_layer])
+                )
                 heads = project_heads(self.parts, layer, normed, cos, sin)
                 if keeps_queries:
-                    queries += self._moved(heads.query, self.device).chunk(num_parts, dim=1)
+                    queries += self._moved(heads.query, self.device).chunk(pot_layers_per_layer, dim=1)
                 out, observed = self._attend_layer(
-                    index * num_parts, heads.split(num_parts), pot, num_observed, angles, attention, observes_peak
+                    index * pot_layers_per_layer,
+                    heads.split(pot_layers_per_layer),
+                    pot,
+                    num_observed,
+                    angles,
+                    attention,
+                    observes_peak,
                 )
                 mass += [self._moved(one[..., : one.shape[-1] - num_transient], self.device) for one in observed]
                 if pruning is not None or offsets is not None:
@@ -258,7 +266,7 @@ class Decoder:
                         angles.keep(self._moved(survivors, self.device))
                 hidden, normed = finish(layer, hidden, out, self.parts.norm_after(index))
             hidden = self._moved(normed, self.device)
-            of_parts = [tokens for tokens in given for _ in range(num_parts)]
+            of_parts = [tokens for tokens in given for _ in range(pot_layers_per_layer)]
             pot.commit_(num_staying, origin, num_transient, of_parts or None)
             return Pass(hidden, mass, given or None, queries, dropped)
         except BaseException:  # stopped, or no memory: the pot is as it was before this pass
@@ -299,7 +307,7 @@ class Decoder:
         slots = slice(0, pot.num_cached[layer])
         if pot.rotated:
             return pot.rotated[layer][:, :, slots]
-        positions = pot.slots.beside(pot.positions[layer, :, :, slots], layer)
+        positions = pot.slots.to_layer_device(pot.positions[layer, :, :, slots], layer)
         return self.rotate_keys(pot.slots.keys_at(layer, slots), positions, pot.max_positions, end)
 
     def reach(self, pot: MemoryPot) -> int:
@@ -390,12 +398,12 @@ class Decoder:
         if not isinstance(pot, MemoryPot) or not (pot.rotated or pot.is_coded):
             return False
         windows = (layer.sliding_window for layer in self.parts.layers)
-        positions = pot.next_position[:: pot.shape.num_parts]
+        positions = pot.next_position[:: pot.shape.pot_layers_per_layer]
         return all(window is None or position < window for window, position in zip(windows, positions, strict=True))
 
     def _layer_of(self, pot: Cache, layer: int) -> int:
         """The layer of the model that a layer of a pot belongs to."""
-        return layer // (pot.shape.num_parts if isinstance(pot, MemoryPot) else 1)
+        return layer // (pot.shape.pot_layers_per_layer if isinstance(pot, MemoryPot) else 1)
 
     def _mask(self, pot: Cache, layer: int, angles: Angles) -> Tensor | None:
         """Additive mask where plain causal attention over the last slots would not do; else None.

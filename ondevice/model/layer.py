@@ -40,11 +40,11 @@ class Heads(NamedTuple):
     rotated_keys: Tensor
     values: Tensor
 
-    def split(self, num_parts: int) -> list[Heads]:
+    def split(self, pot_layers_per_layer: int) -> list[Heads]:
         """Queries with the KV heads that they belong to, in so many parts."""
-        if num_parts == 1:
+        if pot_layers_per_layer == 1:
             return [self]
-        return [Heads(*part) for part in zip(*(some.chunk(num_parts, dim=1) for some in self), strict=True)]
+        return [Heads(*part) for part in zip(*(some.chunk(pot_layers_per_layer, dim=1) for some in self), strict=True)]
 
 
 def project_heads(parts: ModelParts, layer: LayerParts, normed: Tensor, cos: Tensor, sin: Tensor) -> Heads:

@@ -103,13 +103,17 @@ class OneToken:
         Returns:
             (1, 1, hidden_size) before the final norm, a new tensor.
         """
-        state, heads, num_parts = self._hidden.copy_(hidden.view(-1)), self._heads, pot.shape.num_parts
+        state, heads, pot_layers_per_layer = (
+            self._hidden.copy_(hidden.view(-1)),
+            self._heads,
+            pot.shape.pot_layers_per_layer,
+        )
         # KV heads that the pot holds apart, each with the queries that attend to it.
         parts = list(
             zip(
-                self._query.chunk(num_parts, dim=1),
-                self._rotated_keys.chunk(num_parts, dim=1),
-                self._keys_values.chunk(num_parts, dim=2),
+                self._query.chunk(pot_layers_per_layer, dim=1),
+                self._rotated_keys.chunk(pot_layers_per_layer, dim=1),
+                self._keys_values.chunk(pot_layers_per_layer, dim=2),
                 strict=True,
             )
         )
@@ -122,7 +126,7 @@ class OneToken:
             if layer.q_norm is not None and layer.k_norm is not None:
                 heads[: self._num_heads] = layer.q_norm(heads[: self._num_heads])
                 heads[self._num_heads :] = layer.k_norm(heads[self._num_heads :])
-            first = pot.next_position[index * num_parts]
+            first = pot.next_position[index * pot_layers_per_layer]
             self._rotate(*angles.at(first))
             outs = []
             for number, (query, rotated_keys, keys_values) in zip(pot.shape.parts_of(index), parts, strict=True):

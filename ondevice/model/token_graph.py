@@ -119,7 +119,9 @@ class TokenGraph:
         for index, layer in enumerate(parts.layers):
             outs = list[Tensor]()
             for number, (query_keys, values) in zip(
-                pot.shape.parts_of(index), self._split(*heads(parts, layer, normed), pot.shape.num_parts), strict=True
+                pot.shape.parts_of(index),
+                self._split(*heads(parts, layer, normed), pot.shape.pot_layers_per_layer),
+                strict=True,
             ):
                 slot, position, num_used = held.places[number].split(1)
                 stored = pot.keys[number], pot.values[number], pot.rotated[number]
@@ -136,12 +138,12 @@ class TokenGraph:
         held.places.add_(1)
         return normed
 
-    def _split(self, query_keys: Tensor, values: Tensor, num_parts: int) -> list[tuple[Tensor, Tensor]]:
+    def _split(self, query_keys: Tensor, values: Tensor, pot_layers_per_layer: int) -> list[tuple[Tensor, Tensor]]:
         """Queries with keys, and values, of the KV heads of each part."""
-        if num_parts == 1:
+        if pot_layers_per_layer == 1:
             return [(query_keys, values)]
         query, keys = query_keys.split((self._parts.num_heads, self._parts.num_kv_heads), dim=1)
-        together = zip(*(some.chunk(num_parts, dim=1) for some in (query, keys, values)), strict=True)
+        together = zip(*(some.chunk(pot_layers_per_layer, dim=1) for some in (query, keys, values)), strict=True)
         return [(torch.cat((query, keys), dim=1), values) for query, keys, values in together]
 
 

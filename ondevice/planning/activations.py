@@ -15,7 +15,7 @@ from ondevice.kernels.token_loss import slice_words
 from ondevice.model.layer import tokens_at_once
 from ondevice.pot.host.device_means import MOST
 from ondevice.pot.policies import num_observed
-from ondevice.prefill.need import NUM_SLOTS, PASS_SIZE
+from ondevice.prefill.head_budgets import NUM_SLOTS, PASS_SIZE
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.session.plan import Plan
 
@@ -113,7 +113,7 @@ class _Pass:
         shape = self._shape
         if num_tokens > 1 and shape.key_rotation == "on-read":
             # Of one layer keys and values made wide, with their roundings and angles on the way, and keys rotated.
-            vectors = 3 if shape.stored == "model" else 6
+            vectors = 3 if shape.kv_dtype == "model" else 6
             attention += vectors * num_slots * shape.num_kv_heads * parts.head_dim * _FLOAT
         attention += _SCORES * _FLOAT * num_observed * parts.num_heads * num_slots
         intermediate = parts.layers[0].intermediate_size

@@ -97,12 +97,12 @@ def rates_of(plan: Plan, device: str, *, anew: bool = False) -> Rates | None:
     """
     if not can_measure(plan.loaded, device):
         return None
-    num_parts, known = _num_parts(plan), _known()
-    key = _key(plan, num_parts)
+    pot_layers_per_layer, known = _pot_layers_per_layer(plan), _known()
+    key = _key(plan, pot_layers_per_layer)
     if not anew and key in known:
         return known[key]
     try:
-        rates = measure_rates(_timed_decoder(plan), plan.config.pot, num_parts, plan.config.seed)
+        rates = measure_rates(_timed_decoder(plan), plan.config.pot, pot_layers_per_layer, plan.config.seed)
     except OndeviceError:
         return None
     _keep(known, key, rates)
@@ -114,12 +114,12 @@ def known_rates(plan: Plan, device: str) -> Rates | None:
     if not can_measure(plan.loaded, device):
         return None
     known = _known()
-    found = (known.get(_key(plan, num)) for num in (_num_parts(plan), 1, plan.decoder.parts.num_kv_heads))
+    found = (known.get(_key(plan, num)) for num in (_pot_layers_per_layer(plan), 1, plan.decoder.parts.num_kv_heads))
     return next((rates for rates in found if rates is not None), None)
 
 
-def _num_parts(plan: Plan) -> int:
-    return plan.foreseen_shape(None if not plan.config.pot.method.needs_length else 1).num_parts
+def _pot_layers_per_layer(plan: Plan) -> int:
+    return plan.foreseen_shape(None if not plan.config.pot.method.needs_length else 1).pot_layers_per_layer
 
 
 def _timed_decoder(plan: Plan) -> Decoder:
@@ -132,21 +132,21 @@ def _timed_decoder(plan: Plan) -> Decoder:
     return Decoder(sample_model(plan.loaded, num_layers))
 
 
-def measure_rates(decoder: Decoder, config: PotConfig, num_parts: int, seed: int = 0) -> Rates:
+def measure_rates(decoder: Decoder, config: PotConfig, pot_layers_per_layer: int, seed: int = 0) -> Rates:
     """Time the stages with some layers of a model.
 
     Args:
         decoder: on a CPU.
         config: of the pot; its size plays no part.
-        num_parts: parts of a layer of the pot, as in `PotShape`.
+        pot_layers_per_layer: parts of a layer of the pot, as in `PotShape`.
     """
     size = config.pass_size("cpu")
     short = max(size // 4, 1)
     reading, answering = decoder.first_layers(_READING_LAYERS), decoder.first_layers(_num_uncached(decoder))
     ids = torch.randint(0, min(WORDS, decoder.parts.vocab_size), (1, size + _CATALYST))
     many_slots = _num_uncached_slots(answering)
-    pass_ = _Pass(reading, _new_pot(reading, _SLOTS + size + _CATALYST, num_parts), config, ids, _SLOTS)
-    step = _Pass(answering, _new_pot(answering, many_slots + 1, num_parts), config, ids, many_slots)
+    pass_ = _Pass(reading, _new_pot(reading, _SLOTS + size + _CATALYST, pot_layers_per_layer), config, ids, _SLOTS)
+    step = _Pass(answering, _new_pot(answering, many_slots + 1, pot_layers_per_layer), config, ids, many_slots)
     states = torch.randn(1, size, decoder.parts.hidden_size)
     works: Mapping[str, Callable[[], object]] = {
         "short": lambda: pass_.run(short, 0),
@@ -241,9 +241,9 @@ class _Pass:
         return time.perf_counter() - began - plain
 
 
-def _new_pot(decoder: Decoder, capacity: int, num_parts: int) -> MemoryPot:
-    number = len(decoder.parts.layers) * num_parts
-    return decoder.new_pot(capacity, capacities=(capacity,) * number if num_parts > 1 else None)
+def _new_pot(decoder: Decoder, capacity: int, pot_layers_per_layer: int) -> MemoryPot:
+    number = len(decoder.parts.layers) * pot_layers_per_layer
+    return decoder.new_pot(capacity, capacities=(capacity,) * number if pot_layers_per_layer > 1 else None)
 
 
 @torch.inference_mode()
@@ -293,12 +293,12 @@ def _num_uncached_slots(decoder: Decoder) -> int:
 # -- what was measured before ------------------------------------------------------------------------
 
 
-def _key(plan: Plan, num_parts: int) -> str:
+def _key(plan: Plan, pot_layers_per_layer: int) -> str:
     parts, pot, loaded = plan.decoder.parts, plan.config.pot, plan.loaded
     shapes = [str(op.weight.shape) for op in parts.layers[0].linears.values()]
     model = (shapes, len(parts.layers), parts.num_heads, parts.num_kv_heads, parts.head_dim, parts.vocab_size)
     form = (loaded.dtype, loaded.quantization, loaded.weight_bytes)
-    how = (pot.pass_size("cpu"), pot.policy, pot.key_rotation, num_parts)
+    how = (pot.pass_size("cpu"), pot.policy, pot.key_rotation, pot_layers_per_layer)
     # A home folder may be that of several machines, and libraries differ in speed.
     where = (
         platform.node(),

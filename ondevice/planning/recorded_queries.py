@@ -100,14 +100,14 @@ def record(session: Session, ids: Sequence[int]) -> list[Step]:
     if not session.context.pot.rotated:
         raise ConfigError(
             "Only rotated keys that are stored can be read by blocks",
-            fix="Use {pot.key_rotation} stored and {pot.stored} model.",
+            fix="Use {pot.key_rotation} stored and {pot.kv_dtype} model.",
         )
     if parts.attention_softcap is not None or any(layer.sliding_window is not None for layer in parts.layers):
         raise ConfigError(
             "This model has attention that does not end early: a softcap or a sliding window",
             fix="Measure with a model that has neither.",
         )
-    if session.context.pot.shape.num_parts > 1:
+    if session.context.pot.shape.pot_layers_per_layer > 1:
         raise ConfigError(
             "Heads of a layer hold different numbers of tokens here, and are measured together",
             fix="Give {pot.slot_shares} even.",

@@ -95,7 +95,7 @@ class MemoryPot:
         heads = (shape.batch, shape.num_kv_heads)
         self.slots: WideSlots | CodedSlots
         self.keys, self.values, self.rotated, self.halves = (list[Tensor]() for _ in range(4))
-        if shape.stored == "model":
+        if shape.kv_dtype == "model":
             self.slots = WideSlots(shape, dtype=dtype, devices=devices or [device] * shape.num_layers)
             self.keys, self.values = self.slots.keys, self.slots.values
             self.rotated, self.halves = self.slots.rotated, self.slots.halves
@@ -133,7 +133,7 @@ class MemoryPot:
 
     def by_layer(self, counts: Sequence[int]) -> tuple[int, ...]:
         """A number of each layer of the pot, such as `num_cached`, for an average head of each layer of the model."""
-        size = self.shape.num_parts
+        size = self.shape.pot_layers_per_layer
         return tuple(round(sum(counts[i : i + size]) / size) for i in range(0, len(counts), size))
 
     @property
@@ -298,7 +298,7 @@ class MemoryPot:
             part[..., num_kept:num_cached] = FREE if buffer is self.origin else 0
         for some in self._pieces(layers, num_kept):
             part = index[some.start - layers.start : some.stop - layers.start].flatten(0, 1)
-            part = self.slots.beside(part, some.start)
+            part = self.slots.to_layer_device(part, some.start)
             for buffer in self.slots.of(some):
                 keep_slots_(buffer.flatten(0, 1), part, num_cached)
         for layer in range(layers.start, layers.stop):
@@ -381,7 +381,7 @@ class MemoryPot:
             positions.copy_(positions.argsort(dim=-1).argsort(dim=-1))
         for layer in range(layers.start, layers.stop):
             used = self.num_cached[layer]
-            end = max(self.num_cached[part] for part in self.shape.parts_of(layer // self.shape.num_parts))
+            end = max(self.num_cached[part] for part in self.shape.parts_of(layer // self.shape.pot_layers_per_layer))
             if end > used:
                 positions = self.positions[layer, ..., :used]
                 positions += (end - used) * (positions >= self.num_protected)
@@ -456,7 +456,7 @@ class MemoryPot:
                     beside.copy_(rotate_half(keys, self.shape.rotary_dim))
                     continue
                 positions, end = self.positions[some, :, :, :used].flatten(0, 1), max(self.next_position[some])
-                positions = self.slots.beside(positions, some.start)
+                positions = self.slots.to_layer_device(positions, some.start)
                 beside.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def rotate_slots_(self, layers: slice, slots: slice, rotate_keys: RotateKeys) -> None:
@@ -470,7 +470,7 @@ class MemoryPot:
             some = slice(same.start + own.start, same.start + own.stop)
             keys, _, rotated = (buffer[..., slots, :] for buffer in self.slots.of(some))
             positions, end = self.positions[some, ..., slots].flatten(0, 1), max(self.next_position[same])
-            positions = self.slots.beside(positions, some.start)
+            positions = self.slots.to_layer_device(positions, some.start)
             rotated.copy_(rotate_keys(keys.flatten(0, 1), positions, self.max_positions, end).view(keys.shape))
 
     def layer_buffers(self, layer: int) -> list[Tensor]:
@@ -479,7 +479,7 @@ class MemoryPot:
 
     def slots_of(self, layer: int, slots: Tensor) -> list[Tensor]:
         """The numbers of some slots for each of `layer_buffers`, on its device: provenance is on one for all layers."""
-        beside = self.slots.beside(slots, layer)
+        beside = self.slots.to_layer_device(slots, layer)
         return [beside] * len(self.slots.layers[layer]) + [slots] * len(self.provenance())
 
     def synchronize(self) -> None:

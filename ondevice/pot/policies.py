@@ -127,10 +127,10 @@ class Repeat(RetentionPolicy):
         return view.mass
 
 
-class Foresight(RetentionPolicy):
-    """What a token's key and value foretell of its attention, learned from a text repeated (KVzap, arXiv 2601.07891).
+class LearnedScore(RetentionPolicy):
+    """Attention predicted from a token's key and value, learned from a text repeated (KVzap, arXiv 2601.07891).
 
-    The mass is that forecast. It depends on the token alone, so that what is kept step by step is what would be kept
+    The mass is that prediction. It depends on the token alone, so that what is kept step by step is what would be kept
     of all at once.
     """
 
@@ -176,7 +176,7 @@ def num_observed(policy: Policy, num_catalyst: int, num_queries: int) -> int:
         "last-token": 1,
         "all": num_queries,
         "repetition": 0,  # in passes of their own
-        "forecast": 0,  # from keys and values alone
+        "predicted": 0,  # from keys and values alone
         "queries": 0,  # from those alone, without the attention that they pay
         "nothing": 0,
     }

@@ -152,16 +152,16 @@ def check_pot(
             if not is_free.all() or any(state[name][layer, ..., used:].any() for name in _FREE_AS_ZERO):
                 raise DamagedPot(f"layer {layer} holds something in a free slot")
             slots = positions[layer, ..., :used], origin[layer, ..., :used]
-            _check_order(layer, *slots, next_position[layer], extent, layer // shape.num_parts)
+            _check_order(layer, *slots, next_position[layer], extent, layer // shape.pot_layers_per_layer)
 
 
-def check_ring(origin: Tensor, num_held: list[int], extent: Extent, num_parts: int) -> None:
+def check_ring(origin: Tensor, num_held: list[int], extent: Extent, pot_layers_per_layer: int) -> None:
     """Refuse rings (num_layers, n) of a pot whose layers are so many parts of the model's, that hold anything but so
     many tokens of the document; raises DamagedPot."""
     if max(num_held) < origin.shape[1]:
         raise DamagedPot(f"the host tier has {origin.shape[1]:,} places for {max(num_held):,} tokens")
     for layer, held in enumerate(num_held):
-        extent.check_tokens(f"the host tier of layer {layer}", origin[layer, :held], layer // num_parts)
+        extent.check_tokens(f"the host tier of layer {layer}", origin[layer, :held], layer // pot_layers_per_layer)
         check_distinct(f"the host tier of layer {layer}", origin[layer, :held])
         check_within(f"the host tier of layer {layer}", origin[layer, held:], FREE, FREE + 1)
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import torch
 
-from ondevice.config import KeyRotation, StoredPot
+from ondevice.config import KeyRotation, KvDtype
 from ondevice.kernels.quantize import num_groups
 
 FREE = -1  # origin of a slot that holds nothing
 PROMPT = -2  # origin of a slot that holds a token of the prompt, a question or an answer
 UNKNOWN = -1.0  # novelty of a token whose cross-entropy was not computed; a known one is never negative
-_BITS: dict[StoredPot, tuple[int, int]] = {"int8": (8, 8), "k8v4": (8, 4), "int4": (4, 4)}  # of keys, of values
+_BITS: dict[KvDtype, tuple[int, int]] = {"int8": (8, 8), "k8v4": (8, 4), "int4": (4, 4)}  # of keys, of values
 Kind = tuple[torch.dtype, tuple[int, ...]]
 PROVENANCE = ("positions", "origin", "importance", "novelty")  # what is known of every slot
 
@@ -31,13 +31,14 @@ class LayerGroup(NamedTuple):
 class PotShape:
     """Sizes of the buffers.
 
-    A layer of the pot is one of the model. Where the heads of a layer hold different numbers of tokens, each of its
-    `num_parts` KV heads is a layer of the pot by itself: they follow one another, and count their positions together.
+    A layer of the pot is one of the model. Where the heads of a layer hold different numbers of tokens, each KV head is
+    a layer of the pot by itself, `pot_layers_per_layer` of them: they follow one another, and count their positions
+    together.
 
     `capacity` is the slots of every layer, or with `capacities`, one number a layer, of the largest.
     `key_rotation` decides what is kept beside the keys before RoPE and the values: rotated keys, EQUIP's rotated
-    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing. `stored` is what keys and values are
-    kept as: in the model's type, or in codes, beside which nothing is kept.
+    halves (`rotary_dim` of them turn) with one layer's workspace, or nothing. `kv_dtype` is the type of
+    keys and values: the model's, or quantised, beside which nothing is kept.
     """
 
     num_layers: int
@@ -48,15 +49,15 @@ class PotShape:
     key_rotation: KeyRotation = "stored"
     rotary_dim: int = 0
     capacities: tuple[int, ...] | None = None
-    num_parts: int = 1
-    stored: StoredPot = "model"
+    pot_layers_per_layer: int = 1
+    kv_dtype: KvDtype = "model"
 
     def __post_init__(self) -> None:
-        assert self.stored == "model" or self.key_rotation == "on-read"
+        assert self.kv_dtype == "model" or self.key_rotation == "on-read"
 
     def parts_of(self, layer: int) -> range:
         """The layers of the pot that one layer of the model lies in."""
-        return range(layer * self.num_parts, (layer + 1) * self.num_parts)
+        return range(layer * self.pot_layers_per_layer, (layer + 1) * self.pot_layers_per_layer)
 
     def nbytes(self, dtype: torch.dtype) -> int:
         """Bytes that a pot of this shape takes: its slots, and four numbers of 4 bytes for each."""
@@ -64,7 +65,7 @@ class PotShape:
         slots = sum(capacity * (layers.stop - layers.start) for layers, capacity in self.groups())
         vectors = slots * self.num_tensors + self.capacity * (self.key_rotation == "half-cache")
         vector_bytes = vectors * self.head_dim * dtype.itemsize
-        if self.stored != "model":
+        if self.kv_dtype != "model":
             vector_bytes = slots * sum(kind.itemsize * prod(size) for kind, size in self.code_kinds)
         return heads * (vector_bytes + self.num_layers * self.capacity * 4 * 4)
 
@@ -81,12 +82,12 @@ class PotShape:
 
     @property
     def code_bits(self) -> tuple[int, int]:
-        """Bits of a number of a key and of a value, of a pot in codes."""
-        return _BITS[self.stored]
+        """Bits of a number of a key and of a value, of a quantised pot."""
+        return _BITS[self.kv_dtype]
 
     @property
     def code_kinds(self) -> list[Kind]:
-        """Type and size of the codes of a key and of a value, then of the scales of both, of a pot in codes."""
+        """Type and size of the codes of a key and of a value, then of the scales of both, of a quantised pot."""
         kinds = {
             8: ((torch.int8, (self.head_dim,)), (torch.float32, ())),
             4: ((torch.uint8, (self.head_dim // 2,)), (torch.float16, (2 * num_groups(self.head_dim),))),

@@ -60,7 +60,7 @@ class Slots:
         """Runs of neighbouring layers of one size on one device: usually one run."""
         return [layers for layers, _ in self._groups]
 
-    def beside(self, tensor: Tensor, layer: int) -> Tensor:
+    def to_layer_device(self, tensor: Tensor, layer: int) -> Tensor:
         """A tensor on the device of a layer's buffers."""
         return tensor.to(self.devices[layer]) if self.is_spread else tensor
 
@@ -84,7 +84,7 @@ class Slots:
 
     def put_(self, layer: int, at: At, parts: Sequence[Tensor]) -> None:
         """Write what `names` says into slots of a layer; each part (batch, num_kv_heads, n, ...)."""
-        at = at if isinstance(at, slice) else self.beside(at, layer)
+        at = at if isinstance(at, slice) else self.to_layer_device(at, layer)
         for buffer, part in zip(self.layers[layer], parts, strict=False):
             replace_slots_(buffer, at, part)
 

@@ -24,7 +24,7 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.scores import SCORES, Seen
+from ondevice.prefill.scores import SCORES, RecentPasses
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 from ondevice.stage_clock import StageClock
 
@@ -278,7 +278,7 @@ class Reader:
             context.host.begin()  # what was not known to be evicted while it was read
         offloaded = context.settle(self._clock)  # slots move now
         if self._scores is not None:
-            mass = self._scores(context, Seen(self.unrepeated, queries))
+            mass = self._scores(context, RecentPasses(self.unrepeated, queries))
             self.unrepeated = []
         result = distill(
             context.pot,

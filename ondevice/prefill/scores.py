@@ -1,4 +1,4 @@
-"""Scores that are no attention observed in reading: of a text repeated, of a forecast, of the queries of late.
+"""Scores that are no attention observed in reading: of a text repeated, of a prediction, of the queries of late.
 
 Those of the first two a token gets once, when the chunk that brought it is distilled, and keeps.
 """
@@ -14,17 +14,17 @@ from torch import Tensor
 from ondevice.context import Context
 from ondevice.model.decoder import Decoder
 from ondevice.pot.expected import expected_attention, moments
-from ondevice.pot.foresight import foretell
+from ondevice.pot.learned_score import predict_attention
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.prefill.need import needs
+from ondevice.prefill.head_budgets import measure_head_budgets
 from ondevice.prefill.repeat import repeat_peaks
 
 _AHEAD = 512  # positions of queries to come, as in the paper's code
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a policy may know of the passes since the last distillation.
+class RecentPasses:
+    """The passes since the last distillation, as far as a policy may know them.
 
     Attributes:
         ids: (1, n) of each, where they are repeated.
@@ -49,23 +49,23 @@ def kept_score(pot: MemoryPot, new: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _repeated(context: Context, seen: Seen) -> list[Tensor]:
-    """What each new slot was worth for repeating the passes that filled them."""
-    ids = torch.cat(list(seen.ids), dim=1)[0].cpu().numpy()
+def _repeated(context: Context, recent: RecentPasses) -> list[Tensor]:
+    """The worth of each new slot for repeating the passes that filled them."""
+    ids = torch.cat(list(recent.ids), dim=1)[0].cpu().numpy()
     peaks = repeat_peaks(context.decoder, context.pot, ids, context.loaded.tokenizer)
     new = [peak[..., ranked:] for ranked, peak in zip(context.pot.num_ranked, peaks, strict=True)]
     return kept_score(context.pot, new)
 
 
-def _foretold(context: Context, _: Seen) -> list[Tensor]:
-    """What the key and the value of each new slot say of it; a lot where it is not known what they say."""
+def _predicted(context: Context, _: RecentPasses) -> list[Tensor]:
+    """The attention predicted for each new slot; a random number where no weights are known."""
     pot, loaded = context.pot, context.loaded
-    weights = needs(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
+    weights = measure_head_budgets(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
     filled = list(zip(pot.num_ranked, pot.num_cached, strict=True))
     if weights is None:
-        origins = [pot.origin[layer : layer + 1, ..., first:used] for layer, (first, used) in enumerate(filled)]
-        lots = [lots_of(one, layer, context.config.seed, per_head=True)[0] for layer, one in enumerate(origins)]
-        return kept_score(pot, lots)
+        generator = torch.Generator().manual_seed(context.config.seed + context.num_cycles)
+        shapes = [pot.positions[layer, ..., first:used].shape for layer, (first, used) in enumerate(filled)]
+        return kept_score(pot, [torch.rand(one, generator=generator).to(pot.positions.device) for one in shapes])
     by_layer = weights.to(context.decoder.device).view(pot.shape.num_layers, pot.shape.num_kv_heads, -1)
     scores = []
     for layer, (first, used) in enumerate(filled):
@@ -74,21 +74,21 @@ def _foretold(context: Context, _: Seen) -> list[Tensor]:
             keys, values = coded.wide_keys(torch.float32, new), coded.wide_values(torch.float32, new)
         else:
             keys, values = (kept[layer][..., first:used, :] for kept in (pot.keys, pot.values))
-        scores.append(foretell(by_layer[layer], keys, values))
+        scores.append(predict_attention(by_layer[layer], keys, values))
     return kept_score(pot, scores)
 
 
 @torch.inference_mode()
-def _expected(context: Context, seen: Seen) -> list[Tensor]:
+def _expected(context: Context, recent: RecentPasses) -> list[Tensor]:
     """The attention that queries like those of the last pass would pay to each slot from the next positions on."""
     pot, decoder = context.pot, context.decoder
-    turns, scores = dict[int, Tensor](), []
-    for layer, (used, queries) in enumerate(zip(pot.num_cached, seen.queries, strict=True)):
-        if (first := pot.next_position[layer]) not in turns:
-            turns[first] = _mean_turn(decoder, pot, first)
-        positions, slots = pot.slots.beside(pot.positions[layer, ..., :used], layer), slice(0, used)
+    mean_rotation, scores = dict[int, Tensor](), []
+    for layer, (used, queries) in enumerate(zip(pot.num_cached, recent.queries, strict=True)):
+        if (first := pot.next_position[layer]) not in mean_rotation:
+            mean_rotation[first] = _mean_rotation(decoder, pot, first)
+        positions, slots = pot.slots.to_layer_device(pot.positions[layer, ..., :used], layer), slice(0, used)
         keys = decoder.seen_keys(pot, layer, first)
-        mean, covariance = (pot.slots.beside(part, layer) for part in moments(queries, turns[first]))
+        mean, covariance = (pot.slots.to_layer_device(part, layer) for part in moments(queries, mean_rotation[first]))
         is_open = positions >= context.num_protected
         values = pot.slots.values_at(layer, slots)
         score = expected_attention(keys, values, mean, covariance, scale=decoder.parts.scale, is_open=is_open)
@@ -96,8 +96,8 @@ def _expected(context: Context, seen: Seen) -> list[Tensor]:
     return scores
 
 
-def _mean_turn(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
-    """What multiplies a row (head_dim,) by the mean of the rotations of the positions from `first` on."""
+def _mean_rotation(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
+    """The mean of the rotations of the positions from `first` on, (head_dim, head_dim): rows are multiplied by it."""
     size, end = pot.shape.head_dim, first + _AHEAD
     positions = torch.arange(first, end, dtype=torch.int32, device=decoder.device).expand(1, size, -1)
     each = torch.eye(size, dtype=decoder.dtype, device=decoder.device)[None, :, None].expand(-1, -1, _AHEAD, -1)
@@ -105,8 +105,8 @@ def _mean_turn(decoder: Decoder, pot: MemoryPot, first: int) -> Tensor:
 
 
 # By what a policy observes: for each layer of the pot (batch, num_kv_heads, num_cached) float32.
-SCORES: dict[str, Callable[[Context, Seen], list[Tensor]]] = {
+SCORES: dict[str, Callable[[Context, RecentPasses], list[Tensor]]] = {
     "repetition": _repeated,
-    "forecast": _foretold,
+    "predicted": _predicted,
     "queries": _expected,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ondevice.events import AnswerFinished
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.session.session import Session
 from ondevice.telemetry.telemetry import Telemetry
 from ondevice.words import Holdings

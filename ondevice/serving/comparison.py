@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from ondevice.config import EngineConfig
 from ondevice.events import AnswerFinished
+from ondevice.serving.background_job import BackgroundJob
 from ondevice.serving.contenders import Contender
-from ondevice.serving.undertaking import Undertaking
 from ondevice.telemetry.telemetry import Telemetry
 from ondevice.words import Holdings
 
@@ -50,7 +50,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Comparison(Undertaking):
+class Comparison(BackgroundJob):
     """A comparison that a visitor has made, or is making.
 
     Attributes:

@@ -8,7 +8,7 @@ from ondevice import words
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRecalled
 from ondevice.serving.account import answer_record, holdings
 from ondevice.serving.exchanges import Exchange
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Workspace
 
 

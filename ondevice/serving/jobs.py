@@ -38,8 +38,8 @@ from ondevice.serving.job_events import (
 from ondevice.serving.keeping import Keeping
 from ondevice.serving.opening import open_upload
 from ondevice.serving.page_file import PageFile
-from ondevice.serving.question_box import Asked
-from ondevice.serving.record import record_of, take_up
+from ondevice.serving.question_queue import Asked
+from ondevice.serving.record import record_of, restore_workspace
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import FreeMemory, free_device_memory, require_room, require_room_for
 from ondevice.serving.scanning import scan_document
@@ -99,7 +99,7 @@ class Jobs:
                 elif not is_kept:
                     upload.discard()
             if is_open:
-                self._foretell(workspace, self.engine.config)
+                self._estimate(workspace, self.engine.config)
             yield Opened() if is_open else Stopped()
 
         return _run(workspace, Phase.OPENING, steps())
@@ -115,7 +115,7 @@ class Jobs:
             workspace.read_with = config
             if workspace.tokens is not None:
                 workspace.address = content_address(self.engine.loaded, workspace.tokens, config)
-            self._foretell(workspace, config)
+            self._estimate(workspace, config)
             try:
                 self.keeping.begin(workspace)
                 yield from self._read(workspace, session, session.read(workspace.tokens or document))
@@ -172,7 +172,7 @@ class Jobs:
             tier_bytes = 0 if entry.config is None else self.engine.plan(entry.config).tier_bytes(entry.num_tokens)
             self._require_room(workspace, entry.pot_bytes, tier_bytes)
             session, record = self.library.open(self.engine, entry.id)
-            take_up(workspace, session, record)
+            restore_workspace(workspace, session, record)
             workspace.entry_id = entry.id
             self.keeping.begin(workspace)
             self.keeping.keep(workspace)  # where that fails, it is in the library
@@ -180,14 +180,14 @@ class Jobs:
 
         return self._in_turn(workspace, Phase.REOPENING, steps())
 
-    def take_up(self, workspace: Workspace) -> Job:
+    def restore_workspace(self, workspace: Workspace) -> Job:
         """Go on with a document that was open before the app was started again."""
 
         def steps() -> Job:
             kept = self.keeping.find(workspace, self.engine.loaded)
             self._require_room(workspace, kept.pot_bytes, kept.tier_bytes)
             session = self.keeping.open(self.engine, kept)
-            take_up(workspace, session, kept.record)
+            restore_workspace(workspace, session, kept.record)
             workspace.entry_id = kept.entry_id
             workspace.keep_pages(self.keeping.pages(workspace))
             workspace.is_away = False
@@ -228,8 +228,8 @@ class Jobs:
         others, device = self.registry.others(workspace), self.engine.loaded.device
         require_room_for(device, pot_bytes, tier_bytes, others, free_memory=self.free_memory)
 
-    def _foretell(self, workspace: Workspace, config: EngineConfig) -> None:
-        """Say how long reading the workspace's document will take, where that is known."""
+    def _estimate(self, workspace: Workspace, config: EngineConfig) -> None:
+        """Set the seconds that reading the workspace's document takes; None where no speed is known."""
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
         known = self.speeds.seconds(self.engine.loaded, config, num_tokens)
         workspace.forecast = foreseen_seconds(self.engine, config, num_tokens) if known is None else known
@@ -246,7 +246,7 @@ class Jobs:
                 yield event
                 if session.context.num_read:
                     yield from self._answer_asked(workspace, session)
-                    yield from _said(self.keeping.keep_if_due(workspace))
+                    yield from _report_problem(self.keeping.keep_if_due(workspace))
                 if workspace.pause.is_set():
                     workspace.request_stop()
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
@@ -254,11 +254,11 @@ class Jobs:
         finally:
             workspace.asked.close()
             workspace.note_rest()
-        yield from _said(self.keeping.keep(workspace))
+        yield from _report_problem(self.keeping.keep(workspace))
 
     def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
-        """Answer the question that waits, while reading stands still; one that was asked before anything was read waits
-        for all of it (`is_read`), if that comes soon. A failure does not end reading."""
+        """Answer the queued question between two chunks. A question asked before reading began waits for its end
+        (`is_read`) if that is near. A failure does not end reading."""
         waiting = workspace.asked.waiting
         if waiting is None or (waiting.is_early and not is_read and ends_soon(workspace.telemetry)):
             return
@@ -336,8 +336,8 @@ def _at_work(workspace: Workspace, activity: Phase, steps: Job) -> Job:
         yield from steps
 
 
-def _said(problem: str) -> Iterator[NotKept]:
-    """That a document is not kept, where there is a reason."""
+def _report_problem(problem: str) -> Iterator[NotKept]:
+    """Report that a document is not kept, if there is a problem."""
     if problem:
         yield NotKept(problem)
 

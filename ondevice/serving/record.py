@@ -30,7 +30,7 @@ def record_of(workspace: Workspace) -> dict[str, Any]:
     }
 
 
-def take_up(workspace: Workspace, session: Session, record: dict[str, Any]) -> None:
+def restore_workspace(workspace: Workspace, session: Session, record: dict[str, Any]) -> None:
     """Let a workspace go on where it was saved."""
     tokens = session.context.tokens
     workspace.accept(tokens.document, tokens.page_table(), tokens)

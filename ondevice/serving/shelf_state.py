@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ondevice.serving.undertaking import Undertaking
+from ondevice.serving.background_job import BackgroundJob
 
 
 class Stage(StrEnum):
@@ -78,7 +78,7 @@ class ShelfTurn:
 
 
 @dataclass(slots=True)
-class ShelfWork(Undertaking):
+class ShelfWork(BackgroundJob):
     """All questions to several documents, the newest last."""
 
     turns: list[ShelfTurn] = field(default_factory=list)

@@ -48,8 +48,8 @@ class Visitor:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, and nothing is in line."""
-        undertakings = self.comparison.idle.is_set() and self.shelf.idle.is_set()
-        return undertakings and all(workspace.idle.is_set() for workspace in self.workspaces)
+        has_no_job = self.comparison.idle.is_set() and self.shelf.idle.is_set()
+        return has_no_job and all(workspace.idle.is_set() for workspace in self.workspaces)
 
     @property
     def documents(self) -> list[Workspace]:

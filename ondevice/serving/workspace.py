@@ -16,7 +16,7 @@ from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import Event, PagesExtracted, PotDistilled, TokensRead
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.page_file import PageFile
-from ondevice.serving.question_box import QuestionBox
+from ondevice.serving.question_queue import QuestionQueue
 from ondevice.serving.scan_state import Scanning
 from ondevice.serving.token_view import TokenView
 from ondevice.serving.uploads import Upload
@@ -100,7 +100,7 @@ class Workspace:
     forecast: float | None = None
     exchanges: list[Exchange] = field(default_factory=list)
     scanning: Scanning | None = None
-    asked: QuestionBox = field(default_factory=QuestionBox)
+    asked: QuestionQueue = field(default_factory=QuestionQueue)
     problem: Problem | None = None
     activity: Phase | None = None
     is_waiting: bool = False

@@ -16,8 +16,8 @@ from ondevice.pot.catalyst import catalyst_prompt
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
+from ondevice.prefill.head_budgets import head_shares, known_head_budgets, share_out
 from ondevice.prefill.key_frame import key_frame, known_frame
-from ondevice.prefill.need import head_need, known_needs, share_out
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
@@ -113,19 +113,21 @@ class Plan:
     def usual_capacity(self) -> int:
         """Slots of a pot that a text does not fit into: in codes as many as take the bytes of the usual ones."""
         pot = self.config.pot
-        in_model, own = (self.decoder.slot_bytes(pot.key_rotation, stored) for stored in ("model", pot.stored))
+        in_model, own = (self.decoder.slot_bytes(pot.key_rotation, kind) for kind in ("model", pot.kv_dtype))
         return pot.usual_capacity * in_model // own
 
     @property
     def _slot_bytes(self) -> int:
         """Memory of one slot in every layer, that of the speculator's pot included."""
         pot = self.config.pot
-        own = self.decoder.slot_bytes(pot.key_rotation, pot.stored)
+        own = self.decoder.slot_bytes(pot.key_rotation, pot.kv_dtype)
         return own if self.speculator is None else own + self.speculator.slot_bytes(pot.key_rotation)
 
     def _shape(self, capacity: int, capacities: tuple[int, ...] | None = None) -> PotShape:
         pot = self.config.pot
-        return self.decoder.pot_shape(capacity, key_rotation=pot.key_rotation, capacities=capacities, stored=pot.stored)
+        return self.decoder.pot_shape(
+            capacity, key_rotation=pot.key_rotation, capacities=capacities, kv_dtype=pot.kv_dtype
+        )
 
     def new_context(self) -> Context:
         """An empty context; nothing is allocated for it yet."""
@@ -149,7 +151,7 @@ class Plan:
         """An empty pot of `pot_shape`; raises as that and `Decoder.allocate`. One in codes has the frame of the keys,
         which is measured by the first call for a model."""
         shape = self.pot_shape(num_tokens, saved)
-        return self.decoder.allocate(shape, None if shape.stored == "model" else self.key_frame())
+        return self.decoder.allocate(shape, None if shape.kv_dtype == "model" else self.key_frame())
 
     def key_frame(self) -> Frame:
         """What keys in codes are measured from."""
@@ -158,28 +160,28 @@ class Plan:
     @property
     def must_measure_keys(self) -> bool:
         """Whether the first pot measures what is usual for the keys of the model."""
-        is_coded = self.config.pot.stored != "model"
+        is_coded = self.config.pot.kv_dtype != "model"
         return is_coded and known_frame(self.decoder, self.loaded.fingerprint) is None
 
     def must_measure(self, num_tokens: int | None) -> bool:
         """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
         model need: `pot_shape` measures it, or else the first distillation."""
-        return self._must_know(num_tokens) and known_needs(self.decoder, self.loaded.fingerprint) is None
+        return self._must_know(num_tokens) and known_head_budgets(self.decoder, self.loaded.fingerprint) is None
 
     def notices(self, num_tokens: int | None) -> tuple[str, ...]:
         """What reading a document of so many tokens, None: a stream, does without, and why; a sentence each."""
-        known = known_needs(self.decoder, self.loaded.fingerprint) if self._must_know(num_tokens) else None
+        known = known_head_budgets(self.decoder, self.loaded.fingerprint) if self._must_know(num_tokens) else None
         if known is None or known.weights is not None:
             return ()
-        drawn = ", and what is kept is drawn by lot" if self._foretells else ""
+        drawn = ", and what is kept is drawn at random" if self._predicts else ""
         return (f"What the heads of this model need could not be measured: they share the slots evenly{drawn}.",)
 
     def _must_know(self, num_tokens: int | None) -> bool:
-        return (self.shares_by_need or self._foretells) and not self._fits(num_tokens)
+        return (self.shares_by_need or self._predicts) and not self._fits(num_tokens)
 
     @property
-    def _foretells(self) -> bool:
-        return self.config.pot.method.observes == "forecast"
+    def _predicts(self) -> bool:
+        return self.config.pot.method.observes == "predicted"
 
     def pot_shape(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> PotShape:
         """The pot for a document of `num_tokens` tokens; None: its length is not known.
@@ -266,7 +268,7 @@ class Plan:
         pot = self.config.pot
         whole = None if num_tokens is None else len(self.chat.prefix) + most_chosen(num_tokens, self.config.spec)
         part = _PART_OF_STREAM if whole is None else pot.num_kept / whole
-        need = head_need(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
+        need = head_shares(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
         shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
         low, high = self._share_bounds
         if whole is not None:  # no head holds more than there is
@@ -381,11 +383,11 @@ class Plan:
         if self.config.pot.is_auto:
             return self.sized(None).check()
         config = self.config
-        is_plain = config.pot.key_rotation != "half-cache" and config.pot.stored == "model" and not config.art.enabled
+        is_plain = config.pot.key_rotation != "half-cache" and config.pot.kv_dtype == "model" and not config.art.enabled
         if self.decoder.parts.is_spread and not is_plain:
             raise ConfigError(
                 "A model on several GPUs takes neither {art.enabled}, nor {pot.key_rotation} half-cache, nor codes",
-                fix="Leave {art.enabled}, {pot.key_rotation} and {pot.stored} out.",
+                fix="Leave {art.enabled}, {pot.key_rotation} and {pot.kv_dtype} out.",
             )
         if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
             raise ConfigError(

@@ -16,8 +16,8 @@ from ondevice.schema import SchemaError, parse
 
 _BY_NATURE = {  # of pots from before these could be set
     "slot_shares": "even",
-    "stored": "model",
-    "retention": "as-set",
+    "kv_dtype": "model",
+    "profile": "as-set",
 }
 _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
@@ -25,6 +25,7 @@ _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: 
     "art": {"is_relative": True, "traversal": "importance"},
     "spec": {"num_restored": 0},
 }
+_RENAMED = {"stored": "kv_dtype", "retention": "profile"}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 
@@ -145,6 +146,9 @@ def renewed(config: Any) -> Any:
     """
     parts = config if isinstance(config, dict) else {}
     if isinstance(pot := parts.get("pot"), dict):
+        for old, name in _RENAMED.items():
+            if old in pot:
+                pot[name] = pot.pop(old)
         for name, value in _BY_NATURE.items():  # what could not be set when a file was written
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):

@@ -160,7 +160,7 @@ def _require_plain(context: Context) -> None:
 
 
 def _is_even(context: Context) -> bool:
-    return context.pot.shape.num_parts == 1 and context.pot.shape.capacities is None
+    return context.pot.shape.pot_layers_per_layer == 1 and context.pot.shape.capacities is None
 
 
 def _joined(contexts: Sequence[Context]) -> tuple[DocumentTokens, tuple[tuple[int, int], ...]]:
@@ -243,7 +243,7 @@ def _joined_tiers(shelf: Context, contexts: Sequence[Context], firsts: Sequence[
                 raise PotError(
                     "Its host tier has numbers of another type than the others",
                     where=context.tokens.document.name,
-                    fix="Read it again with the {tier.dtype} and {pot.stored} of the others.",
+                    fix="Read it again with the {tier.dtype} and {pot.kv_dtype} of the others.",
                 )
             states.append(state | {"origin": state["origin"] + first})
     joined: dict[str, Tensor] = {
@@ -288,7 +288,7 @@ def _as_on_shelf(shelf: Context, tier: HostTier) -> HostTier:
     frame = shelf.pot.frame
     if frame is None and tier.frame is None:
         return tier
-    is_alike = tier.shape.stored == shelf.pot.shape.stored
+    is_alike = tier.shape.kv_dtype == shelf.pot.shape.kv_dtype
     if is_alike and frame is not None and tier.frame is not None and all(map(torch.equal, frame, tier.frame)):
         return tier
     other = _new_tier(shelf, tier.num_held(0), shelf.pot.shape, frame)

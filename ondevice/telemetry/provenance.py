@@ -245,7 +245,7 @@ def _slots(
     """Copies of origin, importance and novelty, (num_layers, num_heads, slots), of the first `counts` slots of each
     layer of the pot; the origin of others is negative."""
     shape, most = pot.shape, max(counts)
-    by_head = (shape.num_layers // shape.num_parts, shape.num_parts * shape.num_kv_heads)
+    by_head = (shape.num_layers // shape.pot_layers_per_layer, shape.pot_layers_per_layer * shape.num_kv_heads)
     origin, importance, novelty = (
         buffer[:, 0, :, :most].cpu().numpy().reshape(*by_head, most).copy()
         for buffer in (pot.origin, pot.importance, pot.novelty)

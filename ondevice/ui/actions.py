@@ -15,7 +15,7 @@ import gradio as gr
 from ondevice.config import on_screen
 from ondevice.errors import OndeviceError
 from ondevice.serving.export import as_json, as_markdown
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase, Workspace
@@ -44,12 +44,12 @@ class Actions:
         """The page was loaded: show what this browser had, or begin with nothing."""
         return self._runner.page(self._runner.returning(visitor_id))
 
-    def take_up(self, visitor_id: object) -> Iterator[Patch]:
+    def restore_workspaces(self, visitor_id: object) -> Iterator[Patch]:
         """Open again what was open before the app was started again, the one that is shown first."""
         visitor, problems = self._runner.visitor(visitor_id), []
         away = [workspace for workspace in visitor.workspaces if workspace.is_away]
         for workspace in sorted(away, key=lambda one: one is not visitor.current):
-            job = self._jobs.take_up(workspace)
+            job = self._jobs.restore_workspace(workspace)
             if not (yield from _without_toast(self._runner.run(visitor, workspace, job))) or not workspace.is_away:
                 continue  # another page is at it
             problems.append(workspace.problem.text if workspace.problem is not None else "It was not opened.")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ondevice.config import GenerationConfig
 from ondevice.errors import OndeviceError
 from ondevice.serving.exchanges import Exchange
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.ui.form import Form
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.workspace import Phase, Workspace
 
 _ASK_EARLY = "Ask now; it is answered once reading has begun"

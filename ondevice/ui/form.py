@@ -44,7 +44,7 @@ PRESETS = (
 )
 
 GROUPS = {"Answer": True, "Memory": True, "Lab": False}  # and whether they are unfolded
-_MEMORY = ("pot.retention", "pot.capacity", "pot.num_kept", "pot.reserve", "tier.budget_bytes", "slim.schedule")
+_MEMORY = ("pot.profile", "pot.capacity", "pot.num_kept", "pot.reserve", "tier.budget_bytes", "slim.schedule")
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
 
 

@@ -301,7 +301,7 @@ def _used(pot: MemoryPot) -> str:
     """Slots in use, from the emptiest layer to the fullest; of each head, where heads of a layer have their own."""
     pairs = sorted(zip(pot.num_cached, pot.capacities, strict=True))
     (low, of_low), (high, of_high) = pairs[0], pairs[-1]
-    where = "layer" if pot.shape.num_parts == 1 else "attention head"
+    where = "layer" if pot.shape.pot_layers_per_layer == 1 else "attention head"
     if len(set(pot.capacities)) == 1:
         used = words.count(high) if low == high else f"{words.count(low)} to {words.count(high)}"
         return f"{used} of {words.count(of_high)} slots used in every {where} ({words.share(high, of_high)})"

@@ -29,7 +29,7 @@ from ondevice.scan.scan import ChunkScanned
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, QuestionFailed, Saved, Waiting, Working
 from ondevice.serving.jobs import Job, Jobs
 from ondevice.serving.models import Models
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render

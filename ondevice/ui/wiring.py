@@ -69,7 +69,7 @@ def wire(
     stream, once = _streaming(parts), _single(parts)
 
     demo.load(once(actions.restore), session_id, **quick).then(
-        stream(actions.take_up), session_id, **common, **ENGINE_LANE
+        stream(actions.restore_workspaces), session_id, **common, **ENGINE_LANE
     )
     parts["follow"].tick(once(actions.follow), session_id, **quick)
 

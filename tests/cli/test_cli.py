@@ -246,6 +246,14 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
     assert set(error) == {"code", "what", "where", "fix"}
 
 
+@pytest.mark.parametrize(("old", "new"), [("--retention", "--profile"), ("--pot-type", "--kv-dtype")])
+def test_an_older_name_of_an_option_still_works_and_is_said(old: str, new: str) -> None:
+    given = run("ask", "nowhere.txt", "When?", old, "none")
+    assert f"{old} is now {new}." in given.stderr
+    assert "'none' is not" in given.stderr
+    assert old not in run("ask", "--help").output
+
+
 @pytest.mark.timeout(60)
 def test_a_pipe_as_a_document_says_how_its_text_gets_in(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
@@ -438,7 +446,7 @@ def test_every_option_reaches_its_setting() -> None:
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-layer",
         context_reset="never", sinks=2,
-        adaptive_keep="64,200", step=100, decode_policy="h2o", pot_type="int8", key_rotation="on-read",
+        adaptive_keep="64,200", step=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
         slim="3:50%", slim_rarity=0.25, host_tier="1.5GB", host_dtype="stored",
         host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
         art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_block=64,
@@ -446,9 +454,9 @@ def test_every_option_reaches_its_setting() -> None:
         spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", draft=3, draft_while_it_pays=False,
     )  # fmt: skip
     pot = PotConfig(
-        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, 
+        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25,
         slot_shares="by-layer", context_reset="never", num_sink_tokens=2,
-        adaptive_keep=(64, 200), step_size=100, decode_policy="h2o", stored="int8", key_rotation="on-read",
+        adaptive_keep=(64, 200), step_size=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
     )  # fmt: skip
     answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)
     generation = GenerationConfig(9, 0.5, 0.9, False)

@@ -217,6 +217,8 @@ def test_every_option_and_key_reaches_its_setting() -> None:
     sent = {"capacity": 512, "num_kept": 64, "novelty": 1, "slim": "auto", "art": True, "draft": 2, "seed": 7}
     config = with_choices(EngineConfig(pot=PotConfig(adaptive_keep=(100, 200))), by_key(READING, sent))
     assert (config.pot.capacity, config.pot.num_kept, config.pot.novelty) == (512, 64, 1.0)
+    older = with_choices(EngineConfig(), by_key(READING, {"retention": "fast", "pot_type": "model"}))
+    assert older == with_choices(EngineConfig(), by_key(READING, {"profile": "fast", "kv_dtype": "model"}))
     assert config.pot.adaptive_keep is None, "sizes that are named replace bounds"
     assert (config.slim.schedule, config.art.enabled, config.spec.num_draft, config.seed) == ("auto", True, 2, 7)
     answering = with_values(GenerationConfig(), by_key(ANSWERING, {"temperature": 1, "num_sources": 0}))
@@ -245,7 +247,7 @@ def test_what_may_differ_when_a_saved_pot_is_opened_touches_no_reading() -> None
     parts = {part: {path.partition(".")[2] for path in free if path.startswith(f"{part}.")} for part in PARTS}
     assert parts == {
         "engine": {"device", "seed"},
-        "pot": {"decode_policy", "key_rotation", "retention"},
+        "pot": {"decode_policy", "key_rotation", "profile"},
         "slim": set(),
         "tier": {"folder", "max_tokens", "num_beside", "coverage", "gamma", "every"},
         "art": {one.name for one in fields(ArtConfig)},

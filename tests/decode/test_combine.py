@@ -61,7 +61,7 @@ def test_where_no_kernel_ends_early_over_codes_it_is_said(kernels: str, rotated:
             "phi3", rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": rotated}
         )
     )
-    config = replace(PLAIN, art=ART, pot=PotConfig(stored="int8"))
+    config = replace(PLAIN, art=ART, pot=PotConfig(kv_dtype="int8"))
     with choosing("KERNELS_IMPL", kernels):
         found = combine(config, decoder)
     assert found.ends_early == ends_early

@@ -21,11 +21,16 @@ from ondevice.kernels.attention import (
     attention_ref,
     causal_mask,
 )
+from ondevice.kernels.attention_sharpness import (
+    attention_sharpness,
+    attention_sharpness_ref,
+    attention_sums,
+    sharpness_and_sums,
+)
 from ondevice.kernels.pot_update import keep_slots_ref, replace_slots_ref, take_slots
 from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
 from ondevice.kernels.token_loss import token_loss_ref
-from ondevice.kernels.votes import attention_sums, attention_votes, attention_votes_ref, votes_and_sums
 
 from tests.builders.grids import slow
 
@@ -81,20 +86,20 @@ def test_attention_equals_reference(shape, masked, softcap, dtype, tolerance):
 @pytest.mark.parametrize("softcap", [None, 2.5])
 @pytest.mark.parametrize("max_scores", [1, 2000, 1 << 24])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_attention_votes_equal_reference(shape, max_scores, softcap, dtype, tolerance):
+def test_attention_sharpness_equals_reference(shape, max_scores, softcap, dtype, tolerance):
     query, keys, _ = _inputs(shape, dtype)
-    votes = attention_votes(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
-    expected = attention_votes_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
-    torch.testing.assert_close(votes, expected, atol=tolerance, rtol=tolerance)
+    sharpness = attention_sharpness(query, keys, scale=shape[-1] ** -0.5, softcap=softcap, max_scores=max_scores)
+    expected = attention_sharpness_ref(query, keys, scale=shape[-1] ** -0.5, softcap=softcap)
+    torch.testing.assert_close(sharpness, expected, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("max_scores", [1, 1 << 24])
-def test_votes_for_some_keys_count_the_attention_that_the_others_take_up(max_scores):
+def test_sharpness_of_some_keys_count_the_attention_that_the_others_take_up(max_scores):
     query, keys = torch.randn(1, 6, 5, 16), torch.randn(1, 3, 40, 16)
-    everything = attention_votes(query, keys, scale=0.7)
-    _, others = votes_and_sums(query, keys[:, :, 25:], scale=0.7, max_scores=max_scores)
-    votes, sums = votes_and_sums(query, keys[:, :, :25], scale=0.7, others=others, max_scores=max_scores)
-    torch.testing.assert_close(votes, everything[:, :25])
+    everything = attention_sharpness(query, keys, scale=0.7)
+    _, others = sharpness_and_sums(query, keys[:, :, 25:], scale=0.7, max_scores=max_scores)
+    sharpness, sums = sharpness_and_sums(query, keys[:, :, :25], scale=0.7, others=others, max_scores=max_scores)
+    torch.testing.assert_close(sharpness, everything[:, :25])
     folded = query.view(1, 3, 10, 16)
     torch.testing.assert_close(sums, (folded @ keys[:, :, :25].transpose(-1, -2) * 0.7).logsumexp(dim=-1))
     torch.testing.assert_close(attention_sums(query, keys[:, :, :25], scale=0.7, max_scores=max_scores), sums)
@@ -113,12 +118,12 @@ def test_long_prompts_are_attended_in_slices_without_a_mask_of_all_by_all(monkey
     assert max(sizes) <= 1000
 
 
-def test_one_sharp_head_outvotes_many_that_look_everywhere():
+def test_one_sharp_head_outweighs_many_that_look_everywhere():
     query, keys = torch.zeros(1, 4, 1, 8), torch.zeros(1, 4, 50, 8)
     query[0, 3, 0, 0], keys[0, 3, 17, 0] = 1.0, 20.0
-    votes = attention_votes(query, keys, scale=1.0)
-    assert int(votes.argmax()) == 17
-    assert float(votes[0, 17]) == pytest.approx(1.0, abs=2e-3)
+    sharpness = attention_sharpness(query, keys, scale=1.0)
+    assert int(sharpness.argmax()) == 17
+    assert float(sharpness[0, 17]) == pytest.approx(1.0, abs=2e-3)
 
 
 @pytest.mark.parametrize("softcap", [None, 2.5])

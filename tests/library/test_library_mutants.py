@@ -17,7 +17,7 @@ from ondevice.model.loading import hub
 from ondevice.serving.exchanges import sources_panel
 from ondevice.serving.export import as_json, as_markdown
 from ondevice.serving.jobs import Jobs
-from ondevice.serving.record import take_up
+from ondevice.serving.record import restore_workspace
 from ondevice.serving.registry import Registry
 from ondevice.serving.workspace import Workspace
 from ondevice.session.engine import Engine
@@ -71,7 +71,7 @@ class Shelf:
     def opened(self) -> Workspace:
         session, record = self.library.open(ENGINE, self.id)
         workspace = Workspace("id")
-        take_up(workspace, session, record)
+        restore_workspace(workspace, session, record)
         shown = [workspace.messages, workspace.fill, sources_panel(workspace.exchanges, "page"), as_markdown(workspace)]
         json.dumps([shown, json.loads(as_json(workspace))], allow_nan=False).encode()
         return workspace

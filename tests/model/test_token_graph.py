@@ -94,7 +94,7 @@ def test_layers_may_hold_different_numbers_of_tokens():
 def test_heads_may_hold_different_numbers_of_tokens(family):
     decoders, pots, ids = pair(family, capacities=(64, 40, 30, 50, 64, 33))
     for pot in pots:
-        assert pot.shape.num_parts == 2
+        assert pot.shape.pot_layers_per_layer == 2
         pot.compact_(slice(3, 4), torch.arange(12).expand(1, 1, 1, 12))
     for token in ids[0, 20:26]:
         step_both(decoders, pots, token)

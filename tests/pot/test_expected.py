@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import KeyRotation, PotConfig, StoredPot
+from ondevice.config import KeyRotation, KvDtype, PotConfig
 from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.pot.expected import expected_attention, moments
@@ -47,7 +47,7 @@ def test_the_expectation_is_what_many_queries_pay_on_average() -> None:
 def test_queries_are_turned_by_the_mean_of_the_next_rotations() -> None:
     decoder = Engine(tiny_loaded(), plain_config()).decoder
     pot, size = decoder.new_pot(8), decoder.parts.head_dim
-    turn = scores._mean_turn(decoder, pot, 37)
+    turn = scores._mean_rotation(decoder, pot, 37)
     query = torch.randn(1, 1, 1, size, generator=torch.Generator().manual_seed(1))
     ahead = torch.arange(37, 37 + scores._AHEAD, dtype=torch.int32)[None, None]
     each = decoder.rotate_keys(query.expand(-1, -1, scores._AHEAD, -1), ahead, pot.max_positions)
@@ -65,13 +65,13 @@ def test_a_pot_keeps_what_is_expected_to_be_looked_at(monkeypatch: pytest.Monkey
     """The best of every head, by scores that are computed here from the keys before RoPE."""
     seen = []
 
-    def watched(context: scores.Context, given: scores.Seen) -> list[torch.Tensor]:
+    def watched(context: scores.Context, given: scores.RecentPasses) -> list[torch.Tensor]:
         pot, own = context.pot, real(context, given)
         for layer, score in enumerate(own):
             used = pot.num_cached[layer]
             at, first = pot.positions[layer, ..., :used], pot.next_position[layer]
             keys = context.decoder.rotate_keys(pot.keys[layer][..., :used, :], at, pot.max_positions)
-            turned = moments(given.queries[layer], scores._mean_turn(context.decoder, pot, first))
+            turned = moments(given.queries[layer], scores._mean_rotation(context.decoder, pot, first))
             values, is_open = pot.values[layer][..., :used, :], at >= context.num_protected
             again = expected_attention(keys, values, *turned, scale=context.decoder.parts.scale, is_open=is_open)
             torch.testing.assert_close(again, score, rtol=1e-4, atol=1e-6)
@@ -92,10 +92,10 @@ def test_a_pot_keeps_what_is_expected_to_be_looked_at(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("key_rotation", "stored"), [("on-read", "model"), ("half-cache", "model"), ("stored", "int8")]
+    ("key_rotation", "kv_dtype"), [("on-read", "model"), ("half-cache", "model"), ("stored", "int8")]
 )
-def test_it_is_the_same_however_keys_are_kept(key_rotation: KeyRotation, stored: StoredPot) -> None:
-    usual, other = read()[0].context, read(replace(POT, key_rotation=key_rotation, stored=stored))[0].context
+def test_it_is_the_same_however_keys_are_kept(key_rotation: KeyRotation, kv_dtype: KvDtype) -> None:
+    usual, other = read()[0].context, read(replace(POT, key_rotation=key_rotation, kv_dtype=kv_dtype))[0].context
     check_invariants(other.pot, other.tokens.num_tokens)
     alike = ((usual.retention.dense() > 0) == (other.retention.dense() > 0)).mean()
-    assert alike == 1 if stored == "model" else alike > 0.8
+    assert alike == 1 if kv_dtype == "model" else alike > 0.8

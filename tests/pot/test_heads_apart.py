@@ -70,8 +70,8 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
     def needs(decoder: Decoder, *_: object) -> torch.Tensor:
         return torch.ones(len(decoder.parts.layers), decoder.parts.num_kv_heads)
 
-    monkeypatch.setattr(plan, "head_need", needs)
-    monkeypatch.setattr(plan, "known_needs", needs)
+    monkeypatch.setattr(plan, "head_shares", needs)
+    monkeypatch.setattr(plan, "known_head_budgets", needs)
 
 
 @pytest.mark.usefixtures("even_need")
@@ -104,7 +104,7 @@ def test_heads_apart_that_hold_equally_many_compute_the_same(settings: dict[str,
     settings["pot"] = replace(settings["pot"], slot_shares="by-head")
     apart, events = read_and_asked("llama", plain_config(**settings))
     one, other = together.context.pot, apart.context.pot
-    assert other.shape.num_parts == 2
+    assert other.shape.pot_layers_per_layer == 2
     assert sum(keys.nbytes for keys in other.keys) == sum(keys.nbytes for keys in one.keys)
     assert other.nbytes <= one.nbytes
     assert answer_of(events) == answer_of(expected)
@@ -130,8 +130,8 @@ def test_every_family_may_hold_its_heads_apart(family: str) -> None:
 @pytest.fixture
 def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = torch.tensor([[0.3, 1.7], [1.0, 0.5], [2.2, 0.3]])
-    monkeypatch.setattr(plan, "head_need", lambda *_: needs)
-    monkeypatch.setattr(plan, "known_needs", lambda *_: needs)
+    monkeypatch.setattr(plan, "head_shares", lambda *_: needs)
+    monkeypatch.setattr(plan, "known_head_budgets", lambda *_: needs)
 
 
 @pytest.mark.usefixtures("uneven_need")
@@ -185,7 +185,9 @@ def test_heads_of_a_layer_count_on_from_one_position_and_keep_the_prompt_where_i
 
 def test_positions_that_count_together_leave_a_gap_after_what_is_protected() -> None:
     pot = MemoryPot(
-        PotShape(2, 1, 4, 6, capacities=(6, 4), num_parts=2, key_rotation="on-read"), dtype=torch.float32, device="cpu"
+        PotShape(2, 1, 4, 6, capacities=(6, 4), pot_layers_per_layer=2, key_rotation="on-read"),
+        dtype=torch.float32,
+        device="cpu",
     )
     pot.num_protected, pot.num_cached = 1, [5, 3]
     pot.positions[0, 0, 0, :5] = torch.tensor([0, 9, 2, 4, 7])

@@ -17,7 +17,7 @@ from ondevice.events import AnswerFinished, AnswerToken, TokensRecalled
 from ondevice.model.decoder import Decoder
 from ondevice.pot.host import host_memory, kv_tier
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.host.looking import rank_blocks
+from ondevice.pot.host.retrieve import rank_blocks
 from ondevice.pot.host.swapping import Moved, bring_back, plan_swap
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PROMPT, PotShape

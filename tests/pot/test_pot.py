@@ -13,9 +13,9 @@ from ondevice.pot.distill import distill, kept_size
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
-from ondevice.pot.retention import count_heads, tokens_per_layer
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import FREE, PROMPT, UNKNOWN, PotShape
+from ondevice.pot.slot_counts import count_heads, tokens_per_layer
 from ondevice.pot.undo import UndoLog
 from tests.builders.pots import check_invariants
 

@@ -28,7 +28,7 @@ from ondevice.library.library import Library
 from ondevice.model import decoder as decoding
 from ondevice.serving.job_events import Failed, JobEvent, Opened, QuestionFailed, Saved, Stopped, Waiting, Working
 from ondevice.serving.jobs import Jobs
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.registry import Registry
 from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Uploads

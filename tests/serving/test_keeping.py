@@ -19,7 +19,7 @@ from ondevice.serving import keeping as module
 from ondevice.serving.job_events import Failed, JobEvent, NotKept, Opened, Saved
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.keeping import Keeping
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.serving.visitor import Visitor
@@ -81,9 +81,9 @@ class App:
         deque(self.jobs.ask(workspace, WHEN), maxlen=0)
         return workspace.exchanges[-1].text
 
-    def take_up(self, workspace: Workspace) -> JobEvent:
+    def restore_workspace(self, workspace: Workspace) -> JobEvent:
         assert workspace.claim()
-        return list(self.jobs.take_up(workspace))[-1]
+        return list(self.jobs.restore_workspace(workspace))[-1]
 
     def resume(self, workspace: Workspace) -> None:
         assert workspace.claim()
@@ -129,7 +129,7 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
     app, visitor = again(app, visitor)
     (workspace,) = visitor.workspaces
     assert (workspace.is_away, workspace.name, workspace.phase) == (True, "lamp.txt", Phase.EMPTY)
-    assert app.take_up(workspace) == Opened()
+    assert app.restore_workspace(workspace) == Opened()
     assert (workspace.phase, workspace.telemetry.num_read) == (Phase.STOPPED, num_read)
     assert [exchange.text for exchange in workspace.exchanges] == [first]
     assert replay_of(workspace) == selections[: workspace.telemetry.num_cycles], "as far as it was read"
@@ -142,7 +142,7 @@ def test_a_reading_goes_on_after_a_restart_and_answers_as_if_there_had_been_none
 
     app, visitor = again(app, visitor)  # now from its end
     (workspace,) = visitor.workspaces
-    assert app.take_up(workspace) == Opened()
+    assert app.restore_workspace(workspace) == Opened()
     assert workspace.phase is Phase.READ
     assert [exchange.text for exchange in workspace.exchanges] == [expected]
     assert replay_of(workspace) == selections
@@ -167,7 +167,7 @@ def test_a_kill_in_the_middle_of_reading_loses_what_came_after_the_last_time(
     was = workspace.session.context.num_read if workspace.session is not None else 0
     app, visitor = again(app, visitor, Engine(ENGINE.loaded, CONFIG))  # the lane of the first is still taken
     try:
-        assert app.take_up(visitor.current) == Opened()
+        assert app.restore_workspace(visitor.current) == Opened()
     finally:
         job.close()
     session = visitor.current.session
@@ -222,7 +222,7 @@ def test_forgetting_everything_after_a_restart_leaves_what_is_kept_of_others_and
     app = App(tmp_path)
     for found in (app.visitor(other.id).workspaces, Documents(app.jobs).all()):
         [workspace] = found
-        assert app.take_up(workspace) == Opened()
+        assert app.restore_workspace(workspace) == Opened()
         assert app.ask(workspace)
 
 
@@ -247,11 +247,11 @@ def test_a_pot_of_another_model_is_left_where_it_is(tmp_path: Path) -> None:
     visitor = app.visitor()
     app.read(app.opened(visitor))
     app, visitor = again(app, visitor, Engine(tiny_loaded("qwen2"), CONFIG))
-    failed = app.take_up(visitor.current)
+    failed = app.restore_workspace(visitor.current)
     assert isinstance(failed, Failed)
     assert "Start the app with that model" in failed.text
     app, visitor = again(app, visitor)
-    assert app.take_up(visitor.current) == Opened()
+    assert app.restore_workspace(visitor.current) == Opened()
 
 
 def test_what_is_damaged_is_said_and_does_not_come_again(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_what_is_damaged_is_said_and_does_not_come_again(tmp_path: Path) -> None
     data[-40] ^= 255
     pot.write_bytes(data)
     app, visitor = again(app, visitor)
-    assert isinstance(app.take_up(visitor.current), Failed)
+    assert isinstance(app.restore_workspace(visitor.current), Failed)
     assert app.files() == []
 
 
@@ -327,7 +327,7 @@ def test_a_reading_with_a_small_model_is_kept_at_its_end(tmp_path: Path) -> None
     app.resume(workspace)
     answer = app.ask(workspace)
     app, visitor = again(app, visitor)
-    assert app.take_up(visitor.current) == Opened()
+    assert app.restore_workspace(visitor.current) == Opened()
     assert [exchange.text for exchange in visitor.current.exchanges] == [answer]
     visitor.current.clear_conversation()
     assert app.ask(visitor.current) == answer
@@ -342,7 +342,7 @@ def test_saved_documents_know_their_entry_again(tmp_path: Path) -> None:
     saved = list(app.jobs.save(workspace))[-1]
     assert isinstance(saved, Saved)
     app, visitor = again(app, visitor)
-    app.take_up(visitor.current)
+    app.restore_workspace(visitor.current)
     assert visitor.current.entry_id == saved.entry.id
 
 
@@ -402,7 +402,7 @@ def test_the_pages_of_a_pdf_come_back_unless_a_password_opens_them(tmp_path: Pat
     lamp, locked = after.visitor(visitor.id).workspaces
     for workspace in (lamp, locked):
         assert workspace.claim()
-        deque(after.jobs.take_up(workspace), maxlen=0)
+        deque(after.jobs.restore_workspace(workspace), maxlen=0)
     assert lamp.page_file is not None
     assert lamp.page_file.page(20).width > 0
     assert locked.page_file is None

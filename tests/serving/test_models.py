@@ -23,7 +23,7 @@ from ondevice.serving.forecast import ReadingSpeeds
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.models import Models
 from ondevice.serving.page_file import PageFile
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.registry import Registry
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Phase

@@ -25,7 +25,7 @@ from tests.builders.pots import check_invariants
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LOADED = tiny_loaded("qwen2")
-POT = PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40, stored="int8")
+POT = PotConfig(capacity=192, num_kept=64, reserve=70, step_size=40, kv_dtype="int8")
 TIER = TierConfig(budget_bytes=2_000_000, max_tokens=24)
 GENERATION = plain_generation(max_new_tokens=12)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 10
@@ -57,11 +57,11 @@ def are_equal(pot: MemoryPot, before: list[torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("fields", first_of(
-    {"pot": replace(POT, stored="k8v4"), "tier": TIER},
+    {"pot": replace(POT, kv_dtype="k8v4"), "tier": TIER},
     {},
     {"pot": replace(POT, policy="snapkv")},
-    {"pot": replace(POT, stored="int4")},
-    {"pot": replace(POT, stored="int4"), "tier": TIER},
+    {"pot": replace(POT, kv_dtype="int4")},
+    {"pot": replace(POT, kv_dtype="int4"), "tier": TIER},
     {"pot": replace(POT, slot_shares="by-head")},
     {"pot": replace(POT, policy="full")},
     {"tier": TIER},
@@ -89,7 +89,7 @@ def test_reading_and_answering_leave_no_trace_and_move_nothing(fields: dict[str,
 
 
 def test_a_pot_takes_the_bytes_that_its_shape_says_and_three_times_fewer() -> None:
-    coded, wide = (Engine(LOADED, config(pot=replace(POT, stored=one))).session() for one in ("int8", "model"))
+    coded, wide = (Engine(LOADED, config(pot=replace(POT, kv_dtype=one))).session() for one in ("int8", "model"))
     assert coded.context.pot.nbytes == coded.plan.pot_bytes()
     assert coded.context.pot.nbytes < wide.context.pot.nbytes / 2  # of heads of 16 numbers, where counts weigh much
 
@@ -98,8 +98,8 @@ def test_a_pot_takes_the_bytes_that_its_shape_says_and_three_times_fewer() -> No
 def test_passes_see_what_wide_pots_see_but_for_the_rounding(coded: str, most: float) -> None:
     text = TEXT[:90]
     logits = []
-    for stored in (coded, "model"):
-        session = read(config(pot=replace(POT, stored=stored)), text)
+    for kv_dtype in (coded, "model"):
+        session = read(config(pot=replace(POT, kv_dtype=kv_dtype)), text)
         decoder, pot = session.context.decoder, session.context.pot
         ids = decoder.ids(list(b"What burned?"))
         with pot.savepoint():
@@ -130,9 +130,9 @@ def test_distillation_moves_codes_and_rounds_none_again() -> None:
     assert session.context.num_cycles > 3
 
 
-@pytest.mark.parametrize("stored", ["int8", "k8v4", "int4"])
-def test_codes_go_to_the_tier_and_come_back_as_they_are(stored: str) -> None:
-    session = read(config(pot=replace(POT, stored=stored), tier=TIER))
+@pytest.mark.parametrize("kv_dtype", ["int8", "k8v4", "int4"])
+def test_codes_go_to_the_tier_and_come_back_as_they_are(kv_dtype: str) -> None:
+    session = read(config(pot=replace(POT, kv_dtype=kv_dtype), tier=TIER))
     context = session.context
     assert context.host is not None
     pot, tier = context.pot, context.host.tier
@@ -152,8 +152,8 @@ def test_codes_go_to_the_tier_and_come_back_as_they_are(stored: str) -> None:
     {},
     {"tier": TIER},
     {"pot": replace(POT, slot_shares="by-head")},
-    {"pot": replace(POT, stored="int4"), "tier": TIER},
-    {"pot": replace(POT, stored="k8v4"), "tier": TIER},
+    {"pot": replace(POT, kv_dtype="int4"), "tier": TIER},
+    {"pot": replace(POT, kv_dtype="k8v4"), "tier": TIER},
 ], ids=str)  # fmt: skip
 def test_a_saved_pot_opens_bit_for_bit(fields: dict[str, object], tmp_path: Path) -> None:
     session, path = read(config(**fields)), tmp_path / "lamp.pot"
@@ -192,8 +192,8 @@ def test_a_reading_goes_on_from_a_file(tmp_path: Path) -> None:
 def test_pots_of_another_type_or_with_a_broken_frame_are_refused(tmp_path: Path) -> None:
     session, path = read(config()), tmp_path / "lamp.pot"
     save_session(session, path)
-    with pytest.raises(PotMismatch, match="stored"):
-        load_session(Engine(LOADED, config(pot=replace(POT, stored="model"))), path)
+    with pytest.raises(PotMismatch, match="kv_dtype"):
+        load_session(Engine(LOADED, config(pot=replace(POT, kv_dtype="model"))), path)
     slots = session.context.pot.slots
     assert isinstance(slots, CodedSlots)
     slots.frame.spread[0, 0, 0] = 0.0
@@ -202,14 +202,14 @@ def test_pots_of_another_type_or_with_a_broken_frame_are_refused(tmp_path: Path)
         load_session(Engine(LOADED, config()), path)
 
 
-@pytest.mark.parametrize("stored", ["int8", "k8v4", "int4", "model"])
-def test_documents_of_both_types_stand_on_one_shelf(stored: str) -> None:
-    given = config(pot=replace(POT, stored=stored), tier=TIER)
-    sessions = [read(config(pot=replace(POT, stored=one), tier=TIER)) for one in ("int8", "model")]
+@pytest.mark.parametrize("kv_dtype", ["int8", "k8v4", "int4", "model"])
+def test_documents_of_both_types_stand_on_one_shelf(kv_dtype: str) -> None:
+    given = config(pot=replace(POT, kv_dtype=kv_dtype), tier=TIER)
+    sessions = [read(config(pot=replace(POT, kv_dtype=one), tier=TIER)) for one in ("int8", "model")]
     shelf = shelve(Engine(LOADED, given), sessions)
     assert isinstance(list(shelf.session.ask("What was lit at dusk?"))[-1], AnswerFinished)
     tier = shelf.session.context.host.tier
     for context in (one.context for one in sessions):
         expected = context.host.tier.keys(0, slice(0, 8))
         found = tier.keys(0, slice(0, 8))
-        assert (found - expected).abs().max() < (0.3 if stored == "int4" else 0.02) * expected.abs().max()
+        assert (found - expected).abs().max() < (0.3 if kv_dtype == "int4" else 0.02) * expected.abs().max()

@@ -139,6 +139,7 @@ def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_p
     for settings in (pot.header["method"], pot.header["config"]["pot"]):
         del settings["slot_shares"]
         settings["context_reset"] = True
+        settings["stored"] = settings.pop("kv_dtype")  # its name at that time
     write_unsummed(tmp_path / "old.pot", pot.tensors, pot.header)
     assert saved_config(tmp_path / "old.pot").pot.slot_shares == "even"
     assert ask(reopen(tmp_path / "old.pot")).text == ask(reopen(tmp_path / "new.pot")).text

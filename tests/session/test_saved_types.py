@@ -26,9 +26,9 @@ CONFIG = plain_config(pot=POT, generation=plain_generation(max_new_tokens=6))
 LARGEST = {"int8": 0.02, "bf16": 0.005, "float32": 0.0}
 
 
-def read(stored: str = "model") -> Session:
+def read(kv_dtype: str = "model") -> Session:
     fields = {name: getattr(POT, name) for name in ("capacity", "num_kept", "reserve", "step_size")}
-    pot = PotConfig(**fields, stored=stored)
+    pot = PotConfig(**fields, kv_dtype=kv_dtype)
     session = Engine(LOADED, plain_config(pot=pot, generation=CONFIG.generation)).session()
     for _ in session.read(Document("lamp.txt", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):
         pass

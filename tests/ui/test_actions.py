@@ -22,7 +22,7 @@ from ondevice.events import TokensRead
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.opening import open_upload
-from ondevice.serving.question_box import Asked
+from ondevice.serving.question_queue import Asked
 from ondevice.serving.room import require_room
 from ondevice.serving.uploads import Upload, Uploads
 from ondevice.serving.workspace import Phase, Workspace

@@ -17,8 +17,8 @@ from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.serving import forecast
 from ondevice.serving.exchanges import Exchange
-from ondevice.serving.question_box import Asked, QuestionBox
-from ondevice.serving.record import record_of, take_up
+from ondevice.serving.question_queue import Asked, QuestionQueue
+from ondevice.serving.record import record_of, restore_workspace
 from ondevice.serving.workspace import Workspace
 from ondevice.session import plan
 from ondevice.ui import render
@@ -379,22 +379,22 @@ def test_a_question_that_fails_while_reading_does_not_end_the_reading(
 
 
 def test_a_box_takes_one_question_at_a_time_and_loses_none() -> None:
-    box, one = QuestionBox(), Asked("One?", CONFIG.generation, True)
-    assert box.put(one), "it waits for a reading"
-    box.open()
-    assert not box.put(replace(one, question="Two?"))
-    assert not box.close_if_empty()
-    assert box.take() is one
-    assert box.take() is None
-    assert box.close_if_empty()
-    assert not box.is_open
-    box.open()
-    box.put(one)
-    box.close()
-    assert not box.is_open
-    assert box.take() is one
-    box.under_way = "One?"
-    assert not box.put(one), "a second click"
+    queue, one = QuestionQueue(), Asked("One?", CONFIG.generation, True)
+    assert queue.put(one), "it waits for a reading"
+    queue.open()
+    assert not queue.put(replace(one, question="Two?"))
+    assert not queue.close_if_empty()
+    assert queue.take() is one
+    assert queue.take() is None
+    assert queue.close_if_empty()
+    assert not queue.is_open
+    queue.open()
+    queue.put(one)
+    queue.close()
+    assert not queue.is_open
+    assert queue.take() is one
+    queue.under_way = "One?"
+    assert not queue.put(one), "a second click"
 
 
 # -- times, and what was read ------------------------------------------------------------------------
@@ -430,8 +430,8 @@ def test_where_heads_have_slots_of_their_own_the_fill_tells_of_heads(
         shape = len(decoder.parts.layers), decoder.parts.num_kv_heads
         return torch.arange(1.0, 1 + shape[0] * shape[1]).view(shape)
 
-    monkeypatch.setattr(plan, "head_need", needs)
-    monkeypatch.setattr(plan, "known_needs", needs)
+    monkeypatch.setattr(plan, "head_shares", needs)
+    monkeypatch.setattr(plan, "known_head_budgets", needs)
     config = PotConfig(capacity=256, num_kept=64, reserve=128, step_size=64, slot_shares="by-head")
     desk = Desk(tmp_path, tiny_engine(replace(CONFIG, pot=config)))
     text, pot = desk.read()["fill"]["text"], desk.workspace.session.context.pot  # type: ignore[union-attr]
@@ -502,7 +502,7 @@ def test_a_skimmed_document_says_what_was_skipped(desk: Desk) -> None:
     assert bar["detail"].endswith(words.rate(len(TEXT) / telemetry.ingest_seconds))
     assert screen["chunks"]["chunks"][-1][1] == len(TEXT)
     again = Workspace("again")
-    take_up(again, desk.workspace.session, record_of(desk.workspace))
+    restore_workspace(again, desk.workspace.session, record_of(desk.workspace))
     assert render.progress(again)[1] == bar, "also after it was saved and opened again"
 
 

@@ -171,7 +171,7 @@ class HostMemory:
         keys_values = {name: state[name] for name in state if not name.startswith(_HIDDEN)}
         self.tier.restore(keys_values, extent, as_it_lies=as_it_lies)
         if self.hidden is not None and hidden:
-            self.hidden.restore(hidden, extent, self._pot.shape.num_layers // self._pot.shape.num_parts)
+            self.hidden.restore(hidden, extent, self._pot.shape.num_layers // self._pot.shape.pot_layers_per_layer)
 
     def _alike(self, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
         """Neighbouring layers that were given the same slots [first, end), some at a time."""

@@ -271,7 +271,7 @@ class HostTier:
         ]
         num_written = take_counts(state, "num_written", num_layers, extent.num_tokens)
         num_held = [min(count, used) for count in num_written]
-        check_ring(origin, num_held, extent, self.shape.num_parts)
+        check_ring(origin, num_held, extent, self.shape.pot_layers_per_layer)
         check_names(state, {*self._saved_names, "num_written"})
         if self._is_quantized:
             for _, name in self._vectors:

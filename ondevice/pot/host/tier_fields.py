@@ -57,4 +57,4 @@ def tier_fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict
 
 def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:
     """What a tier beside such a pot stores: what is in codes stays in them."""
-    return wanted if shape.stored == "model" else shape.stored
+    return wanted if shape.kv_dtype == "model" else shape.kv_dtype

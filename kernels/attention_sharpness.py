@@ -1,6 +1,6 @@
-"""Votes of queries for the keys that they look at, and the sums of attention that they are told from.
+"""Squared attention per key, summed over heads and queries, with the log-sum-exp of each query's scores.
 
-They rank what lies outside of the pot: a few heads that search for something decide, and not the many that look
+These sums rank what lies outside of the pot: a few heads that search for something decide, and not the many that look
 everywhere. Shapes are as in `kernels.attention`.
 """
 
@@ -10,15 +10,15 @@ import torch
 from ondevice.kernels.attention import _fold, _probabilities
 from torch import Tensor
 
-_VOTE_SCORES = 1 << 22  # held at once by votes: 16 MB; with fewer the products are too small to be quick
+_MAX_SCORES = 1 << 22  # held at once: 16 MB; with fewer the products are too small to be quick
 
 
-def attention_votes(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
+def attention_sharpness(
+    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
 ) -> Tensor:
     """Sharpness of the attention to each key: that of every head and query, squared and summed.
 
-    A head that attends to one token gives it one vote, one that attends to a hundred alike a hundredth in all, so
+    A head that attends to one token adds 1 there, one that attends to a hundred alike adds a hundredth in all, so
     that the few heads that search for something decide, and not the many that look everywhere.
 
     Args:
@@ -30,44 +30,44 @@ def attention_votes(
     Returns:
         (batch, num_slots) float32; sums to at most num_heads * n over the slots.
     """
-    return votes_and_sums(query, keys, scale=scale, softcap=softcap, max_scores=max_scores)[0]
+    return sharpness_and_sums(query, keys, scale=scale, softcap=softcap, max_scores=max_scores)[0]
 
 
-def votes_and_sums(
+def sharpness_and_sums(
     query: Tensor,
     keys: Tensor,
     *,
     scale: float,
     softcap: float | None = None,
     others: Tensor | None = None,
-    max_scores: int = _VOTE_SCORES,
+    max_scores: int = _MAX_SCORES,
 ) -> tuple[Tensor, Tensor]:
-    """`attention_votes`, and what the keys take up of each query's attention.
+    """`attention_sharpness`, and the log-sum-exp of each query over the keys.
 
     Args:
-        query, keys, scale, softcap, max_scores: as for `attention_votes`.
-        others: (batch, num_kv_heads, groups * n) float32, the sums of keys that take up attention, too, and are not
-            among `keys`; None: there are none.
+        query, keys, scale, softcap, max_scores: as for `attention_sharpness`.
+        others: (batch, num_kv_heads, groups * n) float32, the log-sum-exp over further keys, which are not among
+            `keys`; None: there are none.
 
     Returns:
-        Votes (batch, num_slots) float32, and the logarithms (batch, num_kv_heads, groups * n) float32 of the sums of
-        all exponential scores of the keys.
+        Sharpness (batch, num_slots) float32, and the log-sum-exp over the keys,
+        (batch, num_kv_heads, groups * n) float32.
     """
-    votes, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
+    sharpness, sums = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device), []
     first = 0
     for scores, total, most in _exponentials(query, keys, scale, softcap, max_scores):
         sums.append(total.log() + most)
         if others is not None:
             total = total + (others[:, :, first : first + total.shape[2]] - most).exp()
-        votes += torch.einsum("bhqs,bhq->bs", scores.square_(), total.square().reciprocal())
+        sharpness += torch.einsum("bhqs,bhq->bs", scores.square_(), total.square().reciprocal())
         first += total.shape[2]
-    return votes, torch.cat(sums, dim=2)
+    return sharpness, torch.cat(sums, dim=2)
 
 
 def attention_sums(
-    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _VOTE_SCORES
+    query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None, max_scores: int = _MAX_SCORES
 ) -> Tensor:
-    """The sums of `votes_and_sums` alone, (batch, num_kv_heads, groups * n) float32."""
+    """The log-sum-exp of `sharpness_and_sums` alone, (batch, num_kv_heads, groups * n) float32."""
     parts = _exponentials(query, keys, scale, softcap, max_scores)
     return torch.cat([total.log() + most for _, total, most in parts], dim=2)
 
@@ -90,13 +90,13 @@ def _exponentials(
         yield scores, scores.sum(dim=-1), most[..., 0]
 
 
-def attention_votes_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
-    """Reference for `attention_votes`: one query after the other, one query head after the other."""
+def attention_sharpness_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
+    """Reference for `attention_sharpness`: one query after the other, one query head after the other."""
     groups = query.shape[1] // keys.shape[1]
-    votes = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
+    sharpness = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
     for head in range(query.shape[1]):
         for i in range(query.shape[2]):
             one = query[:, head, i : i + 1].float()
             probabilities = _probabilities(one, keys[:, head // groups].float(), None, scale, softcap)
-            votes += probabilities.squeeze(-2) ** 2
-    return votes
+            sharpness += probabilities.squeeze(-2) ** 2
+    return sharpness

@@ -17,8 +17,8 @@ from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken, DocumentRead
 from ondevice.model.decoder import Decoder
 from ondevice.pot.memory_pot import MemoryPot
-from ondevice.prefill import need
-from ondevice.prefill.need import head_need, known_needs, needs, share_out
+from ondevice.prefill import head_budgets
+from ondevice.prefill.head_budgets import head_shares, known_head_budgets, measure_head_budgets, share_out
 from ondevice.prefill.repeat import repeat_peaks
 from ondevice.session.engine import Engine
 from tests.builders.models import plain_config, tiny_loaded
@@ -49,27 +49,27 @@ def test_without_bounds_it_is_in_proportion() -> None:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(need, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(head_budgets, "_folder", lambda: tmp_path)
     return tmp_path
 
 
 def test_a_model_is_measured_once(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
-    assert known_needs(decoder, "one") is None
-    shares = head_need(decoder, loaded.tokenizer, "one", 0.2)
+    assert known_head_budgets(decoder, "one") is None
+    shares = head_shares(decoder, loaded.tokenizer, "one", 0.2)
     assert shares.shape == (len(decoder.parts.layers), decoder.parts.num_kv_heads)
     assert float(shares.min()) > 0
     assert float(shares.mean()) == pytest.approx(1.0)
-    monkeypatch.setattr(need, "repeat_peaks", lambda *args: pytest.fail("measured again"))
-    measured = needs(decoder, loaded.tokenizer, "one")
-    assert known_needs(decoder, "one") is measured
+    monkeypatch.setattr(head_budgets, "repeat_peaks", lambda *args: pytest.fail("measured again"))
+    measured = measure_head_budgets(decoder, loaded.tokenizer, "one")
+    assert known_head_budgets(decoder, "one") is measured
     # By another process, too.
     again = Engine(loaded, plain_config()).decoder
-    stored = needs(again, loaded.tokenizer, "one")
+    stored = measure_head_budgets(again, loaded.tokenizer, "one")
     assert torch.equal(stored.counts, measured.counts)
     assert torch.equal(stored.weights, measured.weights)
-    assert known_needs(Engine(loaded, plain_config()).decoder, "another") is None
+    assert known_head_budgets(Engine(loaded, plain_config()).decoder, "another") is None
 
 
 def spoilt(name: str, stored: dict[str, torch.Tensor]) -> bytes:
@@ -105,12 +105,12 @@ def spoilt(name: str, stored: dict[str, torch.Tensor]) -> bytes:
 )
 def test_what_cannot_be_read_is_measured_again(name: str, folder: Path) -> None:
     loaded = tiny_loaded()
-    measured = needs(Engine(loaded, plain_config()).decoder, loaded.tokenizer, "one")
+    measured = measure_head_budgets(Engine(loaded, plain_config()).decoder, loaded.tokenizer, "one")
     (folder / "one.safetensors").write_bytes(spoilt(name, {"counts": measured.counts, "weights": measured.weights}))
     decoder = Engine(loaded, plain_config()).decoder
-    assert known_needs(decoder, "one") is None
-    torch.testing.assert_close(needs(decoder, loaded.tokenizer, "one").weights, measured.weights)
-    stored = known_needs(Engine(loaded, plain_config()).decoder, "one")
+    assert known_head_budgets(decoder, "one") is None
+    torch.testing.assert_close(measure_head_budgets(decoder, loaded.tokenizer, "one").weights, measured.weights)
+    stored = known_head_budgets(Engine(loaded, plain_config()).decoder, "one")
     assert stored is not None
     torch.testing.assert_close(stored.weights, measured.weights)
 
@@ -119,17 +119,17 @@ def test_without_a_place_to_keep_it_a_model_is_measured_all_the_same(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     (folder / "file").write_text("")
-    monkeypatch.setattr(need, "_folder", lambda: folder / "file" / "folder")
+    monkeypatch.setattr(head_budgets, "_folder", lambda: folder / "file" / "folder")
     loaded = tiny_loaded()
     decoder = Engine(loaded, plain_config()).decoder
-    assert float(head_need(decoder, loaded.tokenizer, "one", 0.2).mean()) == pytest.approx(1)
+    assert float(head_shares(decoder, loaded.tokenizer, "one", 0.2).mean()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
         ("infinipot", "they share the slots evenly."),
-        ("foresight", "they share the slots evenly, and what is kept is drawn by lot."),
+        ("foresight", "they share the slots evenly, and what is kept is drawn at random."),
     ],
 )
 def test_where_measuring_fails_slots_are_shared_evenly_and_reading_goes_on(
@@ -139,7 +139,7 @@ def test_where_measuring_fails_slots_are_shared_evenly_and_reading_goes_on(
         peaks = repeat_peaks(decoder, pot, *rest)
         return [layer.index_fill(-1, torch.tensor([7]), torch.nan) for layer in peaks]
 
-    monkeypatch.setattr(need, "repeat_peaks", spoilt_peaks)
+    monkeypatch.setattr(head_budgets, "repeat_peaks", spoilt_peaks)
     pot = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60, slot_shares="by-head", policy=policy)
     engine = Engine(tiny_loaded(), plain_config(pot=pot))
     session, text = engine.session(), "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(70))
@@ -182,8 +182,8 @@ def test_a_head_that_is_repeated_from_needs_more(monkeypatch: pytest.MonkeyPatch
     def peaks(_: object, pot: object, ids: object, *rest: object) -> list[torch.Tensor]:
         return [torch.rand(1, 2, 1024) * layer[None, :, None] for layer in weights]
 
-    monkeypatch.setattr(need, "repeat_peaks", peaks)
-    measured = head_need(decoder, loaded.tokenizer, "one", 0.2)
+    monkeypatch.setattr(head_budgets, "repeat_peaks", peaks)
+    measured = head_shares(decoder, loaded.tokenizer, "one", 0.2)
     assert float(measured[1, 1]) > 1
     assert float(measured[weights < 1].max()) < 1
 
@@ -194,8 +194,8 @@ def test_the_less_is_kept_the_larger_is_the_part_of_heads_that_need_all(monkeypa
     rising = torch.linspace(0.01, 0.6, 1024)
     heads = torch.stack([rising] * (2 * len(decoder.parts.layers))).view(len(decoder.parts.layers), 1, 2, 1024).clone()
     heads[1, 0, 1] = 0.9  # one that is looked at all over
-    monkeypatch.setattr(need, "repeat_peaks", lambda *_: list(heads))
-    shares = [head_need(decoder, loaded.tokenizer, "one", part) for part in (0.7, 0.5, 0.3, 0.2, 0.05, 0.001)]
+    monkeypatch.setattr(head_budgets, "repeat_peaks", lambda *_: list(heads))
+    shares = [head_shares(decoder, loaded.tokenizer, "one", part) for part in (0.7, 0.5, 0.3, 0.2, 0.05, 0.001)]
     tops = [float(one[1, 1]) for one in shares]
     assert tops == sorted(tops)
     assert tops[1] == pytest.approx(2, rel=0.02)  # all of its tokens, where half of all are kept

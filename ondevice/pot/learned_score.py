@@ -1,4 +1,4 @@
-"""What a token's own key and value foretell of the attention it will be paid: a learned score, one line for each head.
+"""The attention that a token will be paid, predicted from its key and value by one linear model per head (KVzap).
 
 KVzap (arXiv 2601.07891) fits the scores of KVzip from hidden states, with weights for each model. Keys before RoPE and
 values are linear images of those states, a pot holds them anyway, and they are few enough numbers that a short text
@@ -45,7 +45,7 @@ def _fit(keys: Tensor, values: Tensor, peaks: Tensor) -> Tensor:
     return torch.cat((weights, constant), dim=-1)[..., 0, :].float()
 
 
-def foretell(weights: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def predict_attention(weights: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Scores (batch, num_kv_heads, n) float32 of keys and values (batch, num_kv_heads, n, head_dim).
 
     Args:

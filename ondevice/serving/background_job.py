@@ -1,4 +1,4 @@
-"""What a visitor has under way beside the open documents: a comparison, or a shelf. One at a time, stopped any time."""
+"""Background work of a visitor beside the open documents: a comparison, or a shelf. One at a time, stopped any time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ondevice.session.engine import Session
 
 
 @dataclass(slots=True, kw_only=True)
-class Undertaking:
+class BackgroundJob:
     """Work of a visitor that no single document owns.
 
     Attributes:

@@ -32,11 +32,11 @@ class Asked:
 
 
 @dataclass(slots=True)
-class QuestionBox:
-    """Holds one question until somebody takes it out.
+class QuestionQueue:
+    """A queue for one question.
 
     Attributes:
-        is_open: whether a reading takes out, between two of its steps, what is put in.
+        is_open: whether a reading takes the question out between two of its steps.
         under_way: the question that is being answered; "": none. The same one again is a second click, and left out.
     """
 

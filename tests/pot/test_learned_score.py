@@ -10,9 +10,9 @@ import torch
 from ondevice.config import PotConfig, SlotSharing
 from ondevice.documents import Document, Page
 from ondevice.events import HeadsMeasured, PotDistilled
-from ondevice.pot.foresight import fit, foretell
+from ondevice.pot.learned_score import fit, predict_attention
 from ondevice.pot.shape import PROMPT
-from ondevice.prefill.need import needs
+from ondevice.prefill.head_budgets import measure_head_budgets
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, tiny_loaded
@@ -34,17 +34,21 @@ def test_a_score_that_is_a_line_of_keys_and_values_is_found_head_by_head() -> No
     torch.manual_seed(0)
     keys, values = torch.randn(2, 3, 4000, 8), 5 * torch.randn(2, 3, 4000, 8) + 1
     true = torch.randn(2, 3, 19)
-    peaks = torch.stack([foretell(true[layer], keys[layer, None], values[layer, None])[0] for layer in range(2)])
+    peaks = torch.stack(
+        [predict_attention(true[layer], keys[layer, None], values[layer, None])[0] for layer in range(2)]
+    )
     found = fit(keys, values, peaks)
     assert found.shape == true.shape
-    scores = torch.stack([foretell(found[layer], keys[layer, None], values[layer, None])[0] for layer in range(2)])
+    scores = torch.stack(
+        [predict_attention(found[layer], keys[layer, None], values[layer, None])[0] for layer in range(2)]
+    )
     assert float((scores - peaks).square().mean() / peaks.var()) < 0.02
     # A hundred numbers that say nothing of it: no weight grows large, and the mean is right.
     noise = torch.rand(2, 3, 100)
     found = fit(keys[:, :, :100], values[:, :, :100], noise)
     assert float(found[..., :-1].abs().max()) < 0.1
     for layer in range(2):
-        scores = foretell(found[layer], keys[layer, None, :, :100], values[layer, None, :, :100])
+        scores = predict_attention(found[layer], keys[layer, None, :, :100], values[layer, None, :, :100])
         torch.testing.assert_close(scores.mean(dim=-1)[0], noise[layer].mean(dim=-1))
 
 
@@ -62,11 +66,11 @@ def test_what_is_kept_chunk_by_chunk_is_what_one_look_at_all_would_keep(slot_sha
     check_invariants(pot, context.tokens.num_tokens)
     # Keys and values of the first layer are those of the words alone, whatever else the pot holds.
     everything, heads = whole.context.pot, context.decoder.parts.num_kv_heads
-    weights = needs(context.decoder, context.loaded.tokenizer, context.loaded.fingerprint).weights
+    weights = measure_head_budgets(context.decoder, context.loaded.tokenizer, context.loaded.fingerprint).weights
     used = everything.num_cached[0]
-    scores = foretell(weights[0], everything.keys[0][..., :used, :], everything.values[0][..., :used, :])[0]
+    scores = predict_attention(weights[0], everything.keys[0][..., :used, :], everything.values[0][..., :used, :])[0]
     for head in range(heads):
-        part, row = (head, 0) if pot.shape.num_parts > 1 else (0, head)
+        part, row = (head, 0) if pot.shape.pot_layers_per_layer > 1 else (0, head)
         ranked = pot.num_ranked[part]
         origin = pot.origin[part, 0, row, : pot.num_cached[part]]
         kept = set(origin[:ranked].tolist()) - {PROMPT}
@@ -79,10 +83,10 @@ def test_what_is_kept_chunk_by_chunk_is_what_one_look_at_all_would_keep(slot_sha
         assert kept ^ expected <= at_the_edge  # a word that comes twice scores the same twice
 
 
-def test_a_pot_in_codes_foretells_much_the_same() -> None:
+def test_a_quantised_pot_predicts_much_the_same() -> None:
     kept = []
-    for stored in ("model", "int8", "k8v4"):
-        session = read(replace(POT, stored=stored))
+    for kv_dtype in ("model", "int8", "k8v4"):
+        session = read(replace(POT, kv_dtype=kv_dtype))
         check_invariants(session.context.pot, session.context.tokens.num_tokens)
         kept.append(session.context.retention.dense() > 0)
     assert (kept[0] == kept[1]).mean() > 0.8

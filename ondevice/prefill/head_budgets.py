@@ -1,10 +1,10 @@
-"""What the KV heads of a model need of a pot: how many slots, and which tokens. Measured once, on a text of our own.
+"""Head budgets: the share of slots of each KV head, and its learned score. Measured once, on a text of our own.
 
 Heads differ much in how many tokens they look at, and little from text to text: what a head would need to repeat one
 text it needs for another. So the slots are shared out before a document is read, and stay. How they differ depends on
-how much is kept: the fewer slots there are, the larger is the part of the few heads that copy. So that is a table by
-the part that is kept. The same repetition says what tokens look like that a head will come back to (`pot.foresight`).
-Both are kept beside the converted weights.
+how much is kept: the fewer slots there are, the larger is the part of the few heads that copy. So the counts are
+a table by the part that is kept. The same repetition fits the linear models of `pot.learned_score`. Both are kept
+beside the converted weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ondevice.files import READABLE, replacing
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.tokenizer import Tokenizer
-from ondevice.pot.foresight import fit
+from ondevice.pot.learned_score import fit
 from ondevice.pot.positive import NotSolved
 from ondevice.prefill.repeat import repeat_peaks
 
@@ -41,12 +41,12 @@ _LEAST = 0.05  # of an even share, so that no head is left with nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What was measured of a model, on the CPU.
+class HeadBudgets:
+    """Measurements of the heads of a model, on the CPU.
 
     Attributes:
         counts: the slots of each head among the best `_PARTS` of all, (parts, num_layers, num_kv_heads) int32.
-        weights: of `pot.foresight`, (num_layers, num_kv_heads, 2 * head_dim + 3) float32; None where measuring has
+        weights: of `pot.learned_score`, (num_layers, num_kv_heads, 2 * head_dim + 3) float32; None where measuring has
             failed, and all heads count alike.
     """
 
@@ -54,7 +54,7 @@ class Needs:
     weights: Tensor | None
 
     def suit(self, decoder: Decoder) -> bool:
-        """Whether they are those of a model of its shape."""
+        """True if they are those of a model of its shape."""
         parts = decoder.parts
         heads = len(parts.layers), parts.num_kv_heads
         return (
@@ -69,17 +69,17 @@ class Needs:
         )
 
 
-_KNOWN: WeakKeyDictionary[Decoder, Needs] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Decoder, HeadBudgets] = WeakKeyDictionary()
 
 
-def needs(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Needs:
-    """What the heads of a model need; measured where it is not known: that reads and repeats some 1,000 tokens in a pot
-    of its own. Where that fails, all heads count alike until the model is loaded again.
+def measure_head_budgets(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> HeadBudgets:
+    """Budgets of the heads of a model, measured where they are not known: reads and repeats about 1,000 tokens in a pot
+    of its own. If that fails, all heads count alike until the model is loaded again.
 
     Args:
         fingerprint: of the model.
     """
-    known = known_needs(decoder, fingerprint)
+    known = known_head_budgets(decoder, fingerprint)
     if known is None:
         known = _KNOWN[decoder] = _measured(decoder, tokenizer)
         with suppress(OSError, ModelError, SafetensorError):  # then it is measured again the next time
@@ -87,11 +87,11 @@ def needs(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Needs:
     return known
 
 
-def known_needs(decoder: Decoder, fingerprint: str) -> Needs | None:
-    """What `needs` gives, where that was measured before; None elsewhere."""
+def known_head_budgets(decoder: Decoder, fingerprint: str) -> HeadBudgets | None:
+    """The result of `measure_head_budgets`, where it is known; None elsewhere."""
     if decoder not in _KNOWN:
         try:
-            stored = Needs(**load_file(_path(fingerprint)))
+            stored = HeadBudgets(**load_file(_path(fingerprint)))
         except (OSError, ValueError, TypeError, ModelError, SafetensorError):
             return None
         if not stored.suit(decoder):
@@ -100,8 +100,8 @@ def known_needs(decoder: Decoder, fingerprint: str) -> Needs | None:
     return _KNOWN[decoder]
 
 
-def head_need(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: float) -> Tensor:
-    """The share of each KV head among the slots that a text is repeated from, 1 on average; else as `needs`.
+def head_shares(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: float) -> Tensor:
+    """The share of each KV head among the slots that a text is repeated from, 1 on average; as `measure_head_budgets`.
 
     Args:
         part: of all tokens of a document that a head keeps on average, above 0.
@@ -109,7 +109,7 @@ def head_need(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: fl
     Returns:
         (num_layers, num_kv_heads) float32, on the CPU.
     """
-    counts = needs(decoder, tokenizer, fingerprint).counts.float()
+    counts = measure_head_budgets(decoder, tokenizer, fingerprint).counts.float()
     # Between two rows of the table in proportion to the logarithm of the part.
     at = min(max(-2 * math.log2(part) - 1, 0.0), len(_PARTS) - 1.0)
     below = min(int(at), len(_PARTS) - 2)
@@ -118,7 +118,7 @@ def head_need(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str, part: fl
     return shares / shares.mean()
 
 
-def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Needs:
+def _measured(decoder: Decoder, tokenizer: Tokenizer) -> HeadBudgets:
     text = (resources.files("ondevice.assets") / _TEXT).read_text(encoding="utf-8")
     ids = tokenizer.encode(text)[0][: min(_TOKENS, decoder.parts.max_positions // 2)]
     pot = decoder.new_pot(len(ids) + _ROOM)
@@ -134,12 +134,12 @@ def _measured(decoder: Decoder, tokenizer: Tokenizer) -> Needs:
     told = slice(_FIRST, len(ids))
     keys, values = (torch.stack([layer[0, :, told] for layer in kept]).cpu() for kept in (pot.keys, pot.values))
     try:
-        return Needs(torch.stack(counts), fit(keys, values, peaks[..., told]).contiguous())
+        return HeadBudgets(torch.stack(counts), fit(keys, values, peaks[..., told]).contiguous())
     except NotSolved:  # then nothing that was seen is to be relied on
-        return Needs(torch.ones(len(_PARTS), *peaks.shape[:2], dtype=torch.int32), None)
+        return HeadBudgets(torch.ones(len(_PARTS), *peaks.shape[:2], dtype=torch.int32), None)
 
 
-def _store(fingerprint: str, known: Needs) -> None:
+def _store(fingerprint: str, known: HeadBudgets) -> None:
     if known.weights is None:
         return
     with replacing(_path(fingerprint), mode=READABLE, is_synced=False) as temporary:

@@ -1,4 +1,4 @@
-"""How carefully a text is kept: three named choices of what would otherwise be set one by one.
+"""Profiles: three named choices that stand for settings of the pot, from fast to thorough.
 
 A row trades time of reading for what is still known afterwards. Every row says the same settings.
 """
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
-    """A choice.
+class Profile:
+    """A profile.
 
     Attributes:
         name: in settings.
@@ -25,34 +25,34 @@ class Retention:
     values: Mapping[str, Any]
 
 
-def _values(policy: str, stored: str = "model") -> dict[str, Any]:
+def _values(policy: str, kv_dtype: str = "model") -> dict[str, Any]:
     return {
         "pot.policy": policy,
         "pot.context_reset": "late",
-        "pot.stored": stored,
+        "pot.kv_dtype": kv_dtype,
         "pot.slot_shares": "auto",
     }
 
 
 AS_SET = "as-set"
-RETENTIONS = {
+PROFILES = {
     row.name: row
     for row in (
-        Retention(AS_SET, "As set one by one", {}),
-        Retention("fast", "Fast", _values("foresight")),
-        Retention("balanced", "Balanced", _values("infinipot")),
-        Retention("thorough", "Thorough: in codes, more tokens", _values("foresight", "k8v4")),
+        Profile(AS_SET, "As set one by one", {}),
+        Profile("fast", "Fast", _values("foresight")),
+        Profile("balanced", "Balanced", _values("infinipot")),
+        Profile("thorough", "Thorough: quantised, more tokens", _values("foresight", "k8v4")),
     )
 }
 
 
 def settled(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What was chosen, by path, with the settings that a named choice stands for in place of those."""
-    named = RETENTIONS[chosen["pot.retention"]].values if chosen.get("pot.retention") in RETENTIONS else {}
+    named = PROFILES[chosen["pot.profile"]].values if chosen.get("pot.profile") in PROFILES else {}
     return {**chosen, **named}
 
 
 if TYPE_CHECKING:
-    RetentionName = str
+    ProfileName = str
 else:  # the choices of the command line
-    RetentionName = Literal[tuple(RETENTIONS)]
+    ProfileName = Literal[tuple(PROFILES)]

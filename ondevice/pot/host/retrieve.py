@@ -1,4 +1,4 @@
-"""A look into the host tier: which blocks of the document some queries look for.
+"""Rank host-tier blocks by attention to the question's keys.
 
 It takes two steps. Mean keys of units (SlimInfer, equation 1) show where to look closely; only the keys of the best
 blocks are then compared one by one. Keys are compared before RoPE: where a block stood says nothing about what it
@@ -15,20 +15,20 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from ondevice.kernels.votes import attention_sums, votes_and_sums
+from ondevice.kernels.attention_sharpness import attention_sums, sharpness_and_sums
 from ondevice.pot.host.chunks import UNIT_ROWS
 from ondevice.pot.host.kv_tier import HostTier
 
 # Times as many blocks as may come back are compared key by key. With 4, of 12 cues of a text of 6,000 tokens one was
 # missed that all keys find, and recall fell from 0.99 to 0.93.
 CLOSE_LOOK = 8
-# What a head looks for often ends a block, and what follows it is wanted then: a vote for a key is one for the block in
+# What a head looks for often ends a block, and what follows it is wanted then: a score of a key counts for the block in
 # which the token so much further on lies, too.
 FOLLOWING = 16
 
 
 class _How(TypedDict):
-    """What scores depend on beside queries and keys."""
+    """The parameters of scores beside queries and keys."""
 
     scale: float
     softcap: float | None
@@ -36,7 +36,7 @@ class _How(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one layer of the tier holds.
+    """The contents of one layer of the tier.
 
     `blocks` (n,) int64 of the document, of each place; `begins` and `ends` (num_units,) those of the first and the last
     place of each unit; `is_left_out` (n,) places whose tokens are no candidates.
@@ -64,14 +64,13 @@ def rank_blocks(
 ) -> list[int]:
     """Blocks of the document that some queries look for in the tier, best first; none where nothing is in it.
 
-    Every head of these layers votes for keys by the square of its attention (`attention_votes`), and a block has the
-    votes of its keys and of those shortly before it. What is not compared key by key takes up attention as its mean
-    keys do.
+    A key scores the squared attention that all heads of these layers pay it (`attention_sharpness`), a block the sum
+    over its keys and those shortly before it. What is not compared key by key takes up attention as its mean keys do.
 
     Args:
-        queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers vote.
+        queries: for each of the first layers (1, num_heads, n, head_dim) before RoPE; those layers score.
         first: document tokens below this are left out.
-        coverage: share of all votes; blocks beyond those that have so many are left out.
+        coverage: share of the sum of all scores; blocks after those that reach it are left out.
         num_close: blocks that are compared key by key for their mean keys; None: all.
         also_close: further blocks that are.
         present: blocks that the pot holds wholly; they are left out.
@@ -82,32 +81,32 @@ def rank_blocks(
     is_close, sums = torch.ones(num_blocks, dtype=torch.bool), list[Tensor]()
     is_close[[block for block in present if block < num_blocks]] = False
     if num_close is not None and num_close < int(is_close.sum()):
-        rough, sums = _rough_votes(tier, queries, held, num_blocks, how)
+        rough, sums = _rough_scores(tier, queries, held, num_blocks, how)
         best = rough.masked_fill(~is_close, -1.0).topk(num_close).indices
         is_chosen = torch.zeros_like(is_close)
         is_chosen[[*best.tolist(), *(block for block in also_close if block < num_blocks)]] = True
         is_close &= is_chosen
     else:
         is_close.fill_(True)
-    votes = torch.zeros(num_blocks)
+    scores = torch.zeros(num_blocks)
     for index, (query, layer) in enumerate(zip(queries, held, strict=True)):
         at = is_close[layer.blocks].nonzero().squeeze(1)
         if not at.numel():
             continue
         others = _others(tier, index, query, at // UNIT_ROWS, sums[index], how) if sums else None
-        given, _ = votes_and_sums(query.float(), tier.keys(index, at, query.device)[None], others=others, **how)
+        given, _ = sharpness_and_sums(query.float(), tier.keys(index, at, query.device)[None], others=others, **how)
         given = given[0].cpu().masked_fill_(layer.is_left_out[at], 0.0)
         for further in (0, min(FOLLOWING, block_size)):
             blocks = (layer.origin[at].long() + further) // block_size
-            votes.index_add_(0, blocks.clamp_(max=num_blocks - 1), given)
-    votes[[block for block in present if block < num_blocks]] = 0.0
-    ranked = votes.argsort(descending=True)
-    before = votes[ranked].cumsum(0) - votes[ranked]
-    return ranked[(votes[ranked] > 0) & (before < coverage * votes.sum())].tolist()
+            scores.index_add_(0, blocks.clamp_(max=num_blocks - 1), given)
+    scores[[block for block in present if block < num_blocks]] = 0.0
+    ranked = scores.argsort(descending=True)
+    before = scores[ranked].cumsum(0) - scores[ranked]
+    return ranked[(scores[ranked] > 0) & (before < coverage * scores.sum())].tolist()
 
 
 def _held(tier: HostTier, num_layers: int, block_size: int, first: int) -> list[_Held]:
-    """What each layer holds; layers that hold the same share it."""
+    """The contents of each layer; layers with the same tokens share them."""
     held: list[_Held] = []
     for layer in range(num_layers):
         origin = tier.origin(layer)
@@ -120,28 +119,28 @@ def _held(tier: HostTier, num_layers: int, block_size: int, first: int) -> list[
     return held
 
 
-def _rough_votes(
+def _rough_scores(
     tier: HostTier, queries: Sequence[Tensor], held: Sequence[_Held], num_blocks: int, how: _How
 ) -> tuple[Tensor, list[Tensor]]:
-    """The votes of each block by its best mean key, (num_blocks,), and for each layer the sums of `votes_and_sums`.
+    """The score of each block by its best mean key, (num_blocks,), and the log-sum-exp of each layer.
 
-    A unit that reaches into two blocks votes for both (SlimInfer, equation 2, has the best unit speak for a block).
+    A unit that reaches into two blocks counts for both (SlimInfer, equation 2, has the best unit speak for a block).
     """
-    votes, sums = torch.zeros(num_blocks), []
+    scores, sums = torch.zeros(num_blocks), []
     for index, (query, layer) in enumerate(zip(queries, held, strict=True)):
         if not layer.blocks.numel():
             sums.append(torch.empty(0))
             continue
-        given, total = votes_and_sums(query.float(), tier.unit_keys(index, device=query.device)[None], **how)
+        given, total = sharpness_and_sums(query.float(), tier.unit_keys(index, device=query.device)[None], **how)
         best = torch.zeros(num_blocks)
         for blocks in (layer.begins, layer.ends):
             best.scatter_reduce_(0, blocks, given[0].cpu(), "amax")
-        votes += best
+        scores += best
         sums.append(total)
-    return votes, sums
+    return scores, sums
 
 
 def _others(tier: HostTier, layer: int, query: Tensor, units: Tensor, total: Tensor, how: _How) -> Tensor:
-    """The sums of all but some units, which are compared key by key: as if each key were the mean one."""
+    """The log-sum-exp of all but some units, which are compared key by key: as if each key were the mean one."""
     close = attention_sums(query.float(), tier.unit_keys(layer, units.unique(), query.device)[None], **how)
     return total + torch.log1p(-(close - total).exp().clamp(max=1 - 1e-6)) + math.log(UNIT_ROWS)
