@@ -138,5 +138,5 @@ def test_what_came_before_is_the_conversation() -> None:
     assert asked.question == "Since when?"
     assert asked.history == (Turn("Who?", "Sigrun Aas."),)
     assert asked.generation.max_new_tokens == 9
-    with pytest.raises(ConfigError, match="temperature is 'hot'. Give a number"):
+    with pytest.raises(ConfigError, match=r"temperature is 'hot'\. Give a number"):
         asked_of({"messages": messages, "temperature": "hot"}, GenerationConfig())
