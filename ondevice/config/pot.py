@@ -165,7 +165,7 @@ class PotConfig:
 
     @property
     def is_auto(self) -> bool:
-        """Whether the text decides how many slots there are; see `sized`."""
+        """True if the text decides how many slots there are; see `sized`."""
         return self.capacity == 0
 
     @property
@@ -209,10 +209,10 @@ class PotConfig:
 
     @property
     def needs_queries(self) -> bool:
-        """Whether a distillation looks at the queries of the last pass themselves."""
+        """True if a distillation looks at the queries of the last pass themselves."""
         return self.method.observes == "queries" or self.refits_values
 
     @property
     def needs_novelty(self) -> bool:
-        """Whether tokens are scored by their cross-entropy while they are read."""
+        """True if tokens are scored by their cross-entropy while they are read."""
         return self.method.novelty == "everything" or (self.method.novelty == "share" and self.novelty > 0)

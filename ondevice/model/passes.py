@@ -34,7 +34,7 @@ class Pruner(Protocol):
 
     @property
     def needs_early_states(self) -> bool:
-        """Whether `Pass.early_states` is asked for."""
+        """True if `Pass.early_states` is asked for."""
         ...
 
     def survivors(self, layer: int, query: Tensor, keys: Tensor) -> Tensor | None:

@@ -24,7 +24,7 @@ _RIDGE = 1.0  # of the mean of the diagonal of what is inverted
 
 @torch.inference_mode()
 def outputs(context: Context, queries: Sequence[Tensor]) -> list[Tensor]:
-    """What the queries (batch, num_heads, n, head_dim) before RoPE of each layer of the pot would be answered next:
+    """Answers to the queries (batch, num_heads, n, head_dim) before RoPE of each layer of the pot:
     (batch, num_kv_heads, group * n, head_dim) float32."""
     pot = context.pot
     found = []
