@@ -25,18 +25,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TOOLS := build/tools
 # Half of what is slow waits for others: for processes of Ray, for time limits, for files.
 SLOW_PROCESSES := $(shell echo $$(( $$(nproc) < 4 ? 4 : $$(nproc) > 8 ? 8 : $$(nproc) )))
+SLOWLY = OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(SLOW_PROCESSES) --dist worksteal
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 --generate-hashes --no-header \
 	--no-emit-package torch --no-emit-package triton -c constraints.txt
 
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test lint unit slow browser bench gpu-check gpu-bench screenshots screenshots-update pictures \
-	docs map-frames lock audit licences fuzz clean
+.PHONY: help app setup test test-all lint unit slow triton laboratory affected browser bench gpu-check gpu-bench \
+	screenshots screenshots-update pictures docs map-frames lock audit licences fuzz clean
 
 help:
 	@echo 'make app          start the app on http://127.0.0.1:7860'
-	@echo 'make test         lint, types, unit tests, slow tests, browser tests'
+	@echo 'make test         lint, types, unit and browser tests, and what the last commits may have broken elsewhere'
+	@echo 'make test-all     every test: minutes more'
 	@echo 'make lint         formatting, lint and types only'
 	@echo 'make bench        measure every speed, and write files and tables into $(BENCH)'
 	@echo 'make gpu-check    on a machine with an NVIDIA GPU: check and measure the kernels there; no set-up'
@@ -80,7 +82,9 @@ $(MODEL): $(INSTALLED)
 	$(BIN)/ondevice models fetch smollm2-135m
 	@touch $@
 
-test: lint unit slow browser
+test: lint unit browser affected
+
+test-all: lint unit slow triton laboratory browser
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -89,19 +93,33 @@ lint: $(INSTALLED)
 
 # One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" tests --ignore=tests/browser
 
-# Minutes of work, so apart: what measures the product, most cases of large grids, every kernel in Triton's interpreter
-# and compiled for the GPUs that we name, thousands of damaged files, the default model itself, and questions to the
-# larger one where `ondevice models fetch` has been run for it.
+# Minutes of work, so apart: most cases of large grids, thousands of damaged files, the default model itself, and
+# questions to the larger one where `ondevice models fetch` has been run for it.
 slow: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(SLOW_PROCESSES) --dist worksteal -m slow --ignore=tests/browser
+	$(SLOWLY) -m slow tests --ignore=tests/browser --ignore=tests/triton
+
+# Every kernel in Triton's interpreter, and compiled for the GPUs that we name; CAPABILITY=90: for one of them.
+triton: setup
+	$(SLOWLY) tests/triton
+
+# What measures the product.
+laboratory: setup
+	$(SLOWLY) bench/tests
+
+# Of these two, what the commits of the last two days may have broken; of the compiled kernels one GPU in any case.
+affected: setup
+	@tests=$$($(BIN)/python scripts/affected_tests.py); \
+	[[ "$$tests" == *triton* ]] || export CAPABILITY=90; \
+	$(SLOWLY) tests/triton/test_triton_compile.py $$tests
 
 # Without Chromium these tests skip, and say so. A browser that shares two cores with others can stand still for longer
 # than a test waits: what failed is run once more, and both runs are printed.
 browser: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
-	$(BIN)/pytest -q tests/browser || $(BIN)/pytest -q --last-failed --last-failed-no-failures none tests/browser
+	$(BIN)/pytest -q -n 3 --dist loadfile tests/browser || \
+		$(BIN)/pytest -q --last-failed --last-failed-no-failures none tests/browser
 
 # Every speed once more, into a folder of its own. Files of bench/results that need what is not part of this checkout
 # are repeated with it where it is named: BOOKS, two texts, of which thresholds are calibrated on the first and the

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent
 tests = sys.modules.setdefault("tests", ModuleType("tests"))  # whose builders the laboratory's tests use as well
 tests.__path__ = [str(ROOT / "tests")]
 os.environ["ONDEVICE_MODEL"] = "smollm2-135m"  # no test fetches what would suit this machine
+MOST_SECONDS = 5  # of a unit test
 _DATA = tempfile.TemporaryDirectory(prefix="ondevice-tests-")
 os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps documents
 
@@ -29,6 +30,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if number > 1:
         items[:] = _spread(items, number, float(config.getini("timeout") or 0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A unit test that takes long fails, for all the others wait: it is made shorter, or marked as slow."""
+    before = os.times()
+    yield
+    took = sum(os.times()[:4]) - sum(before[:4])  # of the processor, here and in processes that have ended: not by load
+    if took > MOST_SECONDS and item.get_closest_marker("slow") is None and "browser" not in item.path.parts:
+        pytest.fail(f"it took {took:.1f} s of the processor, and may take {MOST_SECONDS} unless it is marked slow")
 
 
 def _spread(items: list[pytest.Item], number: int, usual: float) -> list[pytest.Item]:

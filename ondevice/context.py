@@ -146,11 +146,6 @@ class Context:
         return self.num_cycles > 0 or (self.host.hidden is not None and self.host.hidden.num_held > 0)
 
     @property
-    def restores_skipped(self) -> bool:
-        """True if a question may have skipped tokens read."""
-        return self.speculator is not None and self.config.spec.num_restored > 0
-
-    @property
     def left_out(self) -> tuple[int, int]:
         """The document tokens [start, stop) that policy `truncate` does not read."""
         return left_out(self.config, len(self.chat.prefix), self.tokens.num_tokens)

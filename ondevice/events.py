@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-RecallSource = Literal["host", "skipped"]
 # Reading, then answering: every second of either belongs to one of its stages.
 Stage = Literal[
     "tokenize", "measure", "speculate", "forward", "novelty", "distill", "offload", "other",
@@ -210,15 +209,13 @@ class DocumentRead:
 class TokensRecalled:
     """Tokens came back into the pot for this answer; after it they leave the pot again.
 
-    `source` is `host` (evicted or pruned tokens, from the host tier) or `skipped` (tokens that the speculator had
-    skipped, read now). `tokens` (n, 2) int32 are stretches [start, stop) of the document that some head took, in its
-    order; `pages` are those they lie on. From the host every head takes what it lacks, `num_tokens` in the average
-    layer, and `num_aside` that the pot kept take no part in the answer, so that they draw no attention away;
-    `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled ones had been pruned
-    and were read to the end of the model now.
+    They were evicted or pruned, and come from the host tier. `tokens` (n, 2) int32 are stretches [start, stop) of the
+    document that some head took, in its order; `pages` are those they lie on. Every head takes what it lacks,
+    `num_tokens` in the average layer, and `num_aside` that the pot kept take no part in the answer, so that they draw
+    no attention away; `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled
+    ones had been pruned and were read to the end of the model now.
     """
 
-    source: RecallSource
     tokens: npt.NDArray[np.int32]
     pages: tuple[int, ...]
     num_tokens: int
@@ -359,7 +356,7 @@ class AnswerFinished:
     num_overwritten: int
     ledger: Ledger
     share_read: float = 1.0
-    recalled: tuple[TokensRecalled, ...] = ()
+    recalled: TokensRecalled | None = None
     sources: Sources = Sources()
     history: History = History()
     drafts: DraftCount = field(default_factory=DraftCount)
@@ -380,17 +377,19 @@ class AnswerFinished:
             return None
         return (self.num_tokens - 1) / self.decode_seconds
 
-    def num_recalled(self, source: RecallSource) -> int:
-        """Tokens recalled from a source; those of the host count per head of the average layer."""
-        return sum(event.num_tokens for event in self.recalled if event.source == source)
+    @property
+    def num_recalled(self) -> int:
+        """Tokens recalled from the host tier, per head of the average layer."""
+        return 0 if self.recalled is None else self.recalled.num_tokens
 
     @property
     def num_aside(self) -> int:
         """Tokens that the pot kept and that took no part in the answer, per head of the average layer."""
-        return sum(event.num_aside for event in self.recalled)
+        return 0 if self.recalled is None else self.recalled.num_aside
 
-    def pages_recalled(self, source: RecallSource) -> tuple[int, ...]:
-        return tuple(page for event in self.recalled if event.source == source for page in event.pages)
+    @property
+    def pages_recalled(self) -> tuple[int, ...]:
+        return () if self.recalled is None else self.recalled.pages
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON has it: the account with question, text, passages and ledger."""
@@ -411,11 +410,9 @@ class AnswerFinished:
             "decode_seconds": self.decode_seconds,
             "decode_tokens_per_second": self.tokens_per_second,
             "num_overwritten": self.num_overwritten,
-            "num_revived": self.num_recalled("host"),
-            "pages_revived": self.pages_recalled("host"),
+            "num_revived": self.num_recalled,
+            "pages_revived": self.pages_recalled,
             "num_aside": self.num_aside,
-            "num_restored": self.num_recalled("skipped"),
-            "pages_restored": self.pages_recalled("skipped"),
             "share_read": self.share_read,
             "unfounded": self.unfounded,
             "num_sourced": self.sources.num_tokens,

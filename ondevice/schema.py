@@ -25,17 +25,32 @@ class SchemaError(ValueError):
     """A value is not of the type that its place asks for; says where and why."""
 
 
-def loads(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
+def loads(text: str | bytes, max_values: int = MAX_VALUES, *, refuses_numbers: bool = False) -> Any:
     """JSON in UTF-8 as Python values. Numbers that are not finite, or that do not fit into 64 bits, come as None.
+
+    Args:
+        refuses_numbers: those are refused instead: where None has a meaning, a setting would be another one.
 
     Raises:
         SchemaError: it is no JSON, nested too deep, or of more than `max_values` values.
     """
+
+    def other(digits: str) -> Any:
+        if refuses_numbers:
+            raise SchemaError(f"it holds the number {digits:.20}")
+        return None
+
+    def whole(digits: str) -> Any:
+        return int(digits) if len(digits.lstrip("-")) <= _INT_DIGITS else other(digits)
+
+    def finite(digits: str) -> Any:
+        return value if math.isfinite(value := float(digits)) else other(digits)
+
     try:
         text = text if isinstance(text, str) else text.decode()
         if sum(map(text.count, ",[{")) > max_values:
             raise SchemaError("it holds too many values")
-        value = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=lambda name: None)
+        value = json.loads(text, parse_int=whole, parse_float=finite, parse_constant=other)
     except SchemaError:
         raise
     except (ValueError, RecursionError) as error:
@@ -122,12 +137,3 @@ def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
 def _text(text: str) -> str:
     """The text without halves of characters, which no file and no screen could take."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _whole(digits: str) -> int | None:
-    return int(digits) if len(digits.lstrip("-")) <= _INT_DIGITS else None
-
-
-def _finite(digits: str) -> float | None:
-    value = float(digits)
-    return value if math.isfinite(value) else None

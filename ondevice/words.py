@@ -235,12 +235,11 @@ def unfounded(answer: AnswerFinished) -> list[str]:
 
 
 def recalled(answer: AnswerFinished, unit: str) -> list[str]:
-    """The lines for what came back for one answer, or was read for it after all."""
-    kinds = (
-        ("Brought back", answer.num_recalled("host"), "token", answer.pages_recalled("host")),
-        ("Read", answer.num_recalled("skipped"), "skipped token", answer.pages_recalled("skipped")),
-    )
-    lines = [f"{did} {plural(n, what)} for this answer, from {_on_pages(on, unit)}" for did, n, what, on in kinds if n]
+    """The lines for what came back for one answer."""
+    lines = []
+    if answer.num_recalled:
+        number = plural(answer.num_recalled, "token")
+        lines.append(f"Brought back {number} for this answer, from {_on_pages(answer.pages_recalled, unit)}")
     if answer.num_aside:
         lines.append(f"{plural(answer.num_aside, 'kept token')} stood aside for them: too far from what came back")
     return lines

@@ -85,16 +85,12 @@ def test_the_account_tells_of_every_method() -> None:
         ANSWER, num_tokens=15, stage_seconds={},
         ledger=ledger, stop_reason="length", share_read=0.4, num_overwritten=1, unfounded=("22", "Ingrid Lund"),
         drafts=DraftCount(num_drafted=20, num_accepted=12, fell_back=True), history=History(1, 2),
-        recalled=(
-            TokensRecalled("host", NO_TOKENS, (4, 3, 9), 128, num_aside=640),
-            TokensRecalled("skipped", NO_TOKENS, (2,), 64),
-        ),
+        recalled=TokensRecalled(NO_TOKENS, (4, 3, 9), 128, num_aside=640),
     )  # fmt: skip
     held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75, 9_000_000)
     assert words.account(answer, held).split(" · ") == [
         "The answer reached its longest length. Not found in the document: 22, Ingrid Lund",
         "Brought back 128 tokens for this answer, from pages 3–4, 9",  # noqa: RUF001
-        "Read 64 skipped tokens for this answer, from page 2",
         "640 kept tokens stood aside for them: too far from what came back",
         "Read 12,288 of 41,020 tokens, kept 1,024 (in at least one head), evicted 11,264, "
         "skipped 37 on pages 1 (30), 2 (7)",

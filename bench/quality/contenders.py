@@ -109,9 +109,6 @@ def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
         context_reset="always",
         novelty=0.5,
         catalyst="general",
-        reservoir=0.0,
-        renews_novelty=False,
-        refits_values=False,
     )
     return _pot(replace(given, pot=pot), budget, 0)
 

@@ -1,1 +1,1 @@
-"""Figures: their one form, tables and charts made of them, and the machine they come from."""
+"""Pages, tables and charts made of the files of figures that lie beside."""

@@ -61,8 +61,7 @@ def _slim(slim: SlimConfig) -> str:
         return ""
     usual = SlimConfig()
     rarity = "" if slim.rarity == usual.rarity else f" rarity {slim.rarity:g}"
-    novelty = "" if slim.novelty == usual.novelty else f" novelty {slim.novelty}"
-    return f" slim {slim.schedule}{rarity}{novelty}"
+    return f" slim {slim.schedule}{rarity}"
 
 
 def _method(pot: PotConfig) -> str:

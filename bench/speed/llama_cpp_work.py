@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,9 +28,7 @@ class _Peer(Protocol):
 class _LlamaCppPython:
     """`llama-cpp-python`, which makes one token at a time and keeps in its cache what two prompts begin with."""
 
-    def __init__(self, task: dict[str, Any]) -> None:
-        import llama_cpp
-
+    def __init__(self, llama_cpp: Any, task: dict[str, Any]) -> None:
         self._llama = llama_cpp.Llama(
             task["gguf"],
             n_ctx=task["num_slots"],
@@ -54,18 +53,14 @@ class _LlamaCppPython:
         return times[0] - began, len(times), times[-1] - times[0]
 
     @staticmethod
-    def system_info() -> str:
-        import llama_cpp
-
+    def system_info(llama_cpp: Any) -> str:
         return str(llama_cpp.llama_print_system_info().decode())
 
 
 class _XLlamaCpp:
     """`xllamacpp`, a server inside this process, by its own clock; it can shift what its cache holds."""
 
-    def __init__(self, task: dict[str, Any]) -> None:
-        import xllamacpp
-
+    def __init__(self, xllamacpp: Any, task: dict[str, Any]) -> None:
         params, flash = xllamacpp.CommonParams(), xllamacpp.llama_flash_attn_type
         params.model.path = task["gguf"]
         params.n_ctx, params.n_parallel, params.ctx_shift = task["num_slots"], 1, task["shifts"]
@@ -84,9 +79,8 @@ class _XLlamaCpp:
 
     def answer(self, ids: list[int], num_new: int) -> tuple[float, int, float]:
         timings = self._complete(ids, num_new)
-        num_tokens = int(timings["predicted_n"])
-        each = timings["predicted_ms"] / num_tokens / 1e3
-        return timings["prompt_ms"] / 1e3 + each, num_tokens, each * (num_tokens - 1)
+        # Its clock of the prompt stops, and that of the answer starts, once the first token is there.
+        return timings["prompt_ms"] / 1e3, int(timings["predicted_n"]), timings["predicted_ms"] / 1e3
 
     def _complete(self, ids: list[int], num_new: int) -> dict[str, float]:
         request = {"prompt": ids, "n_predict": num_new, "temperature": 0.0, "ignore_eos": True, "cache_prompt": True}
@@ -97,13 +91,14 @@ class _XLlamaCpp:
         return timings
 
     @staticmethod
-    def system_info() -> str:
-        import xllamacpp
-
+    def system_info(xllamacpp: Any) -> str:
         return str(xllamacpp.get_system_info())
 
 
-_PACKAGES: dict[str, Any] = {"llama-cpp-python": _LlamaCppPython, "xllamacpp": _XLlamaCpp}
+_PACKAGES: dict[str, tuple[str, Any]] = {
+    "llama-cpp-python": ("llama_cpp", _LlamaCppPython),
+    "xllamacpp": ("xllamacpp", _XLlamaCpp),
+}
 
 
 def main() -> None:
@@ -120,13 +115,13 @@ def main() -> None:
 
 
 def _builds() -> Iterator[dict[str, Any]]:
-    for package, peer in _PACKAGES.items():
+    for package, (module, peer) in _PACKAGES.items():
         try:
             number = version(package)
         except PackageNotFoundError:
             continue
         try:
-            info = " ".join(peer.system_info().split())
+            info = " ".join(peer.system_info(import_module(module)).split())
         except Exception as error:  # its work will fail, too, and then it is known why
             info = _text(error)
         about = {"package": package, "version": number, "system_info": info}
@@ -138,8 +133,9 @@ def _text(error: Exception) -> str:
 
 
 def _work(task: dict[str, Any]) -> dict[str, Any]:
-    ids, began = task["ids"], time.perf_counter()
-    peer: _Peer = _PACKAGES[task["package"]](task)
+    ids, (name, contender) = task["ids"], _PACKAGES[task["package"]]
+    module, began = import_module(name), time.perf_counter()
+    peer: _Peer = contender(module, task)
     loaded = time.perf_counter()
     peer.read(ids[: task["warm_up"]][::-1])  # backwards: the text itself must not be in the cache yet
     reading = time.perf_counter()

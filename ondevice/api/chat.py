@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ondevice.api.failures import ApiError, error_json, error_text
-from ondevice.config import GenerationConfig
+from ondevice.api.failures import ApiError, error_json
+from ondevice.config import ANSWERING, GenerationConfig, by_key, key_name, with_values
 from ondevice.decode.prompt import Turn
+from ondevice.errors import OndeviceError
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead
 from ondevice.library.library import Entry
 from ondevice.serving.job_events import Failed, JobEvent, QuestionFailed
@@ -40,20 +41,21 @@ def asked_of(body: Mapping[str, Any], generation: GenerationConfig) -> Asked:
 
     Raises:
         ApiError: it asks for what there is not.
+        ConfigError: a setting cannot work.
     """
     for name, value in body.items():
         if name not in _WITHOUT_EFFECT and name not in _SETTINGS and value not in (None, [], {}, 0, False):
             raise _refused(f"`{name}` is not supported", "Leave it out.")
     if body.get("n") not in (None, 1):
         raise _refused("There is one answer to a question", "Leave `n` out.")
-    settings = {ours: body[name] for name, ours in _SETTINGS.items() if body.get(name) is not None}
-    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in settings.values()):
-        raise _refused("A setting is no number", "Send numbers.")
+    settings: dict[str, Any] = {}
+    for name, ours in _SETTINGS.items():
+        if body.get(name) is not None:
+            settings |= by_key(ANSWERING, {ours: body[name]})
     *before, question = _turns(body.get("messages"))
     if question.answer:
         raise _refused("The last message is not the user's", "End with a question.")
-    asked = replace(generation, **settings)
-    return Asked(question.question, asked, remembers=False, history=tuple(before))
+    return Asked(question.question, with_values(generation, settings), remembers=False, history=tuple(before))
 
 
 def _turns(messages: Any) -> list[Turn]:
@@ -90,10 +92,17 @@ def _refused(what: str, fix: str) -> ApiError:
 
 
 def openai_error(error: Exception, text: str) -> dict[str, Any]:
-    """An error as OpenAI's clients read it."""
-    known = error_json(error, text)
-    message = error_text(error, text)
-    return {"message": message, "type": "invalid_request_error", "param": None, "code": known["code"]}
+    """An error as OpenAI's clients read it; a setting is called as they call it."""
+    code, param = error_json(error, text)["code"], None
+    if isinstance(error, OndeviceError):
+        text, param = error.text(_parameter), _parameter(error.setting) or None
+    return {"message": text, "type": "invalid_request_error", "param": param, "code": code}
+
+
+def _parameter(path: str) -> str:
+    """What those clients call a setting."""
+    key = key_name(path)
+    return next((name for name, ours in _SETTINGS.items() if ours == key), key)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,7 +64,8 @@ class Options:
         Raises:
             ConfigError: a text is no such value.
         """
-        return {self.settings[name].path: _read(self.settings[name], value) for name, value in self.given.items()}
+        chosen = ((self.settings[name], value) for name, value in self.given.items())
+        return {one.path: one.take(_read(one, value)) for one, value in chosen}
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
@@ -133,12 +135,15 @@ def numbers(option: str, text: str, kind: Callable[[str], _T]) -> tuple[_T, ...]
     """The numbers of an option such as `4096,16384`.
 
     Raises:
-        ConfigError: there is none, or one of them is no number.
+        ConfigError: there is none, or one of them is no number, or not finite.
     """
     try:
-        return tuple(kind(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{option} is {text!r}", fix="Give numbers with commas between them.") from None
+        found = tuple(kind(part) for part in text.split(","))
+        if not all(map(math.isfinite, found)):
+            raise ValueError
+        return found
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{option} is {text!r:.80}", fix="Give numbers with commas between them.") from None
 
 
 def _is_given(context: typer.Context, option: str) -> bool:
@@ -180,20 +185,20 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def _read(one: Setting, value: Any) -> Any:
-    """The value of a setting from what was typed; raises ConfigError as `Options.values`."""
+    """The value of a setting from what was typed, for `Setting.take`; raises ConfigError where it says no value."""
     if one.is_size:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", value.strip().upper())
+        match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([KMG]?B?)", value.strip().upper())
         if match is None or match[2] not in _UNITS:
-            raise ConfigError(f"{one.option_name} is {value!r}", fix="Give a size such as 500MB or 2GB.")
+            raise ConfigError(f"{one.option_name} is {value!r:.80}", fix="Give a size such as 500MB or 2GB.")
         return int(float(match[1]) * _UNITS[match[2]])
     if one.zero:
         text = str(value).strip().lower()
-        if text != one.zero and not text.isdecimal():
-            raise ConfigError(f"{one.option_name} is {value!r}", fix=f"Give a whole number, or {one.zero}.")
-        return 0 if text == one.zero else int(text)
+        if text != one.zero and not re.fullmatch(r"\d{1,18}", text):
+            raise ConfigError(f"{one.option_name} is {value!r:.80}", fix=f"Give a whole number, or {one.zero}.")
+        return text if text == one.zero else int(text)
     if kind := _pair(one):
         pair = numbers(one.option_name, value, kind) if value else ()
         if len(pair) not in (0, 2):
-            raise ConfigError(f"{one.option_name} is {value!r}", fix="Give two numbers: LOW,HIGH.")
+            raise ConfigError(f"{one.option_name} is {value!r:.80}", fix="Give two numbers: LOW,HIGH.")
         return pair or None
     return value

@@ -10,7 +10,7 @@ from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
 from ondevice.config.profile import settled
-from ondevice.config.setting import Check, Control, check_each, require, setting, settings_of, with_values
+from ondevice.config.setting import Check, Control, check_each, setting, settings_of, with_values
 from ondevice.errors import OndeviceError, without_inner_names
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -40,6 +40,7 @@ class EngineConfig:
         "none unpacks all.", option="--quantization")
     seed: int = setting(
         0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
+        most=2**53 - 1,  # what JSON of a browser holds; an attempt's number is added to it
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
                          "is above 0. Takes effect at the next reading.", low=0))
     # fmt: on
@@ -52,11 +53,6 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_each(self)
-        require(
-            not self.spec.skips or self.slim.schedule == "off" or self.slim.novelty != "early-exit",
-            "{slim.novelty} early-exit needs every token, and {spec.keep} skips some",
-            "Choose another {slim.novelty}.",
-        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ondevice.config.setting import SOME_SHARE, Control, at_least, check_each, setting
+from ondevice.config.setting import SOME_SHARE, Check, Control, at_least, check_each, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class GenerationConfig:
         form=Control(7, "Tokens. Default {default}. Applies from the next question on.", low=1))
     temperature: float = setting(
         0.0, "0 takes the likeliest token each time.", option="--temperature", api="temperature", answers=True,
-        check=at_least(0), label="Temperature",
+        check=Check(lambda value: value == 0 or 1e-6 <= value <= 100, "Give 0, or a number from 0.000001 to 100."),
+        label="Temperature",
         form=Control(8, "0 to 1.5. Default {default}; 0 always takes the likeliest word. Higher varies more.",
                      slider=(0, 1.5, 0.1)))
     top_p: float = setting(  # used when `temperature` is above 0

@@ -13,10 +13,8 @@ from typing import ClassVar, Literal
 
 from ondevice.config.setting import SHARE, SOME_SHARE, Check, Control, at_least, check_each, require, setting
 
-SlimNoveltyName = Literal["survivors", "early-exit", "rarity"]
 SpecNoveltyName = Literal["known", "rarity", "speculator"]
 TierDtypeName = Literal["int8", "stored"]
-Traversal = Literal["importance", "recency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +59,11 @@ class SlimConfig:
     window: int = setting(4, "Last queries of a pass, the catalyst's, that score blocks.", check=at_least(1, "query"))
     rarity: float = setting(
         0.5, "Share of the kept blocks that goes to the rarest words.", option="--slim-rarity", check=SHARE)
-    # From nowhere, from the first pruned layer's hidden states, or from how rare its word is.
-    novelty: SlimNoveltyName = setting(
-        "survivors", "Where the novelty of pruned tokens comes from.", option="--slim-novelty")
     # fmt: on
 
     def __post_init__(self) -> None:
-        self.steps()
         check_each(self)
+        self.steps()
         require(
             self.unit_size >= 1 and self.block_size >= 1 and self.block_size % self.unit_size == 0,
             f"{{slim.block_size}} is {self.block_size} and {{slim.unit_size}} {self.unit_size}",
@@ -116,7 +111,7 @@ class TierConfig:
     # fmt: off
     budget_bytes: int = setting(  # taken only as far as the text needs it
         10**9, "Memory outside the pot for what it evicts, at most; 0 keeps nothing of it.", option="--host-tier",
-        is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), label="Host tier",
+        is_size=True, api="host_tier_bytes", check=at_least(0, "bytes"), most=10**15, label="Host tier",
         form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
                          "is gone. A question brings back what it needs. Takes effect at the next reading.",
                      low=0, per=1e-6))
@@ -164,19 +159,15 @@ class ArtConfig:
         answers=True, label="End reading the pot early",
         form=Control(13, "ART. Default: {default}. On, each word of an answer reads only as much of the pot as changes "
                          "it. Takes effect at the next reading."))
-    tau: float | None = setting(  # Euclidean norm
-        None, "How far another block may move a converged output.", option="--art-tau", unset="calibrated",
-        answers=True, check=at_least(0))
+    tau: float | None = setting(  # Euclidean; the paper's is a number in the output's units
+        None, "How far another block may move a converged output, as a share of its norm.", option="--art-tau",
+        unset="calibrated", answers=True, check=at_least(0))
     phi: float | None = setting(
         None, "How far it may turn it: one minus the cosine.", option="--art-phi", unset="calibrated",
         answers=True, check=at_least(0))
     patience: int | None = setting(
         None, "Blocks in a row for which both hold.", option="--art-patience", unset="calibrated",
         answers=True, check=at_least(1))
-    is_relative: bool = setting(  # the paper's tau is a number in the output's units
-        True, "Whether tau is a share of the output's norm.", option="--art-relative/--art-absolute", answers=True)
-    traversal: Traversal = setting(  # the sinks come first, then the newest blocks
-        "importance", "Which blocks are read first, after the newest.", option="--art-order", answers=True)
     block_size: int = setting(
         128, "Slots of a block.", option="--art-block", answers=True,
         check=Check(lambda size: 16 <= size <= 1024 and size % 16 == 0, "Give a multiple of 16 up to 1024."))
@@ -220,17 +211,13 @@ class SpecConfig:
         5, "Neighbouring tokens whose scores are averaged; odd, 1: none.", option="--spec-pool",
         check=Check(lambda size: size >= 1 and size % 2 == 1, "Give an odd number of tokens."))
     chunk_size: int = setting(  # with 1, and `pool_size` 1, scores are raw
-        16, "Tokens that are chosen or skipped together.", option="--spec-chunk", check=at_least(1, "token"))
+        16, "Tokens that are chosen or skipped together.", option="--spec-chunk", check=at_least(1, "token"),
+        most=2**16)
     # From nowhere (the main model's loss where it is known), from how rare its word is, or from the speculator's loss.
     # In chunks few tokens are concerned, and it makes little difference: of two books the first loses least on one,
     # the last on the other (docs/results/eval-recall.md).
     novelty: SpecNoveltyName = setting(
         "known", "Where the novelty of a token after a skipped one comes from.", option="--spec-novelty")
-    num_restored: int = setting(
-        0, "Skipped tokens that a question may have read after all; 0: none.", option="--spec-restore",
-        api="spec_restore", answers=True, check=at_least(0, "tokens"), label="Read what was skipped",
-        form=Control(17, "Skipped tokens that a question may have read after all, at most. Default {default}. "
-                         "Takes effect at the next reading.", low=0))
     num_draft: int = setting(
         0, "Tokens that it drafts at once while an answer is written; 0: none.", option="--draft",
         api="draft", answers=True, check=at_least(0, "tokens"), label="Draft the answer",

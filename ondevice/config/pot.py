@@ -51,7 +51,7 @@ class PotConfig:
         check=Check(lambda slots: slots == 0 or slots >= 16, "Give at least 16 slots, or 0 for auto."))
     num_kept: int = setting(  # |C|; with `pyramidkv` layers keep different numbers, this one on average
         0, "Slots kept when a full pot is distilled; auto: half of the pot, with foresight nearly all of it.",
-        option="--keep", zero="auto", api="num_kept", label="Kept when full",
+        option="--keep", zero="auto", api="num_kept", label="Kept when full", check=at_least(0, "slots"),
         form=Control(2, "Tokens that survive when the pot is full. Default {default}; auto is half of the pot. "
                         "Fewer means longer steps between two selections. 0 is auto.", low=0))
     reserve: int = setting(  # also holds the catalyst while reading
@@ -87,15 +87,6 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
-    renews_novelty: bool = setting(  # equation 4, second case
-        False, "Whether what the pot holds is scored for being surprising again at every distillation, by what is left "
-        "before it: about a second reading.", option="--renew-novelty/--keep-novelty", api="renew_novelty")
-    reservoir: float = setting(
-        0.0, "Share of the kept slots that are drawn by lot, weighted by score, so that what falls below the cut once "
-        "is not gone for good.", option="--reservoir", api="reservoir", check=SHARE)
-    refits_values: bool = setting(
-        False, "Whether the values that are kept move at a distillation, towards answering late queries as all tokens "
-        "did before.", option="--refit-values/--keep-values", api="refit_values")
     slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
         "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
         "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
@@ -103,7 +94,8 @@ class PotConfig:
     context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys
         "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
         "past the window that the model was trained on; never.", option="--context-reset")
-    num_sink_tokens: int = setting(4, "First tokens that are never evicted.", option="--sinks")
+    num_sink_tokens: int = setting(
+        4, "First tokens that are never evicted.", option="--sinks", check=at_least(0, "tokens"))
     adaptive_keep: tuple[int, int] | None = setting(
         None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
@@ -206,11 +198,6 @@ class PotConfig:
     def decode_method(self) -> DecodePolicy:
         """The row of the policy for long answers."""
         return DECODE_POLICIES[self.decode_policy]
-
-    @property
-    def needs_queries(self) -> bool:
-        """True if a distillation looks at the queries of the last pass themselves."""
-        return self.method.observes == "queries" or self.refits_values
 
     @property
     def needs_novelty(self) -> bool:

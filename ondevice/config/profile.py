@@ -31,9 +31,6 @@ def _values(policy: str, kv_dtype: str = "model") -> dict[str, Any]:
         "pot.context_reset": "late",
         "pot.kv_dtype": kv_dtype,
         "pot.slot_shares": "auto",
-        "pot.reservoir": 0.0,
-        "pot.renews_novelty": False,
-        "pot.refits_values": False,
     }
 
 

@@ -2,7 +2,8 @@
 
 A config is a frozen dataclass whose fields are made with `setting`, and which calls `check_each` when it is made. The
 command line makes its options from the descriptors, the form its controls, the programming interface its keys and the
-table in its documentation; an error names a setting by its path, and each face says what its users call it.
+table in its documentation; an error names a setting by its path, and each face says what its users call it. Whatever
+door a value comes by, `Setting.take` alone says whether it can work.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ondevice.errors import ConfigError, named
@@ -36,7 +37,7 @@ def at_least(low: int, unit: str = "") -> Check:
 
 
 SHARE = Check(lambda value: 0.0 <= value <= 1.0, "Give a share between 0 and 1.")
-SOME_SHARE = Check(lambda value: 0.0 < value <= 1.0, "Give a share above 0, at most 1.")
+SOME_SHARE = Check(lambda value: 1e-6 <= value <= 1.0, "Give a share from 0.000001 to 1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Setting:
         label: what it is called on the screen.
         form: its control there; None: there is none.
         check: what a value must fulfil; a `Literal` and a table are checked without.
+        most: the largest number, and the smallest without its sign.
         among: the table whose keys are all values that it may have, where there is one.
         answers: free to differ when a saved pot is opened again: it does not touch what was read.
         path: such as `pot.capacity`: the config's name without `Config`, and the field's. The rest comes from there.
@@ -95,6 +97,7 @@ class Setting:
     label: str = ""
     form: Control | None = None
     check: Check | None = None
+    most: int = 2**31 - 1
     among: Mapping[str, Any] | None = None
     answers: bool = False
     path: str = ""
@@ -124,13 +127,56 @@ class Setting:
         """Name on the screen, in a sentence; where there is none, the name on the command line that started the app."""
         return f"“{self.label}”" if self.form is not None else self.label or self.option_name
 
-    def require(self, value: Any) -> None:
-        """Raises ConfigError, which names this setting, for a value that cannot work."""
-        if self.choices and value not in self.choices:
-            fix = f"Choose one of {', '.join(self.choices)}."
-            raise ConfigError(f"{{{self.path}}} is {value!r}, which is not known", fix=fix)
-        if self.check is not None and value is not None and not self.check.holds(value):
-            raise ConfigError(f"{{{self.path}}} is {_written(value)}", fix=self.check.fix)
+    def take(self, value: Any, per: float = 1) -> Any:
+        """A value from anywhere as its field has it: numbers of its type, finite and in range.
+
+        Args:
+            per: units of the value in one of the field, as in `Control`; what is whole there is rounded.
+
+        Raises:
+            ConfigError: it cannot work; names this setting.
+        """
+        if self.choices:
+            if value not in self.choices:
+                fix = f"Choose one of {', '.join(self.choices)}."
+                raise ConfigError(f"{{{self.path}}} is {_written(value)}, which is not known", fix=fix)
+            return value
+        if value is None and NoneType in get_args(self.kind):
+            return None
+        if self.zero and value == self.zero:
+            return 0
+        kind = next(kind for kind in (*get_args(self.kind), self.kind) if kind is not NoneType)
+        if pair := get_args(kind):
+            if not isinstance(value, tuple | list) or len(value) != len(pair):
+                raise self._refused(value, "Give two numbers.")
+            return tuple(self._number(*one) for one in zip(pair, value, strict=True))
+        if kind in (int, float):
+            return self._number(kind, value, per)
+        if not isinstance(value, kind):
+            raise self._refused(value, f"Give {_KINDS[kind]}.")
+        return self._checked(value)
+
+    def _number(self, kind: type, value: Any, per: float = 1) -> Any:
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and per == 1 and not is_whole):
+            raise self._refused(value, f"Give {_KINDS[kind]}.")
+        if per != 1:
+            value = self._bounded(value, per) / per
+            value = round(value) if kind is int else value
+        return kind(self._bounded(self._checked(value)))
+
+    def _bounded(self, value: Any, per: float = 1) -> Any:
+        if not abs(value) <= self.most * per:  # nor is what is not a number
+            raise self._refused(value, f"Give a number of at most {self.most * per:,.0f}.")
+        return value
+
+    def _checked(self, value: Any) -> Any:
+        if self.check is not None and not self.check.holds(value):
+            raise self._refused(value, self.check.fix)
+        return value
+
+    def _refused(self, value: Any, fix: str) -> ConfigError:
+        return ConfigError(f"{{{self.path}}} is {_written(value)}", fix=fix)
 
 
 def setting(default: _T, doc: str, **attributes: Any) -> _T:
@@ -156,7 +202,7 @@ def _part(config: type) -> str:
 
 
 def check_each(config: Any) -> None:
-    """Check every field of a config by itself.
+    """Take every field of a config by itself.
 
     Raises:
         ConfigError: a value cannot work.
@@ -165,7 +211,8 @@ def check_each(config: Any) -> None:
     part = f"{_part(kind)}."
     for path, one in settings_of(kind).items():
         if path.startswith(part):
-            one.require(getattr(config, path.removeprefix(part)))
+            name = path.removeprefix(part)
+            object.__setattr__(config, name, one.take(getattr(config, name)))
 
 
 def require(condition: bool, what: str, fix: str) -> None:
@@ -203,14 +250,14 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
     """Values by path of what came in JSON under the keys of the programming interface.
 
     Raises:
-        ConfigError: a key is unknown, or a value of the wrong kind.
+        ConfigError: a key is unknown, or a value cannot work.
     """
     keys = {one.api: one for one in settings.values() if one.api}
     known = {one.was: one for one in keys.values() if one.was} | keys
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
-    return {known[key].path: _typed(known[key], value) for key, value in given.items()}
+    return {known[key].path: known[key].take(value) for key, value in given.items()}
 
 
 def key_table(settings: Mapping[str, Setting]) -> str:
@@ -227,20 +274,9 @@ def key_table(settings: Mapping[str, Setting]) -> str:
     return "\n".join(lines)
 
 
-def _typed(one: Setting, value: Any) -> Any:
-    kind = str if one.choices else one.kind
-    if one.zero and value == one.zero:
-        return 0
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{{{one.path}}} is {value!r}", fix=f"Give {_KINDS[kind]}.")
-    return value
-
-
 def _written(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
     if isinstance(value, str):
-        return repr(value) if value.strip() else "empty"
-    return str(value)
+        return f"{value!r:.80}" if value.strip() else "empty"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number of more than 64 bits"
+    return str(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"

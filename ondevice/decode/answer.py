@@ -16,7 +16,6 @@ from ondevice.decode.drafting import DraftedStep, Drafts
 from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
-from ondevice.decode.skipped_recall import recall_skipped
 from ondevice.decode.sources import find_sources
 from ondevice.decode.steps import OverwritingStep, PlainStep, Step, SwappingStep
 from ondevice.decode.termination import RunTimeTermination, rules_of
@@ -28,7 +27,6 @@ from ondevice.events import (
     DraftCount,
     Event,
     QuestionRead,
-    RecallSource,
     Sources,
     Stage,
     TokensRecalled,
@@ -117,10 +115,10 @@ class _Answer:
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
-        self._undo_skipped = self._undo = UndoLog(context.pot)
+        self._undo = UndoLog(context.pot)
         self._attention = new_attention(context)
         self._host: HostRecall | None = None
-        self._recalled: dict[RecallSource, TokensRecalled] = {}
+        self._recalled: TokensRecalled | None = None
         self._overwriting: OverwritingStep | None = None
         self._swapping: SwappingStep | None = None
         self._drafted: DraftedStep | None = None
@@ -138,13 +136,8 @@ class _Answer:
     # -- stages ----------------------------------------------------------------------------------
 
     def recall(self) -> Iterator[Event]:
-        """Bring tokens back that the question looks for: skipped ones, then evicted ones."""
+        """Bring evicted tokens back that the question looks for."""
         context, ids = self._context, self._question_ids
-        if self._features.recalls_skipped:
-            skipped = recall_skipped(context, ids, self._undo_skipped, self._clock, self._is_stopped)
-            if skipped is not None:
-                self._undo = UndoLog(context.pot)
-                yield self._note(skipped)
         if self._features.recalls_host and context.has_evicted_outside:
             num_free = max(context.config.pot.reserve, ids.shape[1] + 1)
             self._host = HostRecall(context, num_free, self._is_stopped)
@@ -230,7 +223,7 @@ class _Answer:
             return
         self._end_writing()
         self._undo.rewind()
-        if self._host is not None and "host" in self._recalled:
+        if self._host is not None and self._recalled is not None:
             self._host.recall(self._undo)
         self._sources = find_sources(
             self._context, self._prompt.ids, self._written, self._generation.num_sources, self._is_stopped
@@ -243,7 +236,6 @@ class _Answer:
         else:
             self._end_writing()
         self._undo.rewind()
-        self._undo_skipped.rewind()
         if self._drafted is not None:
             self._drafted.end()
 
@@ -263,13 +255,13 @@ class _Answer:
             num_overwritten=self._num_overwritten,
             ledger=self._context.ledger,
             share_read=1.0 if account is None else account.share,
-            recalled=tuple(self._recalled.values()),
+            recalled=self._recalled,
             sources=self._sources,
             history=self._prompt.history,
             drafts=DraftCount() if self._drafted is None else self._drafted.count,
             unfounded=unfounded(text, self._question, tokens.texts) if tokens.keeps_text else (),
             num_before=len(self._prompt.begun),
-            undo_bytes=sum({log: log.peak_bytes for log in (self._undo, self._undo_skipped)}.values()),
+            undo_bytes=self._undo.peak_bytes,
             stage_seconds=self._stage_seconds(),  # last, when all the rest is done
         )
 
@@ -293,7 +285,7 @@ class _Answer:
         return self._clock.seconds
 
     def _note(self, recalled: TokensRecalled) -> TokensRecalled:
-        self._recalled[recalled.source] = recalled
+        self._recalled = recalled
         return recalled
 
     def _read_ids(self, ids: list[int], may_overflow: bool) -> Pass:

@@ -32,7 +32,7 @@ def thresholds(fingerprint: str, art: ArtConfig, pot: PotConfig) -> str:
     """Origin of an answer's thresholds: `named` by the settings, `calibrated` for the model, or `usual`."""
     if art.tau is not None:
         return "named"
-    return "calibrated" if art.is_relative and calibrated(fingerprint, art, pot) is not None else "usual"
+    return "calibrated" if calibrated(fingerprint, art, pot) is not None else "usual"
 
 
 def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termination, ...]) -> Path:
@@ -55,7 +55,7 @@ def store(fingerprint: str, art: ArtConfig, pot: PotConfig, rules: tuple[Termina
 
 def _reading(art: ArtConfig) -> dict[str, Any]:
     """Conditions of thresholds: with other blocks in another order an output moves otherwise."""
-    return {"block_size": art.block_size, "traversal": art.traversal}
+    return {"block_size": art.block_size, "traversal": "importance"}
 
 
 def _path(fingerprint: str, pot: PotConfig) -> Path:

@@ -16,7 +16,6 @@ class Combination:
         ends_early: decode attention may end early (ART).
         drafts: the speculator drafts.
         recalls_host: evicted tokens come back from the host tier.
-        recalls_skipped: skipped tokens are read for a question.
         names_sources: passages that the answer attended to are named.
         notices: what was asked for and is off, or off at times, and why; a sentence each.
     """
@@ -24,7 +23,6 @@ class Combination:
     ends_early: bool
     drafts: bool
     recalls_host: bool
-    recalls_skipped: bool
     names_sources: bool
     notices: tuple[str, ...] = ()
 
@@ -33,7 +31,7 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     """Combine the features under these settings, with this model, for a file or for a stream whose text is not kept."""
     model = decoder.parts
     wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
-    wants_host, wants_skipped = config.tier.budget_bytes > 0, config.spec.num_restored > 0
+    wants_host = config.tier.budget_bytes > 0
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
     reads_codes = wants_art and config.pot.kv_dtype != "model" and not decoder.ends_early_in_codes
     ends_early = (
@@ -43,7 +41,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     recalls_host = wants_host and (
         config.pot.method.distills or (config.slim.schedule != "off" and config.tier.reads_on)
     )
-    recalls_skipped = wants_skipped and config.spec.skips and not is_stream
     rules = (
         (
             wants_art and config.pot.key_rotation == "on-read",
@@ -74,11 +71,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
             config.tier != TierConfig() and wants_host and not recalls_host and config.pot.method.skips_middle,
             f"The host tier stays empty: what policy {config.pot.policy} leaves out was never read.",
         ),
-        (wants_skipped and not config.spec.skips, "No skipped tokens are read for questions: nothing is skipped."),
-        (
-            wants_skipped and config.spec.skips and is_stream,
-            "No skipped tokens are read for questions: the text of a stream is not kept.",
-        ),
         (
             config.generation.num_sources > 0 and is_stream,
             "No sources are named: the text of a stream is not kept.",
@@ -88,7 +80,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         ends_early=ends_early,
         drafts=wants_drafts,
         recalls_host=recalls_host,
-        recalls_skipped=recalls_skipped,
         names_sources=config.generation.num_sources > 0 and not is_stream,
         notices=tuple(text for applies, text in rules if applies),
     )

@@ -156,7 +156,6 @@ class HostRecall:
         if not came.size:
             return None
         return TokensRecalled(
-            source="host",
             tokens=stretches(came),
             pages=tuple(dict.fromkeys(context.tokens.page_of(int(token)) for token in came)),
             num_tokens=round((moved.num_slots + sum(num_more)) / shape.num_layers),

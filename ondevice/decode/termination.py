@@ -27,13 +27,11 @@ from ondevice.pot.shape import PotShape
 
 # Careful: heads that search for one token lose it early, and without a calibration it is not known which those are.
 DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
-PAPER = Termination()
 
 
 def rules_of(config: ArtConfig, calibrated: tuple[Termination, ...] | None, num_layers: int) -> tuple[Termination, ...]:
     """The rule of each layer: what the settings name, else what was calibrated for the model, else the default."""
-    rules = calibrated if calibrated is not None and config.is_relative else None
-    rules = rules or (DEFAULT if config.is_relative else PAPER,) * num_layers
+    rules = calibrated or (DEFAULT,) * num_layers
     named = {"tau": config.tau, "phi": config.phi, "patience": config.patience}
     chosen = {name: value for name, value in named.items() if value is not None}
     return tuple(replace(rule, **chosen) for rule in rules)
@@ -122,8 +120,8 @@ class RunTimeTermination:
 
     def order(self, layer: int, num_slots: int) -> Tensor:
         """The blocks of one layer in the order in which they are read, (1, 1, num_blocks) int32."""
-        num_ranked = self._pot.num_ranked[layer] if self.config.traversal == "importance" else 0
-        return _order(-(-num_slots // self.config.block_size), num_ranked // self.config.block_size, self._device)
+        size = self.config.block_size
+        return _order(-(-num_slots // size), self._pot.num_ranked[layer] // size, self._device)
 
 
 def _of_part(rules: Sequence[Termination], shape: PotShape, layer: int) -> Termination:

@@ -37,7 +37,7 @@ from ondevice.session.saving import load_session, reopened_as_chosen, save_sessi
 FORMAT = 2
 _FORMATS = (1, FORMAT)  # that are read; before, text and tokens were in the file of the pot
 _POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
-INDEX = "index"  # folder of the signatures, which are made by `library_index`
+INDEX = "index"  # folder of the signatures, which are made by `index`
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or deleted, by that process
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry

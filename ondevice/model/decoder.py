@@ -226,7 +226,6 @@ class Decoder:
                 tail = torch.arange(span, span + num_transient, device=offsets.device)
                 angles.keep(torch.cat((offsets, tail)))
             mass, given, queries, dropped = list[Tensor](), list[Tensor](), list[Tensor](), list[DroppedStates]()
-            early_states: Tensor | None = None
             if self._one_token is not None and is_plain and self._takes_one_token(pot):
                 hidden = self.parts.norm(self._one_token.run(hidden, pot, angles, stop_if_asked, attention))
                 pot.commit_(num_staying, origin, num_transient)
@@ -258,8 +257,6 @@ class Decoder:
                 if pruning is not None:
                     survivors = pruning.survivors(index, heads.rotated_query, heads.rotated_keys)
                     if survivors is not None:
-                        if pruning.needs_early_states and early_states is None:
-                            early_states = self.parts.norm(self._moved(hidden, self.device))
                         if keeps_dropped:
                             gone = _all_but(survivors, hidden.shape[1])
                             states = after_attention(layer, hidden[:, gone], out[:, :, gone])[0][0]
@@ -271,7 +268,7 @@ class Decoder:
             hidden = self._moved(normed, self.device)
             of_parts = [tokens for tokens in given for _ in range(pot_layers_per_layer)]
             pot.commit_(num_staying, origin, num_transient, of_parts or None)
-            return Pass(hidden, mass, given or None, early_states, queries, dropped)
+            return Pass(hidden, mass, given or None, queries, dropped)
         except BaseException:  # stopped, or no memory: the pot is as it was before this pass
             pot.discard_(num_tokens)
             raise

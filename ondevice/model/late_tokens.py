@@ -1,4 +1,4 @@
-"""Tokens read late, at their place in the document: dropped ones from their hidden states on, skipped ones wholly."""
+"""Tokens that pruning dropped, read late from their hidden states on, at their place in the document."""
 
 from __future__ import annotations
 
@@ -39,24 +39,6 @@ def read_on(decoder: Decoder, dropped: Sequence[DroppedStates], pot: MemoryPot) 
             both = zip((hidden, normed), feed_forward(layer, states, layer.mlp_norm(states), norm), strict=True)
             hidden, normed = (torch.cat(some, dim=1) for some in both)
             tokens = torch.cat((tokens, more.tokens.to(tokens)))
-
-
-@torch.inference_mode()
-def read_late(decoder: Decoder, ids: Tensor, tokens: Tensor, pot: MemoryPot) -> None:
-    """Run document tokens that the model was never given through all of its layers, and store them.
-
-    They attend as in `read_on`, and positions are ranks in document order afterwards.
-
-    Args:
-        ids: (1, n) int64.
-        tokens: (n,) int32, rising: which tokens of the document those are.
-        pot: batch 1, with room for them in every layer.
-    """
-    parts, hidden = decoder.parts, decoder.parts.embed(ids)
-    normed = parts.layers[0].input_norm(hidden)
-    for index, layer in enumerate(parts.layers):
-        out = _attend(decoder, index, layer, normed, tokens, pot)
-        hidden, normed = finish(layer, hidden, out, parts.norm_after(index))
 
 
 def _attend(decoder: Decoder, index: int, layer: LayerParts, normed: Tensor, tokens: Tensor, pot: MemoryPot) -> Tensor:

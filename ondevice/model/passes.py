@@ -32,11 +32,6 @@ class Cache(Protocol):
 class Pruner(Protocol):
     """The choices of one forward pass that lets fewer tokens go on after some layers; SlimInfer's is one."""
 
-    @property
-    def needs_early_states(self) -> bool:
-        """True if `Pass.early_states` is asked for."""
-        ...
-
     def survivors(self, layer: int, query: Tensor, keys: Tensor) -> Tensor | None:
         """The tokens of the pass that go on after layer `layer`, counted from 0, (n,) int64, rising; None: all.
 
@@ -62,8 +57,6 @@ class Pass:
         offsets: for each layer which of the tokens that stay it was given, (n,) int64, counted in the stretch where
             some are skipped; None: all of them. Those of the last layer are first in `hidden_states`; the transient
             ones follow.
-        early_states: (batch, num_tokens, hidden_size), normed, of every token where tokens were pruned first; None
-            where nothing asks for them.
         queries: for each layer (batch, num_heads, n, head_dim) before RoPE; empty where they are not kept.
         dropped: what pruning dropped, step after step, its tokens offsets in the pass; empty where it is not kept.
     """
@@ -71,6 +64,5 @@ class Pass:
     hidden_states: Tensor
     mass: list[Tensor]
     offsets: list[Tensor] | None = None
-    early_states: Tensor | None = None
     queries: Sequence[Tensor] = ()
     dropped: Sequence[DroppedStates] = ()

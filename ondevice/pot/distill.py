@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ondevice.config import PotConfig
-from ondevice.pot.lots import by_lot, lots_of
 from ondevice.pot.memory_pot import MemoryPot, RotateKeys
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
 from ondevice.pot.shape import FREE
@@ -64,11 +63,7 @@ def distill(
         )
         scores = policy.scores(view)
         is_protected = view.positions < num_protected
-        order = scores.masked_fill(is_protected, torch.inf)
-        if config.reservoir:
-            lots = lots_of(pot.origin[used], layers.start, policy.seed, per_head=config.method.keeps_per_head)
-            order = by_lot(order, lots, view.num_kept, config.reservoir)
-        survivors = order.topk(view.num_kept, dim=-1).indices
+        survivors = scores.masked_fill(is_protected, torch.inf).topk(view.num_kept, dim=-1).indices
         if config.needs_novelty and view.mass is not None:
             is_novel = (scores > view.mass.amax(dim=-1, keepdim=True)).gather(-1, survivors)
             kept = pot.origin[used].gather(-1, survivors)

@@ -19,7 +19,7 @@ from ondevice.pot.shape import UNKNOWN
 TokenLoss = Callable[[Tensor, Tensor], Tensor]
 IdsOf = Callable[[int, int], Tensor]
 _STARTS, _BEFORE = "starts", "before"
-_PARTS = ("states", "offsets", "early_states", "stand_in")
+_PARTS = ("states", "offsets", "stand_in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class _Waiting:
     ids: Tensor
     states: Tensor
     offsets: Tensor | None
-    early_states: Tensor | None
     stand_in: Tensor | None
 
 
@@ -57,8 +56,6 @@ class Novelty:
         ids: Tensor,
         states: Tensor,
         offsets: Tensor | None = None,
-        *,
-        early_states: Tensor | None = None,
         stand_in: Tensor | None = None,
     ) -> None:
         """Take in one pass.
@@ -68,10 +65,9 @@ class Novelty:
             ids: (1, n) int64.
             states: (1, m, hidden_size) after the final norm, of the tokens that got there.
             offsets: (m,) int64, which of the n those are; None: all.
-            early_states: (1, n, hidden_size), or `stand_in` (n,) float32: where the novelty of tokens after a pruned
-                or skipped one comes from; neither: it is `UNKNOWN`.
+            stand_in: (n,) float32, novelty of tokens after a pruned or skipped one; None: it is `UNKNOWN`.
         """
-        self._waiting.append(_Waiting(first, ids, states, offsets, early_states, stand_in))
+        self._waiting.append(_Waiting(first, ids, states, offsets, stand_in))
 
     def take(self) -> tuple[Tensor, Tensor] | None:
         """The document tokens (n,) int32 added since the last call and their novelty (1, n) float32; None if none.
@@ -159,10 +155,7 @@ class Novelty:
         """(n,) float32 for tokens whose predecessor did not get to the last layer."""
         if one.stand_in is not None:
             return one.stand_in.clone()
-        novelty = torch.full((one.ids.shape[1],), UNKNOWN, device=one.ids.device)
-        if one.early_states is not None:
-            novelty[1:] = self._nats(one.early_states[:, :-1], one.ids[:, 1:])[0]
-        return novelty
+        return torch.full((one.ids.shape[1],), UNKNOWN, device=one.ids.device)
 
     def _nats(self, states: Tensor, ids: Tensor) -> Tensor:
         # Rounding may take the cross-entropy of a certain token a little below 0.
@@ -182,8 +175,6 @@ def _check_waiting(parts: Mapping[str, Tensor | None], count: int, size: int, dt
             raise DamagedPot("offsets do not rise")
     if states.shape[1] != num_states:
         raise DamagedPot("states are not one for each token")
-    if "early_states" in there:
-        check_finite("early_states", take(there, "early_states", dtype, (1, count, size)))
     if "stand_in" in there:
         check_finite("stand_in", take(there, "stand_in", torch.float32, (count,)))
     check_finite("states", states)

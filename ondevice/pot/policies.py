@@ -48,7 +48,7 @@ class RetentionPolicy(ABC):
     """
 
     def __init__(self, config: PotConfig, seed: int) -> None:
-        self.config, self.seed = config, seed
+        self.config = config
 
     @abstractmethod
     def scores(self, view: LayerView) -> Tensor:

@@ -77,7 +77,7 @@ def read_header(path: Path) -> dict[str, Any]:
             size = int.from_bytes(raw.read(8), "little")
         metadata = _open(path).metadata() or {} if size <= _MAX_HEADER_BYTES else {}
         text = metadata[_KEY]
-        header = loads(text)
+        header = loads(text, refuses_numbers=True)
         if not isinstance(header, dict):
             raise SchemaError("it is no object")
     except FileNotFoundError as error:

@@ -58,9 +58,6 @@ def _num_blocks(budget: int, config: SlimConfig) -> int:
 class Pruning:
     """The choices of one forward pass.
 
-    Attributes:
-        needs_early_states: whether `Pass.early_states` are wanted.
-
     Args:
         steps: from `slim_steps`.
         config: sizes of blocks, units and window.
@@ -85,7 +82,6 @@ class Pruning:
         self._num_tokens = num_tokens + num_tail - self._num_tail
         self._budgets = {step.layer - 1: step.budget(self._num_tokens) for step in steps}
         self._config, self._is_first = config, is_first
-        self.needs_early_states = config.novelty == "early-exit"
         self._rarity: Tensor | None = None
         if rarity is not None and config.rarity > 0 and self._num_tokens > 0:
             self._rarity = best_unit(

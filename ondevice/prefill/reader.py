@@ -24,8 +24,6 @@ from ondevice.pot.distill import distill
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.prefill.pruning import Pruning
-from ondevice.prefill.refit import outputs, refit_values
-from ondevice.prefill.renewal import renew_novelty
 from ondevice.prefill.scores import SCORES, RecentPasses
 from ondevice.prefill.selection import Part, Selection, keep_positions_low
 from ondevice.stage_clock import StageClock
@@ -188,7 +186,7 @@ class Reader:
         rarity = words.rarity(all_ids[0]) if prunes else None
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)
         self.is_torn = True
-        self._add_novelty(part, all_ids, out, rarity)
+        self._add_novelty(part, all_ids, out)
         self.words = words
         if self._repeats:
             self.unrepeated.append(ids)
@@ -240,25 +238,21 @@ class Reader:
             offsets=part.offsets,
             span=span,
             pruning=pruning,
-            keeps_queries=distills and context.config.pot.needs_queries,
+            keeps_queries=distills and context.config.pot.method.observes == "queries",
             keeps_dropped=context.host is not None and context.host.hidden is not None,
             is_stopped=self._is_stopped,
         )
 
-    def _add_novelty(self, part: Part, all_ids: Tensor, out: Pass, rarity: Tensor | None) -> None:
+    def _add_novelty(self, part: Part, all_ids: Tensor, out: Pass) -> None:
         if not self._context.config.pot.needs_novelty:
             return
         span, last = part.stop - part.start, None if out.offsets is None else out.offsets[-1]
-        stand_in = rarity if self._context.config.slim.novelty == "rarity" else None
-        if part.stand_in is not None:
-            stand_in = part.stand_in
         self.novelty.add(
             part.start,
             all_ids,
             out.hidden_states[:, : span if last is None else last.shape[0]],
             last,
-            early_states=None if out.early_states is None else out.early_states[:, :span],
-            stand_in=stand_in,
+            part.stand_in,
         )
 
     def _account(self, part: Part, num_tokens: int, seconds: float) -> TokensRead:
@@ -279,7 +273,6 @@ class Reader:
         context, config = self._context, self._context.config.pot
         assert self.policy is not None, "a pot that is never distilled does not overflow"
         self.score_novelty()
-        renew_novelty(context)
         novelty_seconds = self._clock.book("novelty")
         if context.host is not None:
             context.host.begin()  # what was not known to be evicted while it was read
@@ -287,7 +280,6 @@ class Reader:
         if self._scores is not None:
             mass = self._scores(context, RecentPasses(self.unrepeated, queries))
             self.unrepeated = []
-        wanted = outputs(context, queries) if config.refits_values else []
         result = distill(
             context.pot,
             self.policy,
@@ -298,8 +290,6 @@ class Reader:
         )
         if config.context_reset == "late":
             keep_positions_low(context, config.room)
-        if config.refits_values:
-            refit_values(context, queries, wanted)
         context.num_cycles += 1
         if context.host is not None:
             context.host.distilled()

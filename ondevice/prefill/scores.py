@@ -15,7 +15,6 @@ from ondevice.context import Context
 from ondevice.model.decoder import Decoder
 from ondevice.pot.expected import expected_attention, moments
 from ondevice.pot.learned_score import predict_attention
-from ondevice.pot.lots import lots_of
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.prefill.head_budgets import measure_head_budgets
 from ondevice.prefill.repeat import repeat_peaks
@@ -64,9 +63,9 @@ def _predicted(context: Context, _: RecentPasses) -> list[Tensor]:
     weights = measure_head_budgets(context.decoder, loaded.tokenizer, loaded.fingerprint).weights
     filled = list(zip(pot.num_ranked, pot.num_cached, strict=True))
     if weights is None:
-        origins = [pot.origin[layer : layer + 1, ..., first:used] for layer, (first, used) in enumerate(filled)]
-        lots = [lots_of(one, layer, context.config.seed, per_head=True)[0] for layer, one in enumerate(origins)]
-        return kept_score(pot, lots)
+        generator = torch.Generator().manual_seed(context.config.seed + context.num_cycles)
+        shapes = [pot.positions[layer, ..., first:used].shape for layer, (first, used) in enumerate(filled)]
+        return kept_score(pot, [torch.rand(one, generator=generator).to(pot.positions.device) for one in shapes])
     by_layer = weights.to(context.decoder.device).view(pot.shape.num_layers, pot.shape.num_kv_heads, -1)
     scores = []
     for layer, (first, used) in enumerate(filled):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ondevice import words
-from ondevice.events import AnswerFinished, AnswerToken, Event, RecallSource, TokensRecalled
+from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRecalled
 from ondevice.serving.account import answer_record, holdings
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked
@@ -25,7 +25,7 @@ class Answer:
             stream = workspace.session.context.loaded.tokenizer.stream_decoder()
             self._text = "".join(map(stream.push, asked.begun))
         self._first_seconds = self._last_seconds = 0.0
-        self._recalled: dict[RecallSource, TokensRecalled] = {}
+        self._recalled: TokensRecalled | None = None
         self._is_finished = False
         self._start, self._replaced = len(workspace.messages), (list[dict[str, Any]](), list[Exchange]())
         if asked.at is not None:
@@ -41,7 +41,7 @@ class Answer:
         """Take an event of answering, which the workspace's telemetry has seen."""
         match event:
             case TokensRecalled():
-                self._recalled[event.source] = event
+                self._recalled = event
                 if self._workspace.view is not None and self._workspace.session is not None:
                     self._workspace.view.recall(event.tokens, self._workspace.session)
             case AnswerToken():
@@ -79,7 +79,7 @@ class Answer:
             decode_seconds=last - first,
             num_overwritten=0,
             ledger=session.context.ledger,
-            recalled=tuple(self._recalled.values()),
+            recalled=self._recalled,
             stage_seconds={"question": first, "write": last - first},  # looks are not told apart here
         )
         self._workspace.telemetry.apply(cut_off)

@@ -21,7 +21,7 @@ from ondevice.prefill.key_frame import key_frame, known_frame
 from ondevice.prefill.pruning import slim_steps, stored_tokens
 from ondevice.prefill.reader import catalyst_ids, reads_whole_prompt
 from ondevice.prefill.repeat import check_room
-from ondevice.speculator.choose import most_chosen, most_read
+from ondevice.speculator.choose import most_chosen
 from ondevice.speculator.speculator import Speculator
 
 _ROOM_FOR_QUESTIONS = 512  # slots beside the reserve, for earlier questions and long answers
@@ -81,7 +81,7 @@ class Plan:
             )
         capacity, fits = min(self.usual_capacity, most), False
         if num_tokens is not None:
-            needed = len(self.chat.prefix) + pot.reserve + most_read(num_tokens, self.config.spec)
+            needed = len(self.chat.prefix) + pot.reserve + most_chosen(num_tokens, self.config.spec)
             if fits := needed <= most:
                 capacity = max(min(needed + _ROOM_FOR_QUESTIONS, most), min(_FEWEST_SLOTS, most))
         tier = replace(self.config.tier, budget_bytes=0) if fits and not self.slim_steps else self.config.tier
@@ -203,7 +203,7 @@ class Plan:
         assert num_tokens is not None
         chosen = most_chosen(num_tokens, config.spec)
         # The speculator sees all of it in one stretch.
-        capacity = len(self.chat.prefix) + config.pot.reserve + most_read(num_tokens, config.spec)
+        capacity = len(self.chat.prefix) + config.pot.reserve + most_chosen(num_tokens, config.spec)
         capacities = None
         if reads_whole_prompt(config, self.decoder.parts, self.slim_steps):
             stored = stored_tokens(self.slim_steps, config.slim, chosen, len(self.decoder.parts.layers))
@@ -260,13 +260,13 @@ class Plan:
         if num_tokens is None:
             return False
         pot = self.config.pot
-        return len(self.chat.prefix) + most_read(num_tokens, self.config.spec) + pot.reserve <= pot.capacity
+        return len(self.chat.prefix) + most_chosen(num_tokens, self.config.spec) + pot.reserve <= pot.capacity
 
     def _share(self, num_tokens: int | None) -> tuple[int, ...]:
         """Slots of each layer, or head: what it needs of a document of so many tokens, and the same room for what
         comes; together as many as in an even pot."""
         pot = self.config.pot
-        whole = None if num_tokens is None else len(self.chat.prefix) + most_read(num_tokens, self.config.spec)
+        whole = None if num_tokens is None else len(self.chat.prefix) + most_chosen(num_tokens, self.config.spec)
         part = _PART_OF_STREAM if whole is None else pot.num_kept / whole
         need = head_shares(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
         shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
@@ -297,7 +297,7 @@ class Plan:
         """The most that an answer copies of the pot to restore it: all of it where tokens come back, or where the
         answer's own attention decides what it overwrites; else the slots that it may overwrite."""
         pot, whole = self.config.pot, self.pot_bytes(num_tokens)
-        if self._has_host or self.config.spec.num_restored or pot.decode_method.observes_answer:
+        if self._has_host or pot.decode_method.observes_answer:
             return whole
         shape = self.foreseen_shape(num_tokens)
         slots = shape.capacities or (shape.capacity,)
@@ -338,18 +338,8 @@ class Plan:
         return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self._hidden_size)
 
     def require_length(self, num_tokens: int | None, where: str = "") -> None:
-        """Refuse a stream, `where` names it, where the policy needs to know its length, or what was read is read again.
-
-        Raises:
-            PotError: that is so.
-        """
+        """Refuse a stream, `where` names it, where the policy needs to know its length; raises PotError."""
         policy = self.config.pot.policy
-        if num_tokens is None and self.config.pot.renews_novelty:
-            raise PotError(
-                "{pot.renews_novelty} needs the text again, and a stream is forgotten once it was read",
-                where=where,
-                fix="Save the stream to a file first, or leave that out.",
-            )
         if num_tokens is None and self.config.pot.method.needs_length:
             raise PotError(
                 f"Policy {policy!r} needs to know the document's length",

@@ -18,9 +18,12 @@ _BY_NATURE = {  # of pots from before these could be set
     "slot_shares": "even",
     "kv_dtype": "model",
     "profile": "as-set",
-    "reservoir": 0.0,
-    "renews_novelty": False,
-    "refits_values": False,
+}
+_GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
+    "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
+    "slim": {"novelty": "survivors"},
+    "art": {"is_relative": True, "traversal": "importance"},
+    "spec": {"num_restored": 0},
 }
 _RENAMED = {"stored": "kv_dtype", "retention": "profile"}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
@@ -99,11 +102,12 @@ class PotHeader:
             PotMismatch: another version has written it.
         """
         header = read_header(path)
-        renewed(header.get("config"))
-        _renew(header.get("method"))
         try:
+            renewed(header.get("config"))
+            if isinstance(method := header.get("method"), dict):
+                renewed({**method, "pot": method})
             return parse(cls, header, "the header")
-        except DamagedPot as error:
+        except (DamagedPot, PotMismatch) as error:
             error.where = str(path)
             raise
         except (SchemaError, ConfigError) as error:
@@ -135,22 +139,29 @@ class PotHeader:
 
 
 def renewed(config: Any) -> Any:
-    """Settings from a file of any version as this one has them, changed in place."""
-    if isinstance(config, dict):
-        _renew(config.get("pot"))
-    return config
+    """Settings from a file of any version as this one has them, changed in place.
 
-
-def _renew(pot: Any) -> None:
-    """Give settings of an older file their names of today, and those that it could not have the value by nature."""
-    if isinstance(pot, dict):
+    Raises:
+        PotMismatch: one that no longer exists was in use.
+    """
+    parts = config if isinstance(config, dict) else {}
+    if isinstance(pot := parts.get("pot"), dict):
         for old, name in _RENAMED.items():
             if old in pot:
                 pot[name] = pot.pop(old)
-        for name, value in _BY_NATURE.items():
+        for name, value in _BY_NATURE.items():  # what could not be set when a file was written
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):
             pot["context_reset"] = "always" if reset else "never"
+    for part, gone in _GONE.items():
+        if isinstance(settings := parts.get(part), dict):
+            for name, value in gone.items():
+                if (saved := settings.pop(name, value)) != value:
+                    raise PotMismatch(
+                        f"The pot was saved with {part}.{name}={_show(saved)}, and that setting no longer exists",
+                        fix="Read the document again.",
+                    )
+    return config
 
 
 def _show(value: Any) -> str:

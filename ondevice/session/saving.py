@@ -41,7 +41,7 @@ _READER = "reader."
 _FRAME = "frame."
 _SHARED = ("ids", "spans", "text")  # of those the large ones, which pots of one document have in common
 _TOKEN_BYTES = 14  # id, characters and depth of a token in a file
-# Free to differ: they do not touch what was read. Where `num_restored` was 0, though, it has to stay.
+# Free to differ: they do not touch what was read.
 _ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
 
 
@@ -93,7 +93,7 @@ def require_resumable(session: Session) -> None:
     if session.context.speculator is not None:
         raise NotResumable(
             "A reading that a small model takes part in cannot be kept in its middle",
-            fix="Read without {spec.keep}, {spec.num_draft} and {spec.num_restored}.",
+            fix="Read without {spec.keep} and {spec.num_draft}.",
         )
 
 
@@ -217,16 +217,11 @@ def _load(
 def _require_kept(path: Path, header: PotHeader, spec: SpecConfig) -> None:
     """Refuse settings for answers that need what was not kept; raises PotMismatch."""
     if spec.num_draft and not spec.skips and "spec" not in header.method:
-        option, why = "{spec.num_draft}", "no speculator has read the document"
-    elif spec.skips and spec.num_restored and not header.config.spec.num_restored:
-        option, why = "{spec.num_restored}", "what a question needs for it was not kept"
-    else:
-        return
-    raise PotMismatch(
-        f"The pot was saved without {option}, and {why}",
-        where=str(path),
-        fix=f"Leave {option} out, or read the document again with it.",
-    )
+        raise PotMismatch(
+            "The pot was saved without {spec.num_draft}, and no speculator has read the document",
+            where=str(path),
+            fix="Leave {spec.num_draft} out, or read the document again with it.",
+        )
 
 
 def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is_reading: bool) -> None:

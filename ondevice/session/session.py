@@ -134,7 +134,7 @@ class Session:
     @property
     def notices(self) -> tuple[str, ...]:
         """Settings that reading and answers make no use of, or not always, and why; a sentence each."""
-        context, is_stream, of_reading = self.context, False, ()
+        context, is_stream, of_reading = self.context, False, tuple[str, ...]()
         if context.is_open:
             is_stream, of_reading = not context.tokens.keeps_text, self.plan.notices(context.tokens.num_total)
         return (*of_reading, *combine(context.config, context.decoder, is_stream=is_stream).notices)
@@ -228,6 +228,5 @@ class Session:
         half the reserve if that is more. Where tokens are recalled for the question, the free slots are theirs.
         """
         context = self.context
-        recalls = context.has_evicted_outside or context.restores_skipped
-        free = 0 if recalls else context.pot.num_free - generation.max_new_tokens
+        free = 0 if context.has_evicted_outside else context.pot.num_free - generation.max_new_tokens
         return max(free, context.config.pot.reserve // 2)

@@ -66,13 +66,6 @@ def most_chosen(num_tokens: int, config: SpecConfig) -> int:
     return min(_share_of(-(-num_tokens // config.chunk_size), share) * config.chunk_size, num_tokens)
 
 
-def most_read(num_tokens: int, config: SpecConfig) -> int:
-    """Most tokens of a one-stretch document that reach the pot: what is chosen, and what questions have
-    read after all."""
-    most = most_chosen(num_tokens, config)
-    return most + min(config.num_restored, num_tokens - most)
-
-
 def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
     """Number of chunks that go on: the fixed share, or the fewest that cover the score, between two bounds.
 

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,7 +28,6 @@ from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.novelty import Novelty, WordCounts
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.pot.saved_state import Extent, check_within, highest_position, take
-from ondevice.speculator.unit_keys import MEMORY, MemoryOfKeys
 
 OWN_SHARE = 4  # one in so many of the main model's layers is the speculator, rounded up, where no other is named
 
@@ -99,7 +96,6 @@ class Speculator:
         num_layers = len(decoder.parts.layers)
         usual = num_layers if config.model else -(-num_layers // 2)
         self._num_scoring = min(config.score_layers or usual, num_layers)
-        self._memory = MemoryOfKeys()
         self._mass: list[Tensor] = []  # of the prompt, as the pot is now; empty: not asked since something came
 
     # -- reading ---------------------------------------------------------------------------------
@@ -132,15 +128,11 @@ class Speculator:
         Raises:
             PassStopped: `is_stopped` returned True; the stretch is then as if it had never been read.
         """
-        pot = self.opened_pot()
         assert 0 < ids.shape[1] <= self.room
         num_tokens = ids.shape[1]
         with self._undone_on_failure():
             rarity = self._read_tokens(ids, is_stopped)
             maxima = self._ask(is_stopped)[:, -num_tokens:]
-        if self.config.num_restored:
-            scoring = list(zip(pot.keys, pot.num_cached, strict=True))[-self._num_scoring :]
-            self._memory.add([keys[:, :, used - num_tokens : used] for keys, used in scoring], self.num_seen)
         self.num_seen += num_tokens
         scored = self._score_novelty()
         return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
@@ -183,32 +175,16 @@ class Speculator:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its pot, constant from `begin` on, and of the mean keys that it remembers."""
-        return (0 if self.pot is None else self.pot.nbytes) + self._memory.nbytes
+        """Bytes of its pot, constant from `begin` on."""
+        return 0 if self.pot is None else self.pot.nbytes
 
     def opened_pot(self) -> MemoryPot:
         assert self.pot is not None, "begin comes first"
         return self.pot
 
-    @torch.inference_mode()
-    def looks_for(
-        self, ids: Tensor, num_tokens: int, among: npt.NDArray[np.int64], is_stopped: IsStopped = None
-    ) -> npt.NDArray[np.int64]:
-        """The `num_tokens` document tokens (n,), rising, of `among` that a question (1, m) int64 attends to most.
-
-        Fewer where there are no more; none where mean keys are not kept. Raises as `read`.
-        """
-        pot = self.opened_pot()
-        if pot.num_free < ids.shape[1]:
-            return np.empty(0, np.int64)
-        with pot.savepoint():
-            out = self.decoder.forward(ids, pot, keeps_queries=True, is_stopped=is_stopped)
-        parts, scoring = self.decoder.parts, out.queries[-self._num_scoring :]
-        return self._memory.best(scoring, num_tokens, among, scale=parts.scale, softcap=parts.attention_softcap)
-
     def state(self) -> dict[str, Tensor]:
         """State of its reading, by name; with `restore` another one answers as this one."""
-        return self.opened_pot().state() | self._memory.state() | {"num_seen": torch.tensor(self.num_seen)}
+        return self.opened_pot().state() | {"num_seen": torch.tensor(self.num_seen)}
 
     def restore(self, state: dict[str, Tensor], num_tokens: int) -> None:
         """Take over what `state` of another one gave, its document of `num_tokens` tokens read to the end.
@@ -216,12 +192,10 @@ class Speculator:
         Raises:
             DamagedPot: no speculator that has read this document can have that state.
         """
-        state, parts = dict(state), self.decoder.parts
+        state = dict(state)
         check_within("num_seen", take(state, "num_seen", torch.int64, ()), num_tokens, num_tokens + 1)
         self.num_seen = num_tokens
         del state["num_seen"]
-        memory = {name: state.pop(name) for name in list(state) if name.startswith(MEMORY)}
-        self._memory.restore(memory, num_tokens, (self._num_scoring, parts.num_kv_heads, parts.head_dim))
         self.begin(num_tokens)
         num_positions = highest_position(self.pot_config, num_tokens, len(self._prefix))
         self.opened_pot().restore_(state, self.decoder.rotate_keys, Extent(num_tokens, num_positions))

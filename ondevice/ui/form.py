@@ -247,14 +247,11 @@ def _taken(one: Setting, value: Any) -> Any:
     """The value of a control in the unit of its setting.
 
     Raises:
-        ConfigError: a number is missing.
+        ConfigError: a number is missing, or cannot work.
     """
     assert one.form is not None
     if one.kind is bool:
         return bool(value)
-    if one.kind not in (int, float):
-        return value
-    if value is None:
+    if value is None and one.kind in (int, float):
         raise ConfigError(f"{{{one.path}}} is empty", fix="Give it a number.")
-    number = value if one.form.per == 1 else value / one.form.per
-    return float(number) if one.kind is float else int(number) if one.form.per == 1 else round(number)
+    return one.take(value, per=one.form.per)

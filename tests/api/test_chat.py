@@ -11,10 +11,10 @@ import openai
 import pytest
 
 from ondevice.api.chat import asked_of
-from ondevice.api.failures import ApiError
 from ondevice.client import Client
 from ondevice.config import GenerationConfig
 from ondevice.decode.prompt import Turn
+from ondevice.errors import ConfigError
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.builders.screens import TEXT, tiny_engine, variables_kept
@@ -95,7 +95,11 @@ def test_what_was_saved_is_opened_when_it_is_asked_for(url: str, document: str) 
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "tools"),
         ({"stop": ["."]}, openai.BadRequestError, "stop"),
         ({"n": 2}, openai.BadRequestError, "one answer"),
-        ({"temperature": -1}, openai.BadRequestError, "temperature"),
+        ({"temperature": -1}, openai.BadRequestError, "temperature is -1. Give 0, or a number from"),
+        ({"temperature": 1e-300}, openai.BadRequestError, "temperature is 1e-300. Give 0, or a number from"),
+        ({"top_p": 1e-300}, openai.BadRequestError, "top_p is 1e-300. Give a share"),
+        ({"max_tokens": 10**400}, openai.BadRequestError, "max_tokens is a number of more than 64 bits"),
+        ({"max_tokens": 2.5}, openai.BadRequestError, "max_tokens is 2.5. Give a whole number"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, openai.BadRequestError, "no text"),
     ],
 )
@@ -134,5 +138,5 @@ def test_what_came_before_is_the_conversation() -> None:
     assert asked.question == "Since when?"
     assert asked.history == (Turn("Who?", "Sigrun Aas."),)
     assert asked.generation.max_new_tokens == 9
-    with pytest.raises(ApiError, match="no number"):
+    with pytest.raises(ConfigError, match=r"temperature is 'hot'\. Give a number"):
         asked_of({"messages": messages, "temperature": "hot"}, GenerationConfig())

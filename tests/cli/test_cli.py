@@ -445,25 +445,25 @@ def test_every_option_reaches_its_setting() -> None:
     options = PotOptions(
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-layer",
-        renew_novelty=True, reservoir=0.1, refit_values=True, context_reset="never", sinks=2,
+        context_reset="never", sinks=2,
         adaptive_keep="64,200", step=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
-        slim="3:50%", slim_rarity=0.25, slim_novelty="rarity", host_tier="1.5GB", host_dtype="stored",
+        slim="3:50%", slim_rarity=0.25, host_tier="1.5GB", host_dtype="stored",
         host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
-        art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_relative=False, art_order="recency", art_block=64,
+        art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_block=64,
         spec_keep=0.5, spec_adaptive="0.1,0.4", speculator="s", speculator_layers=3, spec_look_ahead=4, spec_pool=7,
-        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", spec_restore=128, draft=3, draft_while_it_pays=False,
+        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", draft=3, draft_while_it_pays=False,
     )  # fmt: skip
     pot = PotConfig(
-        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, renews_novelty=True,
-        reservoir=0.1, refits_values=True, slot_shares="by-layer", context_reset="never", num_sink_tokens=2,
+        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25,
+        slot_shares="by-layer", context_reset="never", num_sink_tokens=2,
         adaptive_keep=(64, 200), step_size=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
     )  # fmt: skip
     answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)
     generation = GenerationConfig(9, 0.5, 0.9, False)
-    slim = SlimConfig("3:50%", rarity=0.25, novelty="rarity")
+    slim = SlimConfig("3:50%", rarity=0.25)
     tier = TierConfig(1_500_000_000, "stored", "tiers", 512, 99, gamma=0.5, every=8, reads_on=False)
-    art = ArtConfig(True, 0.5, 0.25, 3, False, "recency", 64)
-    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity", num_restored=128, num_draft=3, falls_back=False)
+    art = ArtConfig(True, 0.5, 0.25, 3, 64)
+    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity", num_draft=3, falls_back=False)
     expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, art, spec, generation)
     assert options.config(answers.config()) == expected
 

@@ -251,6 +251,6 @@ def test_what_may_differ_when_a_saved_pot_is_opened_touches_no_reading() -> None
         "slim": set(),
         "tier": {"folder", "max_tokens", "num_beside", "coverage", "gamma", "every"},
         "art": {one.name for one in fields(ArtConfig)},
-        "spec": {"num_draft", "falls_back", "num_restored"},
+        "spec": {"num_draft", "falls_back"},
         "generation": {one.name for one in fields(GenerationConfig)} - {"chat"},
     }

@@ -14,8 +14,7 @@ from tests.builders.models import plain_config, plain_generation, tiny_model
 
 PLAIN = plain_config(generation=plain_generation(num_sources=0))
 ART, TIER, DRAFTS = ArtConfig(enabled=True), TierConfig(budget_bytes=10**6), SpecConfig(num_draft=2)
-SKIPS = SpecConfig(keep=0.5, num_restored=64)
-NAMES = ("ends_early", "drafts", "recalls_host", "recalls_skipped", "names_sources")
+NAMES = ("ends_early", "drafts", "recalls_host", "names_sources")
 CASES = [
     ("llama", {}, False, set(), 0),
     ("llama", {"art": ART}, False, {"ends_early"}, 0),
@@ -38,9 +37,6 @@ CASES = [
         0,
     ),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="truncate")}, False, set(), 1),
-    ("llama", {"spec": SKIPS}, False, {"recalls_skipped"}, 0),
-    ("llama", {"spec": SKIPS}, True, set(), 1),
-    ("llama", {"spec": replace(SKIPS, keep=1.0)}, False, set(), 1),
     ("llama", {"generation": plain_generation(num_sources=3)}, False, {"names_sources"}, 0),
     ("llama", {"generation": plain_generation(num_sources=3)}, True, set(), 1),
 ]

@@ -9,7 +9,7 @@ from ondevice.kernels.termination import Termination
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.decode.answer import new_attention
 from ondevice.decode.calibration import calibrated, store, thresholds
-from ondevice.decode.termination import DEFAULT, PAPER, RunTimeTermination, rules_of
+from ondevice.decode.termination import DEFAULT, RunTimeTermination, rules_of
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerFinished, AnswerToken, BlocksRead
@@ -103,14 +103,11 @@ def test_the_sinks_come_first_then_the_newest_then_the_most_important():
     assert order == [0, *range(newest, 5, -1), 1, 2, 3, 4, 5]
     importance = pot.importance[0, 0, 0, :num_ranked]
     assert bool((importance[:-1] >= importance[1:]).all()), "the layout is the order"
-    recency = RunTimeTermination(pot, replace(CARELESS, traversal="recency"), None)
-    assert recency.order(0, num_slots).flatten().tolist() == [0, *range(newest, 0, -1)]
 
 
 def test_rules_come_from_the_settings_then_the_calibration_then_the_default():
     chosen = (Termination((0.1, 0.2), 1.0, 2, True), Termination((0.3, 0.4), 1.0, 2, True))
     assert rules_of(ArtConfig(), None, 2) == (DEFAULT, DEFAULT)
-    assert rules_of(ArtConfig(is_relative=False), chosen, 2) == (PAPER, PAPER)
     assert rules_of(ArtConfig(), chosen, 2) == chosen
     assert rules_of(ArtConfig(patience=4), chosen, 2) == tuple(replace(rule, patience=4) for rule in chosen)
     assert {rule.tau for rule in rules_of(ArtConfig(tau=0.5), chosen, 2)} == {0.5}
@@ -124,10 +121,9 @@ def test_a_calibration_is_for_one_model_and_one_way_of_reading():
     assert calibrated("other", art, POT) is None
     assert calibrated("model", art, replace(POT, policy="full")) is None
     assert calibrated("model", replace(art, block_size=64), POT) is None
-    assert calibrated("model", replace(art, traversal="recency"), POT) is None
     assert thresholds("model", art, POT) == "calibrated"
     assert thresholds("model", replace(art, tau=0.1), POT) == "named"
-    assert thresholds("model", replace(art, is_relative=False), POT) == thresholds("other", art, POT) == "usual"
+    assert thresholds("other", art, POT) == "usual"
     path.write_text("{ half a file")
     assert calibrated("model", art, POT) is None
 
@@ -143,9 +139,7 @@ def test_a_saved_session_is_asked_as_the_settings_say_now(tmp_path):
     assert _ask(plain)[-1].share_read == 1.0
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"tau": -1.0}, {"phi": -1.0}, {"patience": 0}, {"block_size": 20}, {"traversal": "random"}]
-)
+@pytest.mark.parametrize("wrong", [{"tau": -1.0}, {"phi": -1.0}, {"patience": 0}, {"block_size": 20}])
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ConfigError):
         ArtConfig(**wrong)

@@ -269,7 +269,7 @@ def test_any_actions_with_kills_among_them_keep_the_library_whole(steps: list[tu
 WORK = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.session.test_shared_files import Library, held
+from tests.library.test_shared_files import Library, held
 from pathlib import Path
 library = Library(Path({folder!r}))
 print("ready", flush=True)

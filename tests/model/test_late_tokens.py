@@ -27,8 +27,6 @@ SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)
 class KeepsTheFirst:
     """Stands for `Pruning`: after each layer only the first tokens go on."""
 
-    needs_early_states = False
-
     def __init__(self, *counts):
         self._counts = counts
 

@@ -92,7 +92,6 @@ def test_an_answer_copies_what_it_may_change(checkpoint: str) -> None:
     assert undo(generation=GenerationConfig(max_new_tokens=5000)) == 1.0
     assert undo(tier=TierConfig(10**7)) == 1.0, "what comes back changes all"
     assert undo(pot=replace(POT, decode_policy="h2o")) == 1.0
-    assert undo(spec=SpecConfig(keep=0.5, num_restored=64)) == 1.0
 
 
 def test_the_peak_is_the_larger_of_reading_and_answering() -> None:

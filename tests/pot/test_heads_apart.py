@@ -93,7 +93,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         },
         {"slim": SlimConfig(schedule="1:50%", block_size=8, unit_size=4)},
         {"art": ArtConfig(enabled=True, block_size=16)},
-        {"spec": SpecConfig(layers=1, keep=0.7, num_restored=16)},
+        {"spec": SpecConfig(layers=1, keep=0.7)},
         {"spec": SpecConfig(layers=1, num_draft=3)},
     ],
     ids=shortly,
@@ -151,7 +151,7 @@ def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"tier": TIER},
         {"slim": SlimConfig(schedule="1:50%", block_size=8, unit_size=4), "tier": TIER},
         {"art": ArtConfig(enabled=True, block_size=16)},
-        {"spec": SpecConfig(layers=1, keep=0.7, num_restored=16)},
+        {"spec": SpecConfig(layers=1, keep=0.7)},
     ],
     ids=shortly,
 )

@@ -485,7 +485,7 @@ def test_an_answer_brings_back_what_it_needs_and_leaves_no_trace(schedule, polic
         assert revived[0].pages == (1,)
         finished = events[-1]
         assert isinstance(finished, AnswerFinished)
-        assert finished.num_recalled("host") == revived[-1].num_tokens
+        assert finished.num_recalled == revived[-1].num_tokens
         answers.append([event.token_id for event in events if isinstance(event, AnswerToken)])
         check_invariants(session.context.pot, session.context.tokens.num_tokens)
         for name, tensor in session.context.pot.state().items():
@@ -629,7 +629,7 @@ def test_a_saved_session_may_be_asked_with_another_look(tmp_path):
     save_session(_read(_engine(tier)), tmp_path / "a.pot")
     narrow = replace(tier, max_tokens=16, num_beside=8, coverage=0.5, gamma=0.5, every=4)
     *_, finished = load_session(_engine(narrow), tmp_path / "a.pot").ask("Who is the keeper?")
-    assert 0 < finished.num_recalled("host") <= 16
+    assert 0 < finished.num_recalled <= 16
     assert finished.num_aside > 0
 
 
@@ -641,7 +641,7 @@ def test_nothing_comes_back_where_nothing_is_outside(text):
     assert not session.context.has_evicted_outside
     events = list(session.ask("Who?"))
     assert not [event for event in events if isinstance(event, TokensRecalled)]
-    assert (events[-1].num_recalled("host"), events[-1].pages_recalled("host")) == (0, ())
+    assert (events[-1].num_recalled, events[-1].pages_recalled) == (0, ())
 
 
 def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewhere(monkeypatch):

@@ -246,7 +246,6 @@ def asked_house(folder: Path, config: EngineConfig) -> House:
 @pytest.mark.parametrize(
     ("changes", "texts"),
     [
-        ({"spec": SpecConfig(keep=0.3, layers=1, chunk_size=8, num_restored=64)}, ["skipped tokens for this answer"]),
         ({"spec": SpecConfig(num_draft=3, layers=2, falls_back=False)}, ["drafted tokens accepted"]),
         ({"tier": TierConfig(budget_bytes=2_000_000)}, ["host tier: ", "Brought back "]),
     ],

@@ -318,7 +318,7 @@ def test_a_document_that_was_closed_while_it_is_written_is_not_left_behind(
 
 
 def test_a_reading_with_a_small_model_is_kept_at_its_end(tmp_path: Path) -> None:
-    config = replace(CONFIG, spec=SpecConfig(layers=1, keep=0.7, num_restored=16))
+    config = replace(CONFIG, spec=SpecConfig(layers=1, keep=0.7))
     app = App(tmp_path)
     visitor = app.visitor()
     workspace = app.opened(visitor)

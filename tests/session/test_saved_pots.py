@@ -33,7 +33,7 @@ ASKED = plain_config(generation=plain_generation(max_new_tokens=3, num_sources=1
 ENGINE = Engine(LOADED, ASKED)
 POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset="always")
 SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2)
-SPEC = SpecConfig(keep=0.5, layers=1, num_restored=24, num_draft=2, chunk_size=8)
+SPEC = SpecConfig(keep=0.5, layers=1, num_draft=2, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
@@ -100,6 +100,34 @@ def test_what_an_older_version_saved_still_opens(name: str, pots: dict[str, Save
     assert new.context.ledger == old.context.ledger
     assert ask(new).text == ask(old).text
     assert ask(new, temperature=1.0).text == ask(old, temperature=1.0).text
+
+
+@pytest.mark.parametrize("name", ["plain", "skims"])
+def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
+    name: str, pots: dict[str, SavedPot], tmp_path: Path
+) -> None:
+    pot, path = pots[name], tmp_path / "a.pot"
+    gone = [
+        ("pot", "reservoir", 0.0, 0.3),
+        ("pot", "refits_values", False, True),
+        ("pot", "renews_novelty", False, True),
+        ("spec", "num_restored", 0, 24),
+        ("slim", "novelty", "survivors", "rarity"),
+        ("art", "is_relative", True, False),
+        ("art", "traversal", "importance", "recency"),
+    ]
+    config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
+    for part, setting, off, _ in gone:
+        config[part][setting] = off
+        if part == "pot" or method.get(part):
+            (method if part == "pot" else method[part])[setting] = off
+    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method}), BASES[name].spec.num_draft)
+    for part, setting, off, on in gone:
+        config[part][setting] = on
+        with pytest.raises(PotMismatch, match=rf"{part}\.{setting}.*no longer exists") as caught:
+            reopen(spoilt(pot, path, header=pot.header | {"config": config}))
+        assert caught.value.where == str(path)
+        config[part][setting] = off
 
 
 def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_path: Path) -> None:
@@ -226,8 +254,6 @@ def test_positions_do_not_size_what_they_like(pots: dict[str, SavedPot], tmp_pat
         ("tier", "tier.hidden.layers", 2, "got further"),
         ("tier", "tier.hidden.layers", 7, "layers holds 7"),
         ("skims", "speculator.num_seen", 5, "num_seen"),
-        ("skims", "speculator.memory.keys", math.inf, "no model computes"),
-        ("skims", "speculator.memory.stretches", -8, "stretches"),
         ("skims", "speculator.keys.0", math.nan, "no model computes"),
         ("skims", "speculator.positions", 2**31 - 1, "positions"),
     ],

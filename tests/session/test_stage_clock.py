@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ondevice.config import PotConfig, SpecConfig, TierConfig
+from ondevice.config import PotConfig, TierConfig
 from ondevice.decode.host_recall import HostRecall
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, DocumentRead, Event, PotDistilled, TokensRead, TokensRecalled
@@ -16,7 +16,6 @@ from ondevice.model.decoder import Decoder
 from ondevice.prefill.reader import Reader
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from ondevice.speculator.speculator import Speculator
 from ondevice.telemetry.telemetry import Telemetry
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
@@ -78,18 +77,6 @@ def test_a_look_is_a_stage_of_its_own_whether_it_recalls_or_not(recalls: bool, m
     assert finished.stage_seconds["write"] < num_looks * PAUSE
     assert any(isinstance(event, TokensRecalled) for event in events) == recalls
     assert sum(finished.to_json()["stage_seconds"].values()) == finished.to_json()["seconds"]
-
-
-def test_a_look_into_what_was_skipped_is_booked_although_it_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = SpecConfig(keep=0.3, layers=1, chunk_size=8, num_restored=64)
-    session = session_of(spec=spec, tier=TierConfig(budget_bytes=0))
-    list(session.read(document()))
-    monkeypatch.setattr(Speculator, "looks_for", slower(Speculator.looks_for))
-    events, at = timed(session.ask("Which lamp?"))
-    finished = events[-1]
-    assert isinstance(finished, AnswerFinished)
-    assert finished.stage_seconds["look"] >= PAUSE
-    assert finished.seconds == pytest.approx(at[-1], abs=NEAR)
 
 
 @pytest.mark.parametrize("num_tokens", [2, 15, 16])

@@ -234,7 +234,7 @@ def test_reading_all_that_is_chosen_equals_plain_reading_when_everything_is(load
     "policy", ["infinipot", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "truncate", "full"]
 )
 def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, policy, chat):
-    session = engine(loaded, replace(HALF, layers=2, num_restored=16), policy=policy, chat=chat).session()
+    session = engine(loaded, replace(HALF, layers=2), policy=policy, chat=chat).session()
     events = read(session)
     chosen = [e for e in events if isinstance(e, TokensChosen)]
     ledger = session.context.ledger
@@ -276,9 +276,7 @@ def test_layers_of_different_length_are_lined_up_at_their_ends(loaded, monkeypat
         return torch.arange(1000 - keys.shape[2], 1000).float().expand(1, query.shape[2], -1)
 
     monkeypatch.setattr("ondevice.speculator.speculator.head_maximum", from_the_end)
-    speculator = new_speculator(
-        loaded, SpecConfig(keep=0.5, score_layers=3, num_lookahead=2, num_restored=8), policy="pyramidkv"
-    )
+    speculator = new_speculator(loaded, SpecConfig(keep=0.5, score_layers=3, num_lookahead=2), policy="pyramidkv")
     speculator.read(loaded_ids(TEXT[:240]))
     speculator.make_room()
     used = list(speculator.opened_pot().num_cached)
@@ -286,10 +284,6 @@ def test_layers_of_different_length_are_lined_up_at_their_ends(loaded, monkeypat
     stretch = speculator.read(loaded_ids(TEXT[240:270]))
     num_added = len("what?") + 2
     assert stretch.maxima.tolist() == [list(range(1000 - num_added - 30, 1000 - num_added))] * 3
-    memory = speculator.state()["memory.keys"]
-    for layer, keys in enumerate(speculator.opened_pot().keys):
-        unit = keys[0, :, used[layer] : used[layer] + 8].mean(dim=1)
-        torch.testing.assert_close(memory[30, layer].float(), unit, atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("policy", "is_asked"), [("streaming-llm", False), ("sirllm", False), ("tova", True)])
@@ -358,7 +352,7 @@ def test_with_pruning_and_host_tier(loaded):
     state = session.context.pot.state()
     for _ in range(2):
         *_, finished = complete(session, "kk wu")
-        assert finished.num_recalled("host") > 0
+        assert finished.num_recalled > 0
     after = session.context.pot.state()
     assert all(torch.equal(state[name], after[name]) for name in state)
     held = session.context.host.tier.origin(0)
@@ -456,8 +450,6 @@ def test_a_saved_session_is_asked_as_is_wished_now(loaded, tmp_path):
         assert tokens_of(drafting) == tokens_of(plain)
     with pytest.raises(PotMismatch, match=r"without spec\.num_draft"):
         reopen(paths["plain"], num_draft=3)
-    with pytest.raises(PotMismatch, match=r"without spec\.num_restored"):
-        reopen(paths["skims"], num_restored=64)
 
 
 def test_what_cannot_work_is_refused(loaded):
@@ -479,8 +471,6 @@ def test_what_cannot_work_is_refused(loaded):
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             SpecConfig(**wrong)
-    with pytest.raises(ConfigError, match="early-exit"):
-        plain_config(spec=HALF, slim=SlimConfig("1:50%", novelty="early-exit"))
 
 
 def test_the_terminal_names_the_pages_that_were_skipped():
@@ -505,11 +495,11 @@ def test_a_contender_says_what_its_speculator_does(spec, name):
     assert contender_name(plain_config(spec=spec)) == contender_name(plain_config()) + name
 
 
-@pytest.mark.parametrize("spec", [HALF, SpecConfig(adaptive_keep=(0.01, 0.3), layers=1, num_restored=32), SpecConfig()])
+@pytest.mark.parametrize("spec", [HALF, SpecConfig(adaptive_keep=(0.01, 0.3), layers=1), SpecConfig()])
 def test_a_full_cache_has_room_for_what_is_chosen_and_no_more(loaded, spec):
     session = engine(loaded, spec, policy="full").session()
     read(session)
-    room = POT["reserve"] + most_chosen(len(TEXT), spec) + spec.num_restored
+    room = POT["reserve"] + most_chosen(len(TEXT), spec)
     assert session.context.pot.shape.capacity == room
     assert session.context.num_read <= most_chosen(len(TEXT), spec)
     if spec == HALF:

@@ -93,7 +93,7 @@ def test_every_second_belongs_to_one_stage() -> None:
             HeadCounts(3, np.empty(0, np.int32), np.empty(0, np.uint16)),
             {"measure": 9.0, "other": 0.3},
         ),
-        TokensRecalled("host", np.zeros((1, 2), np.int32), (1,), 64, 1000, 500),
+        TokensRecalled(np.zeros((1, 2), np.int32), (1,), 64, 1000, 500),
         QuestionRead("q", 5),
         finished(question=0.7, look=0.9, revival=0.2, write=1.5, sources=0.25, finish=0.05),
         finished(question=0.1, write=1.0),

@@ -374,7 +374,7 @@ def test_the_small_models_memory_is_told_and_asked_for(tmp_path: Path) -> None:
     assert f"The pot would take {words.size(desk.workspace.pot_bytes)}" in desk.read()["problem"]["text"]
 
 
-@pytest.mark.parametrize("spec", [SpecConfig(), SpecConfig(keep=0.1, layers=1, num_restored=64)])
+@pytest.mark.parametrize("spec", [SpecConfig(), SpecConfig(keep=0.1, layers=1)])
 def test_a_pot_for_the_whole_document_is_asked_for_as_large_as_it_becomes(tmp_path: Path, spec: SpecConfig) -> None:
     engine = tiny_engine(replace(CONFIG, pot=replace(CONFIG.pot, policy="full"), spec=spec))
     desk = Desk(tmp_path, engine)

@@ -138,7 +138,7 @@ def _spoilt_text(text: str, rng: random.Random) -> str:
 def _settings(config: EngineConfig) -> dict[str, EngineConfig]:
     """Settings that put different things into a saved pot."""
     slim = SlimConfig("1:50%", block_size=8, unit_size=4, window=2)
-    spec = SpecConfig(keep=0.5, layers=1, num_restored=24, num_draft=2, chunk_size=8)
+    spec = SpecConfig(keep=0.5, layers=1, num_draft=2, chunk_size=8)
     plain = replace(
         config, pot=_POT, generation=_ANSWER, slim=SlimConfig(), spec=SpecConfig(), tier=TierConfig(budget_bytes=0)
     )

@@ -46,7 +46,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "long answer, h2o": ({"reserve": 60, "decode_policy": "h2o"}, LONG, {}),
     "long answer, streaming-llm": ({"reserve": 60, "decode_policy": "streaming-llm"}, LONG, {}),
     "slim": ({}, {}, {"slim": SLIM}),
-    "slim, early exit": ({}, {}, {"slim": replace(SLIM, novelty="early-exit")}),
     "slim, full": ({"policy": "full"}, {}, {"slim": replace(SLIM, schedule="2:50%,4:25%")}),
     "tier": ({}, {}, {"tier": TIER}),
     "tier, as stored": ({}, {}, {"tier": replace(TIER, dtype="stored")}),
@@ -54,7 +53,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tier, long answer": ({"reserve": 60}, LONG, {"tier": TIER}),
     "art": ({}, {}, {"art": ArtConfig(enabled=True, block_size=16)}),
     "spec": ({}, {}, {"spec": SpecConfig(keep=0.4)}),
-    "spec, restored": ({}, {}, {"spec": SpecConfig(keep=0.4, num_restored=24)}),
     "drafts": ({}, {}, {"spec": SpecConfig(num_draft=3, falls_back=False)}),
 }
 

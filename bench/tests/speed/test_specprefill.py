@@ -118,7 +118,7 @@ def test_reading_with_drafts_to_come_is_measured_beside_plain_reading(engine, mo
 
 
 def test_every_variant_reads_its_share(engine):
-    spec = replace(engine.config.spec, num_draft=2, num_restored=16)  # both are left alone
+    spec = replace(engine.config.spec, num_draft=2)  # it is left alone
     passkeys = Engine(engine.loaded, replace(engine.config, spec=spec))
     points = list(evaluation.run_passkeys(passkeys, (Case(500, 0.5, 0),), (40,)))
     points += evaluation.run_recalls(engine, document(), 1, (40,))

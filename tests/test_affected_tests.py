@@ -1,0 +1,41 @@
+"""The choice of tests that a change may have broken."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = "bench/tests/speed/test_peers.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("affected_tests", ROOT / "scripts/affected_tests.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_affected"),
+    [
+        (PEERS, True),
+        ("bench/speed/peers.py", True),
+        ("bench/quality/measurement.py", True),  # which the file of tests comes to over others
+        ("ondevice/config/__init__.py", True),  # which a file of the laboratory imports itself
+        ("ondevice/ui/render.py", False),
+        ("README.md", False),
+    ],
+)
+def test_a_test_is_affected_by_what_it_comes_to(script: ModuleType, changed: str, is_affected: bool) -> None:
+    assert script.affected([PEERS], {changed}) == [PEERS] * is_affected
+
+
+def test_every_file_that_is_imported_is_found(script: ModuleType) -> None:
+    assert {"bench/speed/peers.py", "bench/speed/llama_cpp.py"} <= script.reached(PEERS)
