@@ -230,7 +230,7 @@ def _causal_torch(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> 
 
 
 def _has_flash(query: Tensor) -> bool:
-    """Whether torch's flash attention is there for such queries: it is for 16 bits, from the A100 on."""
+    """True if torch's flash attention is there for such queries: it is for 16 bits, from the A100 on."""
     if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16) or query.shape[3] > 256:
         return False
     return _capability(query.device) >= (8, 0)

@@ -1,4 +1,4 @@
-"""Which implementation runs an operation: torch, or a Triton kernel. One rule for all kernels.
+"""Choice of the implementation of an operation: torch, or a Triton kernel. One rule for all kernels.
 
 The environment variable KERNELS_IMPL decides: `torch`, `triton`, or `auto` (the default), which takes Triton for
 tensors on a CUDA device where Triton is installed and can compile, and torch for all others. What has no Triton kernel,
@@ -18,7 +18,7 @@ CHOICES = ("auto", "torch", "triton")
 
 
 def uses_triton(tensor: Tensor) -> bool:
-    """Whether the Triton kernel is to work on `tensor`.
+    """True if the Triton kernel is to work on `tensor`.
 
     Raises:
         ValueError: KERNELS_IMPL has an unknown value, or names Triton where it cannot run.
@@ -32,7 +32,7 @@ def uses_triton(tensor: Tensor) -> bool:
 
 
 def uses_numba(tensor: Tensor) -> bool:
-    """Whether a kernel for CPUs is to work on `tensor` where torch could do the same.
+    """True if a kernel for CPUs is to work on `tensor` where torch could do the same.
 
     Raises:
         ValueError: KERNELS_IMPL has an unknown value.
@@ -42,7 +42,7 @@ def uses_numba(tensor: Tensor) -> bool:
 
 
 def is_interpreted() -> bool:
-    """Whether Triton kernels run in its interpreter, on any device, instead of being compiled."""
+    """True if Triton kernels run in its interpreter, on any device, instead of being compiled."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

@@ -1,4 +1,4 @@
-"""Which runs of stored vectors have one that is closest to a query, by int8 products: brute force, each byte read once.
+"""Brute-force search of the runs of stored vectors closest to a query, by int8 products that read each byte once.
 
 Chosen by trials that no file records: on two busy cores 1.6 million vectors of 192 numbers took 49 ms, and a graph of
 HNSW for 6 million would have taken hours to build, reckoned from a small one. `ondevice bench scale --parts index`

@@ -70,7 +70,7 @@ class Int4Weight:
 
 
 def suits_int4(num_rows: int, num_columns: int) -> bool:
-    """Whether a weight of this shape has whole tiles and groups."""
+    """True if a weight of this shape has whole tiles and groups."""
     return num_rows % TILE_ROWS == 0 and num_columns % GROUP_SIZE == 0
 
 

@@ -23,7 +23,7 @@ VECTOR_BYTES = TILE_ROWS * _CHUNK
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How groups of so many bits a weight are stored; sizes in bytes are those of a group of a tile."""
+    """The storage of groups of so many bits a weight; sizes in bytes are those of a group of a tile."""
 
     bits: int
     group_size: int
@@ -72,7 +72,7 @@ class Format:
         return self.panel_offset(self.num_chunks, self.num_planes - 1)
 
     def panel_offset(self, chunk: int, plane: int) -> int:
-        """Where a vector of an unpacked group begins."""
+        """Offset of a vector of an unpacked group."""
         header = 4 * TILE_ROWS * (1 + self.has_offset)
         return header + (plane * self.num_chunks + chunk) * VECTOR_BYTES
 

@@ -66,12 +66,12 @@ def prepare_packed(weights: Iterable[PackedWeight]) -> None:
 
 
 def rounds_activations(weight: Tensor | PackedWeight | Int4Weight) -> bool:
-    """Whether `project` rounds activations for this weight: then attention need not be more exact either."""
+    """True if `project` rounds activations for this weight: then attention need not be more exact either."""
     return isinstance(weight, PackedWeight) and chosen("KERNELS_PACKED", PACKED_CHOICES) != "float32"
 
 
 def rounding_pays() -> bool:
-    """Whether weights of four bits multiply faster than those of eight: not on processors that add up bytes at once."""
+    """True if weights of four bits multiply faster than those of eight: not on processors that add up bytes at once."""
     from ondevice.kernels.cpu import byte_vectors
 
     return byte_vectors.LEVEL < byte_vectors.VNNI
@@ -86,7 +86,7 @@ def project_ref(x: Tensor, weight: Tensor | PackedWeight | Int4Weight, bias: Ten
 
 
 def _takes_mkl(num_tokens: int, num_weights: int) -> bool:
-    """Whether MKL is to multiply: it takes narrower vectors on processors that are not Intel's, and is slow for few."""
+    """True if MKL is to multiply: it takes narrower vectors on processors that are not Intel's, and is slow for few."""
     choice = chosen("KERNELS_GEMM", GEMM_CHOICES)
     if choice != "auto" or not torch.backends.mkl.is_available():
         return choice == "mkl"
@@ -95,7 +95,7 @@ def _takes_mkl(num_tokens: int, num_weights: int) -> bool:
 
 @cache
 def is_intel() -> bool:
-    """Whether Intel made this processor; no where the system does not tell."""
+    """True if Intel made this processor; no where the system does not tell."""
     try:
         return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -107,7 +107,7 @@ class Context:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a document."""
+        """True if it has a document."""
         return self._tokens is not None
 
     def settle(self, clock: StageClock, stage: Stage = "other") -> list[Event]:
@@ -140,7 +140,7 @@ class Context:
 
     @property
     def has_evicted_outside(self) -> bool:
-        """Whether host memory holds tokens that the pot has evicted, or that pruning kept from deeper layers."""
+        """True if host memory holds tokens that the pot has evicted, or that pruning kept from deeper layers."""
         if self.host is None or not self.host.tier.num_held(0):
             return False
         return self.num_cycles > 0 or (self.host.hidden is not None and self.host.hidden.num_held > 0)

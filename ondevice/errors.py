@@ -153,7 +153,7 @@ class PotMismatch(PotError):
 
 
 class OutOfMemory(OndeviceError):
-    """What was asked for took more memory than there was; what had been read, or answered, before is untouched."""
+    """The request took more memory than there was; earlier reading and answers are untouched."""
 
     code = "memory"
 

@@ -32,7 +32,7 @@ class PageNote:
 
 @dataclass(frozen=True, slots=True)
 class HeadCounts:
-    """How many (layer, head) pairs hold each document token: as large as the pot, however long the document is.
+    """Counts of (layer, head) pairs that hold each document token: as large as the pot, however long the document is.
 
     `tokens` (n,) int32, rising, are those that any pair holds, `counts` (n,) uint16 how many do, and `num_tokens` those
     up to the cursor.
@@ -115,7 +115,7 @@ class TextTokenized:
 
 @dataclass(frozen=True, slots=True)
 class HeadsMeasured:
-    """How many slots each head of the model needs is about to be measured: once, before its first long document."""
+    """Measurement of the slots that each head needs begins: once for a model, before its first long document."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What installs packages that only some uses need. No index has this program, so it is its packages that are named."""
+"""The command that installs packages that only some uses need. It names those, for no index has this program."""
 
 from __future__ import annotations
 

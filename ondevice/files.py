@@ -1,4 +1,4 @@
-"""Where files of the user lie, and files that are either the old ones or the new ones, whenever writing is stopped."""
+"""Folders of the user's files, and atomic writes: a file is the old one or the new one, whenever writing stops."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ondevice.batch.jobs import engines_of, failing_clearly
 
 
 def in_cells(worker: type, arguments: Sequence[Any], num_cells: int, share: Share) -> Iterator[dict[str, Any]]:
-    """What `worker(*arguments)` gives for each {"cell": number}, as soon as it is there; one worker an engine.
+    """Yield the result of `worker(*arguments)` for each {"cell": number}, as soon as it is there; one worker an engine.
 
     Raises:
         OndeviceError: a cell has failed.

@@ -35,7 +35,7 @@ def unfinished(out_file: Path | None) -> Result | None:
 
 
 def is_same_run(earlier: Result, result: Result) -> bool:
-    """Whether an earlier result was measured in just the same way as one without rows."""
+    """True if an earlier result was measured in just the same way as one without rows."""
     return replace(earlier, date=result.date, command=result.command, rows=(), summary={}) == result
 
 

@@ -1,4 +1,4 @@
-"""Which physical block belongs to whom: one free list, and a block table for each sequence of a batch.
+"""Ownership of physical blocks: one free list, and a block table for each sequence of a batch.
 
 It knows nothing of what the blocks hold.
 """

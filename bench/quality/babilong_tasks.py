@@ -30,7 +30,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How a task of bAbI is explained; `examples` are facts with question and answer."""
+    """The explanation of a task of bAbI; `examples` are facts with question and answer."""
 
     rule: str
     examples: tuple[tuple[str, str, str], ...]
@@ -42,7 +42,7 @@ class Task:
 
     @property
     def head(self) -> str:
-        """What stands before a text that holds one story."""
+        """The text before a text that holds one story."""
         return (
             "Facts about people are hidden in a long text that has nothing to do with them. "
             f"{self.rule} Answer the question after the text with one word, from these facts alone.\n\n"
@@ -51,7 +51,7 @@ class Task:
 
     @property
     def instruction(self) -> str:
-        """What stands between a text of several stories and a question."""
+        """The text between one of several stories and a question."""
         return f"{self.rule} Answer with one word, from the facts in the text alone.\n\n{self.shown}"
 
 

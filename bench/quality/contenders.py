@@ -210,7 +210,7 @@ def budget_of(config: EngineConfig, given: int | None) -> int:
 
 
 def fits_whole(engine: Engine, config: EngineConfig, num_tokens: int) -> bool:
-    """Whether a full cache of that many tokens suits the model's window and the memory that is free."""
+    """True if a full cache of that many tokens suits the model's window and the memory that is free."""
     plan = engine.plan(config)
     assert plan.config.pot.method.keeps_all
     num_positions = len(plan.chat.prefix) + num_tokens + config.pot.reserve

@@ -1,4 +1,4 @@
-"""What of a text a pot keeps of that which a question looks at when nothing was evicted (InfiniPot, Figures 2 and 3).
+"""The share of a question's attended tokens that a pot keeps (InfiniPot, Figures 2 and 3).
 
 A full cache says which tokens the last token of a question attends to most, head by head: as many as the pot holds in
 that head. Of these, the share that the pot holds is its hit rate, after every distillation. The overlap is the share of
@@ -62,7 +62,7 @@ def most_attended(session: Session, ids: Sequence[int]) -> Tensor:
 
 
 def held(pot: MemoryPot, num_tokens: int) -> Tensor:
-    """Which document tokens each (layer, head) pair holds: (pairs, num_tokens) bool."""
+    """The document tokens that each (layer, head) pair holds: (pairs, num_tokens) bool."""
     origin = pot.origin.flatten(0, 2).long()
     found = torch.zeros((origin.shape[0], num_tokens + 1), dtype=torch.bool, device=origin.device)
     return found.scatter_(1, origin.clamp(min=-1) + 1, True)[:, 1:]

@@ -1,4 +1,4 @@
-"""How likely a session finds given answers to a question: a smooth measure where a small model writes the wrong one."""
+"""The likelihood of given answers to a question: a smooth measure where a small model writes the wrong one."""
 
 from __future__ import annotations
 

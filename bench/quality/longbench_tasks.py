@@ -38,7 +38,7 @@ class Task:
     stops_at_newline: bool = False
 
     def question(self, input: str) -> str:
-        """What follows the context."""
+        """The text after the context."""
         return self.tail.replace("{input}", input)
 
     def scored(self, answer: str) -> str:
@@ -46,7 +46,7 @@ class Task:
         return scores.first_line(answer) if self.first_line else answer
 
     def is_settled(self, answer: str) -> bool:
-        """Whether what may still come no longer matters."""
+        """True if what may still come no longer matters."""
         if self.stops_at_newline and "\n" in answer[1:]:
             return True
         if self.first_line:

@@ -99,6 +99,6 @@ def _end_near(text: str, spans: Spans, low: int, high: int) -> int:
 
 
 def _stretches(taken: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where runs of True begin and end."""
+    """Bounds of runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], taken, [False])).astype(np.int8)))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]

@@ -53,7 +53,7 @@ class Passkey:
     question: str = QUESTION
 
     def is_right(self, answer: str) -> bool:
-        """Whether the first run of digits in the answer is the key."""
+        """True if the first run of digits in the answer is the key."""
         digits = re.search(r"[0-9]+", answer)
         return digits is not None and int(digits.group()) == self.key
 

@@ -88,7 +88,7 @@ def run_recall(engine: Engine, document: Document, num_spans: int) -> Iterator[E
 def recall_spans(
     session: Session, num_spans: int, known: dict[int, tuple[float, float]] | None = None
 ) -> Iterator[Recall]:
-    """What a session that has read its document recalls of it, beside a full cache and no document.
+    """Recall of its document by a session, beside a full cache and no document.
 
     Args:
         known: losses of the other two by the first token of a span, which are the same for every pot: what is there is

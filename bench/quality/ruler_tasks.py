@@ -45,7 +45,7 @@ _FIRST, _SECOND = _ADJECTIVES.split(), _NOUNS.split()
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What tasks are made from: the sentences of a text, questions with paragraphs, and where they came from."""
+    """Sources of tasks: the sentences of a text, questions with paragraphs, and where they came from."""
 
     sentences: Sequence[str] = ()
     squad: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]] = ()
@@ -85,7 +85,7 @@ def make_sample(task: Task, rng: random.Random, sources: Sources, length: int, c
 
 
 def read_sources(text: str, squad: Path | None, hotpot: Path | None) -> Sources:
-    """What there is to make tasks from.
+    """The sources that are there to make tasks from.
 
     Args:
         text: of the haystack; "" for none.

@@ -1,4 +1,4 @@
-"""Which of many documents a question is about: the index of the library, beside rare words and beside BM25.
+"""Search for the document that a question is about: the index of the library, beside rare words and BM25.
 
 The documents are the passages of LongBench's questions over several of them (hotpotqa, 2wikimqa, musique), all of all
 rows together; a right one is a passage of the question's own row that has an answer to it.

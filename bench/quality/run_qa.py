@@ -82,7 +82,7 @@ def _asked(question: Question, generation: GenerationConfig) -> Asked:
 
 
 def _asks(text: Text) -> bool:
-    """Whether a text comes with questions that have short answers: of LongBench some tasks do."""
+    """True if a text comes with questions that have short answers: of LongBench some tasks do."""
     task = TASKS.get(text.task)
     return task is None or (task.chat and task.score is scores.qa_f1)
 

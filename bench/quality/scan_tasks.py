@@ -134,7 +134,7 @@ def list_scores(items: Sequence[str], references: Sequence[str]) -> dict[str, fl
 
 
 def items_of(answer: str) -> list[str]:
-    """What an answer in words or lines lists."""
+    """Items that an answer lists in words or lines."""
     return list(named(answer))
 
 

@@ -1,4 +1,4 @@
-"""How an answer is scored against its references: the metrics of LongBench v1, and the letter of a choice.
+"""Scores of an answer against its references: the metrics of LongBench v1, and the letter of a choice.
 
 Written from their published definitions (THUDM/LongBench, MIT). All scores lie between 0 and 1.
 """
@@ -65,7 +65,7 @@ def retrieval(answer: str, reference: str, _: Sequence[str] = ()) -> float:
 
 
 def code_similarity(answer: str, reference: str, _: Sequence[str] = ()) -> float:
-    """How alike the first line of code and the right one are: fuzzywuzzy's ratio."""
+    """Similarity of the first line of code and the right one: fuzzywuzzy's ratio."""
     line = first_code_line(answer) or ""
     if not line or not reference:
         return 0.0
@@ -73,7 +73,7 @@ def code_similarity(answer: str, reference: str, _: Sequence[str] = ()) -> float
 
 
 def first_line(answer: str) -> str:
-    """What the few-shot tasks are scored by."""
+    """The line that few-shot tasks are scored by."""
     return answer.lstrip("\n").split("\n")[0]
 
 

@@ -1,4 +1,4 @@
-"""Whether the sources of an answer are true: a sentence is hidden in a text and asked for; is it among them?
+"""Truth of the sources of an answer: a sentence is hidden in a text and asked for; is it among them?
 
 Each trial hides another sentence at another depth, so that nothing but attention can show where it is. Rules by which
 passages could be chosen are compared over the same answers.

@@ -85,7 +85,7 @@ def rows_of(trials: Sequence[Trial], _: EngineConfig | None = None) -> list[Row]
 
 
 def is_done(rows: Iterable[Row], contender: str, case: dict[str, Any]) -> bool:
-    """Whether a trial has its rows already."""
+    """True if a trial has its rows already."""
     return any(one.contender == contender and one.case == case for one in rows)
 
 

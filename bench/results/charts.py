@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """What bars show: the mean of all rows of each contender, in a panel for each value of a key of the case, and one
+    """A bar chart: the mean of all rows of each contender, in a panel for each value of a key of the case, and one
     for the mean over those panels."""
 
     panel: str

@@ -116,7 +116,7 @@ def figure_text(figure: Estimate, unit: str) -> str:
 
 
 def by_text(rival: Rival, line: Line) -> str:
-    """How far ours is from a rival, with the interval where there is one."""
+    """Distance of ours from a rival, with the interval where there is one."""
     if rival.is_ratio:
         return f"{rival.by.value:.2f}x (n = {rival.by.n})"
     return f"{_signed(rival.by.value, line.unit)}{_interval(rival.by, line.unit, _signed)}"

@@ -1,4 +1,4 @@
-"""What distillation costs while a text is read, by the length of the text (InfiniPot, Tables 5 and 6).
+"""The cost of distillation while a text is read, by the length of the text (InfiniPot, Tables 5 and 6).
 
 The share of the time that goes into choosing what stays, scoring what is new, and reading the rest; beside a full cache
 of the same text as far as it fits, which distils nothing and slows down instead.

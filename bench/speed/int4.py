@@ -1,4 +1,4 @@
-"""What weights of four bits cost as torch multiplies them on a GPU, emulated on a CPU: their own numbers, in float32
+"""The error of four-bit weights as torch multiplies them on a GPU, emulated on a CPU: their own numbers, in float32
 products.
 
 A .gguf file's codes stay, its scales and zeros are rounded to bfloat16; weights of safetensors are rounded to four

@@ -1,4 +1,4 @@
-"""What kvpress does in `bench peers`, run by the Python of its own environment: this program is not imported there.
+"""The part of kvpress in `bench peers`, run by the Python of its own environment: this program is not imported there.
 
 A task comes as JSON on standard input, its figures go as JSON to standard output.
 """

@@ -83,7 +83,7 @@ _RATIOS: dict[str, tuple[_Value, int]] = {
 
 
 def summary_of(runs: Runs, lineup: Mapping[str, Contender]) -> dict[str, float]:
-    """How many times as fast as each peer we are, how many times its memory we take, and seconds of loading."""
+    """Ratios of our speed and memory to those of each peer, and seconds of loading."""
     summary: dict[str, float] = {}
     for (label, length), figures in runs.items():
         if lineup[label].name != OURS:

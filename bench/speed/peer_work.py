@@ -25,7 +25,7 @@ _WARM_UP = 256  # tokens that are read before the clock starts
 
 @dataclass(frozen=True)
 class Task:
-    """What a contender is to do.
+    """The task of a contender.
 
     Attributes:
         config: settings, the model's name among them; what is not ours reads the model and the device from it.

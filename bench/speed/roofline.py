@@ -1,4 +1,4 @@
-"""What this machine can do at most, and the share of it that each stage reaches.
+"""The roofline of this machine, and the share of it that each stage reaches.
 
 Reading is bound by multiplications, decoding by the bytes that have to come from memory: all weights, and the cache.
 Everything takes turns, since such machines change their speed while one looks.

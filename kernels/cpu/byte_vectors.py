@@ -71,7 +71,7 @@ def _parts() -> range:
 
 
 def _first(part: int) -> int:
-    """Where a part of 16 numbers of four bytes begins, or of 16 x 4 bytes."""
+    """Offset of a part of 16 numbers of four bytes, or of 16 x 4 bytes."""
     return 4 * _num_lanes() * part
 
 

@@ -58,7 +58,7 @@ _PACK, _ATTEND = 0, 1
 
 
 def suits(query: Tensor, keys: Tensor) -> bool:
-    """Whether the kernel is faster than torch's: where vectors are wide, for float32, with enough queries."""
+    """True if the kernel is faster than torch's: where vectors are wide, for float32, with enough queries."""
     head_dim = query.shape[3]
     is_float = query.dtype == keys.dtype == torch.float32
     return IS_WIDE and is_float and query.shape[2] >= MIN_QUERIES and head_dim % LANES == 0 <= _MAX_HEAD_DIM - head_dim

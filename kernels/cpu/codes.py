@@ -132,7 +132,7 @@ class _Vector:
 
 
 def _address(b: ir.IRBuilder, row: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
-    """Where the number of 4 bytes with this index lies."""
+    """Address of the number of 4 bytes with this index."""
     return b.inttoptr(b.add(row, b.mul(index, ir.Constant(I64, 4))), kind.as_pointer())
 
 

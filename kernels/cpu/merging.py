@@ -168,6 +168,6 @@ def _double_splat(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
 
 @kernel_part(result=types.int64)
 def allows_any(b: ir.IRBuilder, limits: ir.Value) -> ir.Value:
-    """Whether there is a step so short that these limits of `merge_and_watch` would allow it: 1 or 0."""
+    """1 if there is a step so short that these limits of `merge_and_watch` would allow it, else 0."""
     step, share = (b.load(pointer_to(b, limits, 8 * i, F64), align=8) for i in range(2))
     return b.zext(b.fcmp_ordered(">", b.fadd(step, share), ir.Constant(F64, 0.0)), I64)

@@ -64,7 +64,7 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
 
 
 def _step(num_tokens: int) -> int:
-    """How many tokens go through a group together; those that are missing in the last step are 0."""
+    """Number of tokens that go through a group together; those that are missing in the last step are 0."""
     return num_tokens if num_tokens <= 2 else byte_vectors.largest_step()
 
 
@@ -94,7 +94,7 @@ def _multiply_part(x: Tensor, rows: PackedRows, bias: Tensor | None, out: Tensor
 
 
 class _Layout(NamedTuple):
-    """What the products of one size have in common: while decoding there are a hundred a token.
+    """The common layout of products of one size: while decoding there are a hundred a token.
 
     Attributes:
         num_bytes: of one piece of memory: two counters, rounded activations, their scales and sums, a panel a thread.

@@ -54,7 +54,7 @@ def prepare_helpers() -> None:
 
 
 def are_helping() -> bool:
-    """Whether short kernels are best run in helpers of our own: the products around them are."""
+    """True if short kernels are best run in helpers of our own: the products around them are."""
     return _Last.was_helped and _takes_helpers()
 
 

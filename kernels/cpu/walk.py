@@ -129,7 +129,7 @@ def _read_head(call: Any, head: int, scratch: int, num_rows: int, head_dim: int,
 
 @_jit
 def _is_ahead(order: int, i: int, num_blocks: int) -> bool:
-    """Whether block 0 is still to be read after i blocks."""
+    """True if block 0 is still to be read after i blocks."""
     if order == 0:
         return i < num_blocks
     while i < num_blocks and read_integer(order + 4 * i) != 0:

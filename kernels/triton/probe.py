@@ -1,4 +1,4 @@
-"""Whether Triton can compile and launch here: it needs a C compiler and Python.h, which many machines lack.
+"""A trial whether Triton can compile and launch here: it needs a C compiler and Python.h, which many machines lack.
 
 Asked once in a process, with a kernel that adds one, before the first that matters. Where it fails, torch's kernels do
 all of the work, and a line on standard error says so.
@@ -24,7 +24,7 @@ tl: Any = None  # triton.language, from the first call on; the kernel looks it u
 
 @cache
 def works(device: torch.device) -> bool:
-    """Whether a kernel runs on that GPU; the first time that one does not, a notice is printed."""
+    """True if a kernel runs on that GPU; the first time that one does not, a notice is printed."""
     try:
         _launch(device)
     except Exception as error:  # of the compiler, the linker, the driver or the disk: none is a reason to fail
@@ -34,7 +34,7 @@ def works(device: torch.device) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """What is missing here, or else the first line of what went wrong."""
+    """The missing part, or else the first line of what went wrong."""
     missing = lacking()
     if missing:
         return f"{' and '.join(missing)} missing (on Debian and Ubuntu: gcc and python3-dev)."
@@ -43,7 +43,7 @@ def reason(error: Exception) -> str:
 
 
 def lacking() -> list[str]:
-    """What Triton needs to build the launcher of a kernel, and is not here."""
+    """The parts that Triton needs to build a kernel's launcher, and that are not here."""
     missing = []
     if not os.environ.get("CC") and not any(map(shutil.which, COMPILERS)):
         missing.append("a C compiler")

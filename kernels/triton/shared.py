@@ -1,4 +1,4 @@
-"""What several Triton kernels of attention do alike; they call it, and Triton writes it out in each of them.
+"""Functions that several Triton kernels of attention share; they call them, and Triton writes it out in each of them.
 
 Triton is imported with the first call.
 """

@@ -1,4 +1,4 @@
-"""What programs ask of several documents, and of all of one: the shelf and the scan over HTTP."""
+"""Questions of programs over several documents, and over all of one: the shelf and the scan over HTTP."""
 
 from __future__ import annotations
 

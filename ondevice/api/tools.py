@@ -1,4 +1,4 @@
-"""What an assistant can do with documents: open, ask, scan, passages, library; each call returns soon.
+"""Tools of an assistant over documents: open, ask, scan, passages, library; each call returns soon.
 
 Reading and answering are jobs that go on by themselves. A call that would take longer says how far its job is, and the
 same call again waits for the rest. `ondevice mcp` offers these tools; nothing here knows the protocol.
@@ -52,7 +52,7 @@ class Running:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is at its end, now or within so many seconds."""
+        """True if it is at its end, now or within so many seconds."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -119,7 +119,7 @@ class Tools:
         return self._card(workspace)
 
     def status(self, document: str = "") -> dict[str, Any]:
-        """How far one document is, or all that are open."""
+        """Progress of one document, or of all that are open."""
         if document:
             return self._card(self._find(document))
         return {"documents": [self._card(workspace) for workspace in self._documents.all()]}
@@ -163,7 +163,7 @@ class Tools:
         return {"question": last.question} | {name: _answer(last)[name] for name in ("passages", "note")}
 
     def scan(self, document: str, question: str) -> dict[str, Any]:
-        """What was found of a kind in all of a document, or how far that is; the same call again waits for the rest.
+        """All findings of a kind in a document, or the progress of the scan; the same call again waits for the rest.
 
         Raises:
             PotError: there is no question, or the document is at other work.
@@ -216,7 +216,7 @@ class Tools:
         return {"state": "answered", "note": turn.note, "answers": [_said(one) for one in turn.answers]}
 
     def library(self) -> dict[str, Any]:
-        """What is saved, the newest first."""
+        """The saved documents, the newest first."""
         loaded = self._jobs.engine.loaded
         return {
             "entries": [_entry(entry) | {"problem": entry.misfit(loaded)} for entry in self._jobs.library.entries()]

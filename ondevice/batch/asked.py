@@ -1,4 +1,4 @@
-"""What a batch is asked to do, checked before anything starts: its questions, and the settings of its place."""
+"""The task of a batch, checked before anything starts: its questions, and the settings of its place."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _quiet() -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What was raised in a worker, of an error that Ray made of it."""
+    """The error that a worker raised, out of the one that Ray made of it."""
     seen: Any = error
     while (inner := getattr(seen, "cause", None) or seen.__cause__) is not None:
         seen = inner

@@ -124,7 +124,7 @@ def rows_of(place: Place, folder: str) -> Iterator[pa.RecordBatch]:
 
 
 def _noted(folder: str) -> str:
-    """Where Ray Data notes the ids of a job."""
+    """The folder of Ray Data's ids of a job."""
     return f"work/done/{folder.removeprefix('work/')}"
 
 
@@ -148,7 +148,7 @@ def _write(rows: ray.data.Dataset, place: Place, folder: str) -> None:
 
 
 def failing_clearly(work: Callable[[], Any]) -> Any:
-    """What some work on Ray gives; raises OndeviceError where Ray gives up, or as a worker has."""
+    """The result of some work on Ray; raises OndeviceError where Ray gives up, or as a worker has."""
     try:
         return work()
     except (ray.exceptions.RayError, OSError) as error:

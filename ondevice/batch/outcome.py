@@ -1,4 +1,4 @@
-"""What a batch leaves behind: one table of documents, one of answers, as Parquet and as lines of JSON."""
+"""The output of a batch: one table of documents, one of answers, as Parquet and as lines of JSON."""
 
 from __future__ import annotations
 

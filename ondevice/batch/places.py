@@ -1,4 +1,4 @@
-"""Where a batch finds documents and leaves what it makes: paths and URIs, all of them through fsspec."""
+"""Places of a batch's documents and output: paths and URIs, all of them through fsspec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an actor does: one engine, which reads documents into saved pots, or asks those. It knows nothing of Ray."""
+"""The work of an actor: one engine, which reads documents into saved pots, or asks those. It knows nothing of Ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_ATTEMPTS = 3  # of one document in one run: what ends its worker each time 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What all actors of a run need.
+    """The arguments that all actors of a run need.
 
     Attributes:
         dest: where pots go.
@@ -167,10 +167,10 @@ class Asker:
 
 
 def pot_key(id: str) -> str:
-    """Where the pot of a document lies."""
+    """The key of a document's pot."""
     return f"pots/{id}.pot"
 
 
 def account_key(id: str) -> str:
-    """Where it is written that a document is done."""
+    """The key of the record that a document is done."""
     return f"pots/{id}.json"

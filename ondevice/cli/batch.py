@@ -43,7 +43,7 @@ CLUSTER: dict[str, tuple[Any, Any]] = {
 
 
 class Cluster(NamedTuple):
-    """What was given of the options of `CLUSTER`."""
+    """The given options of `CLUSTER`."""
 
     address: str
     engines: int

@@ -106,7 +106,7 @@ def _best() -> Recommendation:
 
 
 def _disk(best: Recommendation) -> Finding:
-    """Whether the model of this machine can be kept, where it is not here yet."""
+    """Check that the model of this machine can be kept, if it is not here yet."""
     from ondevice.model.loading.cache_folder import cache_dir
     from ondevice.model.loading.stored import stored
 
@@ -120,7 +120,7 @@ def _disk(best: Recommendation) -> Finding:
 
 
 def _offline() -> Finding:
-    """Whether models may be fetched; nothing is asked of the network."""
+    """Check that models may be fetched; nothing is asked of the network."""
     from huggingface_hub import constants
 
     if not constants.is_offline_mode():
@@ -130,7 +130,7 @@ def _offline() -> Finding:
 
 
 def _port(port: int) -> Finding:
-    """Whether the app could listen where it does by default."""
+    """Check that the app could listen where it does by default."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just ended does not count
         try:

@@ -1,4 +1,4 @@
-"""What `ondevice doctor` says of GPUs: whether driver, CUDA and torch go together, and whether Triton can compile."""
+"""Findings of `ondevice doctor` about GPUs: driver, CUDA and torch go together, and Triton can compile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gpu_findings(found: Graphics, *, is_usable: bool) -> Iterator[Finding]:
 
 
 def _match(found: Graphics) -> Finding:
-    """Whether torch was built for the GPU that it sees."""
+    """Check that torch was built for the GPU that it sees."""
     import torch
 
     capability = torch.cuda.get_device_capability()
@@ -42,7 +42,7 @@ def _match(found: Graphics) -> Finding:
 
 
 def _runs(kind: str, major: int, minor: int, capability: tuple[int, int]) -> bool:
-    """Whether code of a kind runs there: machine code ("sm") within its generation, "compute" on all later GPUs."""
+    """True if code of a kind runs there: machine code ("sm") within its generation, "compute" on all later GPUs."""
     return (kind == "compute" or major == capability[0]) and (major, minor) <= capability
 
 
@@ -87,7 +87,7 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _four_bits() -> Finding:
-    """Whether weights of four bits are multiplied by torch's own kernels."""
+    """Check that weights of four bits are multiplied by torch's own kernels."""
     import torch
 
     from ondevice.kernels.int4 import lacks_int4

@@ -10,7 +10,7 @@ State = Literal["good", "missing", "advice", "failure"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at and what was found.
+    """The result of one check: its subject and what was found.
 
     Attributes:
         state: a failure keeps something from working that this machine could do; what is missing is not needed by all.

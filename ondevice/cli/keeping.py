@@ -44,7 +44,7 @@ class Keeper:
 
     @property
     def is_on(self) -> bool:
-        """Whether it can keep anything."""
+        """True if it can keep anything."""
         return self._place is not None
 
     def open(self) -> Session | None:

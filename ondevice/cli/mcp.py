@@ -102,7 +102,7 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
         return await _told(lambda: tools.open(path, text, entry, password))
 
     async def status(document: str = "") -> dict[str, Any]:
-        """How far a document is read, by its id; without one, all that are open."""
+        """Progress of a document, by its id; without one, of all that are open."""
         return await _told(lambda: tools.status(document))
 
     async def ask(document: str, question: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def server_of(tools: Tools, server: MCPServer) -> MCPServer:
 
 
 async def _told(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a tool gives, from a thread: the protocol is spoken meanwhile."""
+    """The result of a tool, from a thread: the protocol is spoken meanwhile."""
     from mcp.server.mcpserver.exceptions import ToolError
     from starlette.concurrency import run_in_threadpool
 

@@ -82,7 +82,7 @@ def plan(
 
 
 def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: ProgressDisplay) -> Speed | None:
-    """How fast this machine will be, by what a few layers take; None where that cannot be told before."""
+    """The forecast speed of this machine, by what a few layers take; None where that cannot be told before."""
     if not machine.is_here or not made.fits:
         return None
     from ondevice.planning.rates import rates_of
@@ -106,7 +106,7 @@ def _machine(preset: str | None, device: DeviceName) -> Machine:
 
 
 def _fix(made: MemoryPlan) -> str:
-    """What would fit; "" where it does."""
+    """A setting that would fit; "" where it does."""
     if made.fits:
         return ""
     if made.plan.config.pot.method.keeps_all:
@@ -155,7 +155,7 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
 
 
 def _load_rule(made: MemoryPlan, speed: Speed | None, taken: Taken | None) -> LoadRule:
-    """What opening a saved pot of these settings takes here, beside reading, as fast as last time or as foreseen."""
+    """The time to open a saved pot of these settings here, beside reading, as fast as last time or as foreseen."""
     from ondevice.files import data_dir
     from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds

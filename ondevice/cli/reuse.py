@@ -57,7 +57,7 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
 
 
 def _rule(engine: Engine, entry: Entry) -> LoadRule:
-    """What opening an entry takes here, beside reading, as fast as this model was last time."""
+    """The time to open an entry here, beside reading, as fast as this model was last time."""
     from ondevice.files import data_dir
     from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds

@@ -27,7 +27,7 @@ _MOST_PAGES = 8  # that are named for one finding
 class ModelOptions(
     Options, of={path: one for path, one in READING.items() if path.startswith("engine.") and path != "engine.seed"}
 ):
-    """Which model, and where it computes: a scan has no pot to choose for."""
+    """Options of model and device: a scan has no pot to choose for."""
 
     def config(self) -> EngineConfig:
         return with_values(EngineConfig(), self.values())

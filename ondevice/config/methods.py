@@ -238,7 +238,7 @@ class SpecConfig:
 
     @property
     def skips(self) -> bool:
-        """Whether tokens of the document may be kept from the main model."""
+        """True if tokens of the document may be kept from the main model."""
         return self.keep < 1.0 or self.adaptive_keep is not None
 
     @property

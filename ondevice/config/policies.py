@@ -62,13 +62,13 @@ class Policy:
 
     @property
     def distills(self) -> bool:
-        """Whether a full pot gives up tokens for those that come."""
+        """True if a full pot gives up tokens for those that come."""
         return self.scorer is not None
 
     @property
     def may_share(self) -> tuple[SlotShares, ...]:
-        """How its slots can be shared out: not by need where its own rule says how many a layer keeps, and not by head
-        where it looks at the heads of a layer together."""
+        """The ways to share out its slots: not by need if its own rule says how many a layer keeps, and not by head if
+        it looks at the heads of a layer together."""
         if not self.distills or self.keeps_per_layer:
             return ("even",)
         return (
@@ -79,13 +79,13 @@ class Policy:
 
     @property
     def needs_length(self) -> bool:
-        """Whether the document's length must be known before it is read: such a policy cannot read a stream."""
+        """True if the document's length must be known before it is read: such a policy cannot read a stream."""
         return self.keeps_all or self.skips_middle
 
 
 @dataclass(frozen=True, slots=True)
 class DecodePolicy:
-    """Which slots the tokens of a long answer overwrite.
+    """The choice of slots that the tokens of a long answer overwrite.
 
     Attributes:
         name: in settings.

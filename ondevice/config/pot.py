@@ -157,7 +157,7 @@ class PotConfig:
 
     @property
     def is_auto(self) -> bool:
-        """Whether the text decides how many slots there are; see `sized`."""
+        """True if the text decides how many slots there are; see `sized`."""
         return self.capacity == 0
 
     @property
@@ -201,5 +201,5 @@ class PotConfig:
 
     @property
     def needs_novelty(self) -> bool:
-        """Whether tokens are scored by their cross-entropy while they are read."""
+        """True if tokens are scored by their cross-entropy while they are read."""
         return self.method.novelty == "everything" or (self.method.novelty == "share" and self.novelty > 0)

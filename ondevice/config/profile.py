@@ -47,7 +47,7 @@ PROFILES = {
 
 
 def settled(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What was chosen, by path, with the settings that a named choice stands for in place of those."""
+    """The chosen settings, by path, with those that a named choice stands for in place of those."""
     named = PROFILES[chosen["pot.profile"]].values if chosen.get("pot.profile") in PROFILES else {}
     return {**chosen, **named}
 

@@ -1,4 +1,4 @@
-"""Which features of an answer go together, decided here alone, and said before a question is asked."""
+"""Rules of the features of an answer that go together, decided here alone, and said before a question is asked."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class DraftedStep:
         return out
 
     def _is_near_tie(self, logits: Tensor) -> bool:
-        """Whether rounding could have decided between the two best; never where it was plain decoding's own."""
+        """True if rounding could have decided between the two best; never where it was plain decoding's own."""
         if self._is_over or self._num_exact == len(self._main.tokens):
             return False
         best = logits[0].float().topk(2).values
@@ -198,7 +198,7 @@ class DraftedStep:
         self._is_over = True
 
     def _does_not_pay(self) -> bool:
-        """Whether a token has cost more than one decoded alone: acceptance against the cost of drafts and passes."""
+        """True if a token has cost more than one decoded alone: acceptance against the cost of drafts and passes."""
         num_trials = _TRIAL_ROUNDS if self.count.num_accepted else _TRIAL_ROUNDS // 2
         if not self._config.falls_back or self.count.num_rounds < num_trials:
             return False

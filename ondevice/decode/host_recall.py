@@ -94,7 +94,7 @@ class HostRecall:
         return decoder.forward(decoder.ids(written), pot, keeps_queries=True, is_stopped=self._is_stopped)
 
     def wants_others(self, queries: Sequence[Tensor], written: Sequence[int] = ()) -> bool:
-        """Whether other blocks should be in the pot for these queries than are; if so, `recall` brings those.
+        """True if other blocks should be in the pot for these queries than are; if so, `recall` brings those.
 
         Args:
             queries: for each layer (1, num_heads, n, head_dim) before RoPE.

@@ -109,7 +109,7 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _touch(tokens: DocumentTokens, one: Passage, other: Passage) -> bool:
-    """Whether two passages follow each other, and are no longer together than one may be."""
+    """True if two passages follow each other, and are no longer together than one may be."""
     first, second = sorted((one, other), key=lambda passage: passage.start)
     return (
         one.page_index == other.page_index

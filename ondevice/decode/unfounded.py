@@ -1,4 +1,4 @@
-"""What an answer says and the document does not: its numbers, names and quotations, looked up as strings.
+"""Claims of an answer that the document lacks: its numbers, names and quotations, looked up as strings.
 
 No model is asked, so it holds for any: what stands nowhere in the text was not read there. It may still be right (a
 sum, another spelling), and what does stand in the text may still answer another question.
@@ -40,7 +40,7 @@ def unfounded(answer: str, question: str, texts: Sequence[str]) -> tuple[str, ..
 
 
 def _claims(answer: str) -> Iterator[tuple[str, str]]:
-    """What is looked up, with the pattern that finds it in a folded text; in the answer's order."""
+    """The claims that are looked up, with the pattern that finds it in a folded text; in the answer's order."""
     plain = _LISTED.sub(lambda match: " " * len(match[0]), answer)
     found: list[tuple[int, str, str]] = []
     quoted = list(_QUOTED.finditer(plain))

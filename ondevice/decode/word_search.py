@@ -1,4 +1,4 @@
-"""Which blocks of a document share words with a question, the rare ones counting most: BM25 (Robertson and Zaragoza).
+"""Word scores of the blocks of a document for a question, rare words counting most: BM25 (Robertson and Zaragoza).
 
 Mean keys blur a name that stands once in a block; the name itself does not blur. Words here are tokens, whatever their
 case and the blank before them, so that no index has to be built or kept.
@@ -28,7 +28,7 @@ def blocks_sharing_words(
 def score_blocks(
     document: npt.NDArray[np.integer], question: npt.NDArray[np.integer], block_size: int
 ) -> npt.NDArray[np.float64]:
-    """How much each block of a document has of a question's words, (num_blocks,); 0 where it has none of them.
+    """Word scores of each block of a document for a question, (num_blocks,); 0 where it has none of them.
 
     Args:
         document: (n,) words of its tokens, as `Tokenizer.words` numbers them: -1 is none.
@@ -49,5 +49,5 @@ def score_blocks(
 
 
 def rarity(num_places: int, held_by: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """What words weigh of which each is held by so many of all places, (n,)."""
+    """Weights of words by the number of places that hold each, (n,)."""
     return np.log1p((num_places - held_by + 0.5) / (held_by + 0.5))

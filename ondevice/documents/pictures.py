@@ -78,7 +78,7 @@ def draw_page(path: Path, number: int, password: str | None = None, limits: Limi
 
 
 def _picture(message: dict[str, Any], where: str) -> PagePicture:
-    """What a worker has sent, which is not believed.
+    """The picture that a worker sent, checked.
 
     Raises:
         DocumentError: the worker's own.
@@ -131,7 +131,7 @@ def frames(picture: PagePicture, page_text: str, start: int, stop: int) -> list[
 
 
 def _found(drawn: str, part: str, nearby: int) -> int | None:
-    """Where a part of a passage stands in the drawn letters, if not too far from where it should be."""
+    """The place of a part of a passage in the drawn letters, if not too far from where it should be."""
     letters = _letters(part)[0]
     at = _nearest(drawn, letters, nearby) if len(letters) >= _FEWEST_LETTERS else None
     is_near = at is not None and (len(letters) >= _SURE_LETTERS or abs(at - nearby) <= _NEAR_LETTERS)
@@ -150,7 +150,7 @@ def _letters(text: str) -> tuple[str, list[int]]:
 
 
 def _nearest(text: str, part: str, expected: int) -> int | None:
-    """Where `part` stands in `text`, nearest to where it should be."""
+    """The place of `part` in `text`, nearest to where it should be."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(part)})", text)]
     return min(places, key=lambda place: abs(place - expected), default=None)
 
@@ -170,7 +170,7 @@ def _around(picture: PagePicture, characters: list[int]) -> list[Frame]:
 
 
 def _is_one_line(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two characters in a row stand beside one another, and not in two columns."""
+    """True if two characters in a row stand beside one another, and not in two columns."""
     height = min(one[3] - one[1], other[3] - other[1])
     overlap = min(one[3], other[3]) - max(one[1], other[1])
     gap = max(other[0] - one[2], one[0] - other[2])

@@ -36,7 +36,7 @@ def as_shown(kind: str) -> Callable[[str], str]:
 
 
 def without_gone(text: str) -> str:
-    """What is shown of it in the end."""
+    """The text that is shown in the end."""
     return text.replace(GONE, "")
 
 

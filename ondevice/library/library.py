@@ -116,7 +116,7 @@ class Library:
         return sorted(found, key=lambda entry: (entry.saved, entry.id), reverse=True)
 
     def size_bytes(self) -> int:
-        """What all entries take on the disk: what several have in common counts once."""
+        """Bytes of all entries on the disk: what several have in common counts once."""
         return bytes_on_disk(self._entry_folders())
 
     def find(self, entry_id: object) -> Entry:

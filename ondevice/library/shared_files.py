@@ -1,4 +1,4 @@
-"""What entries of the library have in common lies on the disk once, with a name in the folder of each: hard links.
+"""Files that entries of the library have in common: once on the disk, hard-linked into each folder.
 
 So no entry refers to another one, or to a place that somebody has to look after: whichever goes, and whoever is killed
 meanwhile, the others have all that is theirs, and the bytes go with the last name. Where a file system has no hard
@@ -29,7 +29,7 @@ def share(files: Iterable[Path], folders: Iterable[Path]) -> None:
 
 
 def bytes_on_disk(folders: Iterable[Path]) -> int:
-    """What the files in folders take together: those with several names count once."""
+    """Bytes of the files in folders: those with several names count once."""
     found: dict[tuple[int, int], int] = {}
     for folder in folders:
         with suppress(OSError):  # it has just been deleted

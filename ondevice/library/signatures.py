@@ -101,7 +101,7 @@ def _read_keys(decoder: Decoder, ids: npt.NDArray[np.int32]) -> Tensor:
 
 
 def _frame(engine: Engine) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """What mean keys of a text have in common, and how far they differ, (dimensions,) each."""
+    """Mean and spread of the mean keys of a text, (dimensions,) each."""
     decoder = engine.decoder
     if decoder not in _KNOWN:
         path = _path(engine.loaded.fingerprint, layer_of(decoder))

@@ -11,7 +11,7 @@ _VENDOR, _DISPLAY = "0x10de", "0x03"  # of PCI: NVIDIA, and display controllers
 
 @dataclass(frozen=True, slots=True)
 class Graphics:
-    """What is there.
+    """The graphics devices of this machine.
 
     Attributes:
         board: name of a Jetson board, "" elsewhere.

@@ -39,7 +39,7 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
 
 
 def shares_memory(device: torch.device) -> bool:
-    """Whether what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
+    """True if what is taken on `device` is taken from the main memory: a CPU, and boards with one memory for both."""
     if device.type != "cuda":
         return True
     import torch
@@ -51,7 +51,7 @@ def shares_memory(device: torch.device) -> bool:
 
 
 def _cgroup_free_bytes(root: Path = Path("/")) -> int | None:
-    """What the control groups of this process leave it, which `psutil` does not see; None: they set no limit.
+    """Bytes that the control groups of this process leave it, which `psutil` does not see; None: they set no limit.
 
     Every group up to the first counts, since each may have a limit of its own. File caches that a group would give up
     are free.
@@ -85,7 +85,7 @@ def _beginnings(name: str) -> list[tuple[str, ...]]:
 
 
 def _group_free_bytes(group: Path, limit_file: str, usage_file: str, cache_key: str) -> int | None:
-    """What one group leaves; None where it sets no limit, or is not there."""
+    """Bytes that one group leaves; None where it sets no limit, or is not there."""
     try:
         limit, usage = (int((group / name).read_text()) for name in (limit_file, usage_file))
         counts = dict(line.split(maxsplit=1) for line in (group / "memory.stat").read_text().splitlines())
@@ -101,7 +101,7 @@ def usable_bytes(free_bytes: int) -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that there was no memory left: torch has no type of its own for that on a CPU."""
+    """True if an error says that there was no memory left: torch has no type of its own for that on a CPU."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     return isinstance(error, RuntimeError) and any(saying in str(error).lower() for saying in _SAYINGS)

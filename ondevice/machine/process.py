@@ -69,7 +69,7 @@ def forget_mapped(address: int, num_bytes: int) -> bool:
 
 
 def _is_in_file(first: int, end: int) -> bool:
-    """Whether all of this range is one mapping of a file."""
+    """True if all of this range is one mapping of a file."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:

@@ -383,7 +383,7 @@ class Decoder:
         return out, observed(query[:, :, -num_observed:], keys, **options)
 
     def _rounds_activations(self) -> bool:
-        """Whether products with the weights round what they multiply: then attention may do so, too."""
+        """True if products with the weights round what they multiply: then attention may do so, too."""
         return any(rounds_activations(linear.weight) for linear in self.parts.layers[0].linears.values())
 
     def _rotate_seen(self, layer: int, keys: Tensor, pot: MemoryPot, cos: Tensor, sin: Tensor) -> Tensor:
@@ -394,7 +394,7 @@ class Decoder:
         return rotate_with_half_(pot.workspace[:, :, :used], keys, pot.halves[layer][:, :, :used], cos, sin)
 
     def _takes_one_token(self, pot: Cache) -> TypeGuard[MemoryPot]:
-        """Whether one more token sees all that the pot holds, and attention takes keys as they are stored."""
+        """True if one more token sees all that the pot holds, and attention takes keys as they are stored."""
         if not isinstance(pot, MemoryPot) or not (pot.rotated or pot.is_coded):
             return False
         windows = (layer.sliding_window for layer in self.parts.layers)

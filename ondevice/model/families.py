@@ -102,7 +102,7 @@ class ModelParts:
 
     @property
     def is_spread(self) -> bool:
-        """Whether layers lie on several devices."""
+        """True if layers lie on several devices."""
         return len(set(self.devices)) > 1
 
     def norm_after(self, index: int) -> RMSNorm:
@@ -147,7 +147,7 @@ def model_parts(model: Any) -> ModelParts:
 
 
 def _device_of(model: Any, name: str) -> torch.device:
-    """Where a part lies: what accelerate's device map says of it, else where its weights are.
+    """The device of a part: by accelerate's device map, else that of its weights.
 
     Packed weights are no parameters; they lie where the norms do.
     """

@@ -1,4 +1,4 @@
-"""What follows the last layer and its norm: logits of every token of the vocabulary, and losses under them."""
+"""The language-model head, after the last norm: logits of every token of the vocabulary, and losses under them."""
 
 from __future__ import annotations
 

@@ -79,5 +79,5 @@ def packed_bytes(model: nn.Module) -> int:
 
 
 def is_packed(model: nn.Module) -> bool:
-    """Whether any of the weights are packed."""
+    """True if any of the weights are packed."""
     return any(isinstance(module, PackedLinear) for module in model.modules())

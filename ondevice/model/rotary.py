@@ -147,5 +147,5 @@ class Angles:
 
 
 def _are_equal(a: Tensor, b: Tensor) -> bool:
-    """Whether it is known without waiting for a device that two tensors are equal."""
+    """True if it is known without waiting for a device that two tensors are equal."""
     return a.device.type == "cpu" and torch.equal(a, b)

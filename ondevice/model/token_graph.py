@@ -86,7 +86,7 @@ class TokenGraph:
         return held.out.clone()
 
     def _held(self, pot: MemoryPot, last_position: int) -> _Recorded:
-        """What was recorded for this pot, unless its angles do not reach so far."""
+        """The graph recorded for this pot, unless its angles do not reach so far."""
         held = self._recorded.get(pot)
         if held is None or held.angles[0].shape[0] <= last_position:
             device = pot.positions.device
@@ -148,7 +148,7 @@ class TokenGraph:
 
 
 def suits(parts: ModelParts, rotary: Rotary) -> bool:
-    """Whether a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
+    """True if a model has nothing that `TokenGraph` leaves out, or that a graph may not hold."""
     is_plain = all(len(layer.linears) == 4 for layer in parts.layers)
     return is_plain and parts.attention_softcap is None and rotary.dim == parts.head_dim
 

@@ -68,7 +68,7 @@ class Tokenizer:
         self.fingerprint: str = fingerprint or hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
 
     def has_vocabulary_of(self, other: Tokenizer) -> bool:
-        """Whether every id stands for the same token in both; templates may differ."""
+        """True if every id stands for the same token in both; templates may differ."""
         return bool(self._prompt.get_vocab() == other._prompt.get_vocab())
 
     def encode(self, text: str) -> tuple[Int32Array, Int32Array]:
@@ -156,7 +156,7 @@ class Tokenizer:
             yield start, text[start:]
 
     def _is_linewise(self) -> bool:
-        """Whether encoding line by line gives the same ids: not so when each text gets a space in front."""
+        """True if encoding line by line gives the same ids: not so when each text gets a space in front."""
 
         def ids(text: str) -> list[int]:
             return self._plain.encode(text, add_special_tokens=False).ids

@@ -41,7 +41,7 @@ class Activations:
 
 
 def activations(plan: Plan, device: str, num_tokens: int | None = None) -> Activations:
-    """What passes of a session take.
+    """Bytes of activations of a session's passes.
 
     Args:
         plan: sized; its model may lack its weights.
@@ -95,7 +95,7 @@ class _Pass:
         return waiting + mass + (largest + chosen if self._device == "cpu" else max(largest, chosen))
 
     def measuring(self) -> int:
-        """What the heads need: a text and its repetition in a pot of its own, then its keys and values once more."""
+        """Bytes of measuring head budgets: a text and its repetition in a pot, then its keys and values once more."""
         pot = self._plan.decoder.pot_shape(NUM_SLOTS).nbytes(self._plan.decoder.dtype)
         return pot + max(pot, self.layers(PASS_SIZE, PASS_SIZE, NUM_SLOTS))
 
@@ -133,7 +133,7 @@ class _Pass:
 
 
 def _rounds_head(plan: Plan, device: str) -> bool:
-    """Whether novelty is told by a copy of the head in four bits."""
+    """True if novelty is measured by a copy of the head in four bits."""
     if device != "cpu" or plan.loaded.quantization not in ("8bit", "4bit"):
         return False
     from ondevice.kernels.projection import rounding_pays

@@ -1,4 +1,4 @@
-"""What a session takes of a machine's memory, part by part, and whether that fits: before anything is loaded."""
+"""The memory that a session takes, part by part, and whether it fits: before anything is loaded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Footprint:
 
     @property
     def main_bytes(self) -> int:
-        """What is in the main memory wherever the model computes."""
+        """Bytes in main memory, wherever the model computes."""
         return self.program + self.tier
 
     @property
@@ -64,7 +64,7 @@ class Footprint:
         return self.device_bytes + self.main_bytes
 
     def fits(self, machine: Machine) -> bool:
-        """Whether the machine has it, with what is always left free."""
+        """True if the machine has it, with what is always left free."""
         if machine.is_shared:
             return self.peak_bytes <= usable_bytes(machine.free_bytes)
         fits_device = self.device_bytes <= usable_bytes(machine.device_free_bytes)
@@ -105,7 +105,7 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the machine has room for it now."""
+        """True if the machine has room for it now."""
         return self.footprint.fits(self.machine)
 
     @property
@@ -189,7 +189,7 @@ def _outline(name: str, config: EngineConfig, machine: Machine) -> LoadedModel:
 
 
 def _program_bytes(plan: Plan, machine: Machine) -> int:
-    """What this process takes, which has loaded by now what such a session loads, but for weights and pots."""
+    """Bytes of this process, which has loaded by now what such a session loads, but for weights and pots."""
     parts, is_packed = plan.decoder.parts, plan.loaded.quantization != "none"
     if machine.device == "cpu":  # Numba is the largest of libraries
         prepare_attention(parts.num_heads, parts.num_kv_heads, parts.head_dim, in_bfloat16=is_packed)

@@ -1,4 +1,4 @@
-"""How fast a saved pot is opened on this machine, and for which documents that beats reading them again."""
+"""The speed of opening saved pots on this machine, and the documents for which that beats reading again."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Machine:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is the machine at hand."""
+        """True if it is the machine at hand."""
         return self.name not in PRESETS
 
     def computing_on(self, device: DeviceName) -> Machine:

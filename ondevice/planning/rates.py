@@ -78,7 +78,7 @@ class Rates:
 
 
 def can_measure(loaded: LoadedModel, device: str) -> bool:
-    """Whether rates are known to tell the truth: on a CPU, with weights that are packed by us or in float32."""
+    """True if rates are known to be exact: on a CPU, with weights that are packed by us or in float32."""
     return (
         device == "cpu" and loaded.dtype == torch.float32 and loaded.quantization in ("none", "stored", "8bit", "4bit")
     )

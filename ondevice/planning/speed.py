@@ -1,4 +1,4 @@
-"""How long reading a document will take and how fast answers will come, by the roofline of the machine: the stages that
+"""Forecasts of reading time and of the speed of answers, by the roofline of the machine: the stages that
 `Reader` goes through, each at its measured rate.
 
 Told for plain reading only. What pruning, a speculator or a text repeated at each distillation gain or cost depends on

@@ -56,7 +56,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the plan says of the same; speeds are None where they cannot be told before."""
+    """The plan's figures for the same; speeds are None where they cannot be told before."""
 
     peak_bytes: int
     reading: float | None = None
@@ -89,7 +89,7 @@ def _middle(one: float | None, other: float | None) -> float | None:
 
 
 def planned(config: EngineConfig, num_tokens: int) -> Planned:
-    """What the plan for this machine says, of a GPU's memory where there is one, else of the main memory."""
+    """The plan's figures for this machine, of a GPU's memory where there is one, else of the main memory."""
     device = choose_device(config.device)
     made = MemoryPlan(config, this_machine(device), num_tokens)
     peak = made.footprint.device_bytes if device.type == "cuda" else made.footprint.peak_bytes

@@ -33,7 +33,7 @@ class Eviction(Protocol):
 
     @property
     def observes(self) -> bool:
-        """Whether `observe` needs the attention of every new token."""
+        """True if `observe` needs the attention of every new token."""
         ...
 
     def make_room(self, num_tokens: int = 1) -> None:

@@ -178,12 +178,12 @@ class MemoryPot:
 
     @property
     def is_coded(self) -> bool:
-        """Whether keys and values are in codes."""
+        """True if keys and values are quantised."""
         return isinstance(self.slots, CodedSlots)
 
     @property
     def frame(self) -> Frame | None:
-        """What keys in codes are measured from, (num_layers, num_kv_heads, head_dim); None: they are not in codes."""
+        """The origin of quantised keys, (num_layers, num_kv_heads, head_dim); None: they are not quantised."""
         return self.slots.frame if isinstance(self.slots, CodedSlots) else None
 
     def coded(self, layer: int, num_slots: int) -> Coded:

@@ -104,7 +104,7 @@ class Novelty:
         return torch.cat(tokens), result
 
     def state(self) -> dict[str, Tensor]:
-        """What waits, by name, without ids; with `restore` another one goes on from here."""
+        """The waiting tensors, by name, without ids; with `restore` another one goes on from here."""
         starts = [(one.first, one.ids.shape[1]) for one in self._waiting]
         state = {_STARTS: torch.tensor(starts, dtype=torch.int64).reshape(-1, 2)}
         if self._state_before is not None:

@@ -116,7 +116,7 @@ class H2O(RetentionPolicy):
 
 
 class Repeat(RetentionPolicy):
-    """What a chunk is repeated from, when it is given once more after it was read (KVzip, arXiv 2505.23416).
+    """The use of a token when a chunk is repeated: given once more after it was read (KVzip, arXiv 2505.23416).
 
     The mass is the most attention that any repeated token ever paid to a slot. Those are probabilities, so that the
     score from a chunk long past holds its own against those from the last.
@@ -140,7 +140,7 @@ class LearnedScore(RetentionPolicy):
 
 
 class ExpectedAttention(RetentionPolicy):
-    """What queries to come are expected to look at, times the length of its value (arXiv 2510.00636).
+    """The attention expected of queries to come, times the length of the value (Expected Attention, arXiv 2510.00636).
 
     The mass is that expectation, from the mean and the covariance of late queries; every slot has a new one each time.
     """

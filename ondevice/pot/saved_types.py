@@ -23,7 +23,7 @@ _LEAST = 1e-6  # of a channel that stands still
 
 
 class Loss(NamedTuple):
-    """What rounding has changed: root mean square of the differences, as a share of that of the numbers."""
+    """The error of rounding: root mean square of the differences, as a share of that of the numbers."""
 
     keys: float
     values: float

@@ -121,7 +121,7 @@ def read_tensors(path: Path, checksums: Mapping[str, str] | None) -> dict[str, T
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    """What one file holds, by name; raises DamagedPot."""
+    """The tensors of one file, by name; raises DamagedPot."""
     try:
         file = _open(path)
         names = list(file.keys())

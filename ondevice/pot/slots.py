@@ -1,4 +1,4 @@
-"""What the slots of a pot hold: keys and values as the model computes them, or in codes.
+"""Storage of a pot's slots: keys and values as the model computes them, or quantised.
 
 All that moves slots about (distillation, undo, saving) moves the buffers of a layer alike, whatever they hold; only
 here it is known what that is. Nothing is allocated after construction.

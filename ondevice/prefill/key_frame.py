@@ -1,4 +1,4 @@
-"""What is usual for the keys of a model: measured once, on a text of our own, for pots that hold them in codes.
+"""The mean key of each head of a model, and its spread: measured once, on a text of our own, for quantised pots.
 
 Some channels of the keys are large whatever the text says, in models whose projections have a bias many times the rest;
 their mean and spread differ little from text to text. What was measured is kept beside the converted weights.
@@ -45,7 +45,7 @@ def key_frame(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Frame
 
 
 def known_frame(decoder: Decoder, fingerprint: str) -> Frame | None:
-    """What `key_frame` gives, where that was measured before; None elsewhere."""
+    """The result of `key_frame`, where that was measured before; None elsewhere."""
     if decoder not in _KNOWN:
         try:
             stored = Frame(**load_file(_path(fingerprint)))

@@ -89,7 +89,7 @@ class Pruning:
             )[0]
 
     def survivors(self, layer: int, query: Tensor, keys: Tensor) -> Tensor | None:
-        """Which of the tokens that reached a layer go on to the next one; None: all of them.
+        """Indices of the tokens that go on from this layer to the next one; None: all of them.
 
         Args:
             layer: counted from 0.

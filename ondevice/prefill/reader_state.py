@@ -21,7 +21,7 @@ _MOST_RANDOM_BYTES = 8192  # of a generator's state
 
 
 def reader_state(reader: Reader, context: Context) -> dict[str, Tensor]:
-    """What the reader of a context knows between two passes, by name; without a speculator."""
+    """The reader's state between two passes, by name; without a speculator."""
     chunk = reader.chunk
     cuts = [] if chunk is None else [chunk.parts[0].start, *(part.stop for part in chunk.parts)]
     state = {_CUTS: torch.tensor(cuts, dtype=torch.int64)}

@@ -106,7 +106,7 @@ class Selection:
         return parts
 
     def is_done(self, cursor: int) -> bool:
-        """Whether the main model, at document token `cursor`, has nothing more to read of this span."""
+        """True if the main model, at document token `cursor`, has nothing more to read of this span."""
         return self.is_at_end and cursor == self.until and not self.chosen.numel()
 
     def done(self, num_tokens: int) -> None:

@@ -62,7 +62,7 @@ class Asker:
         return self._tokenizer.decode(written), False
 
     def leaning(self, question: Sequence[int], one: int, other: int) -> float:
-        """How much likelier the answer begins with token `one` than with `other`: the difference of their logits.
+        """The difference of two tokens' logits at the first place of the answer.
 
         Raises:
             PassStopped: it was stopped.

@@ -29,7 +29,7 @@ _MOST_QUOTED = 240  # characters of a passage
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a finding stands: characters [start, stop) of the page at `index`, page `page`, in the `passage`; and
+    """The place of a finding: characters [start, stop) of the page at `index`, page `page`, in the `passage`; and
     tokens [start_token, stop_token) of the document."""
 
     index: int
@@ -57,7 +57,7 @@ class Finding:
 
 
 class Findings:
-    """What was found so far, each thing once.
+    """The findings so far, each thing once.
 
     Attributes:
         all: in the order of the document.
@@ -133,7 +133,7 @@ class Findings:
 
 
 def named(answer: str) -> Iterator[str]:
-    """What an answer names: an item a line, or several in a row; each without bullet, number and marks around it."""
+    """Items that an answer names: one a line, or several in a row; each without bullet, number and marks around it."""
     for line in answer.splitlines():
         item = _BULLET.sub("", line).strip(_AROUND)
         if item and not _NOTHING.match(item):
@@ -162,7 +162,7 @@ def split_row(item: str) -> list[str]:
 
 
 def stands_in(text: str, source: str) -> list[tuple[int, int]]:
-    """Where a text stands in another, as whole words: characters [start, stop). Case and white space do not count."""
+    """Places of a text in another, as whole words: characters [start, stop). Case and white space do not count."""
     words = text.split()
     if not words:
         return []

@@ -63,7 +63,7 @@ _SENTENCES = (
 
 
 def asks_for_all(question: str) -> bool:
-    """Whether a question looks as if its answer were spread over the whole text, so that a scan may be offered."""
+    """True if a question looks as if its answer were spread over the whole text, so that a scan may be offered."""
     return _ASKS_FOR_ALL.match(question) is not None
 
 

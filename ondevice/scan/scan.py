@@ -48,7 +48,7 @@ class ChunkScanned:
 
 @dataclass(frozen=True, slots=True)
 class ScanLedger:
-    """What was looked at: `tokens_total = tokens_read + tokens_unread`.
+    """The account of a scan: `tokens_total = tokens_read + tokens_unread`.
 
     `chunks_found` of `chunks_read` had something; in `chunks_cut` of them the model named so much that its answer was
     cut. `tokens_passed` is the whole work: with overlaps, examples, questions and answers. `pages_without_text` lists
@@ -160,17 +160,17 @@ class Scan:
         self._stop.set()
 
     def is_stopping(self) -> bool:
-        """Whether `stop` was called since the scan began."""
+        """True if `stop` was called since the scan began."""
         return self._stop.is_set()
 
     @property
     def is_complete(self) -> bool:
-        """Whether every token was looked at."""
+        """True if every token was looked at."""
         return self.tokens.num_total is not None and self._num_read == self.tokens.num_tokens
 
     @property
     def doubted(self) -> list[str]:
-        """What was named and stands in the text, but is not what was asked for by the model's own second judgement."""
+        """Items that stand in the text, and that the model's own second judgement rejects."""
         return [*self._refused, *(finding.text for finding in self.findings.doubtful)]
 
     @property

@@ -113,7 +113,7 @@ class Answer:
 
 
 def start_of(workspace: Workspace, at: int) -> int:
-    """Where in the messages the exchange begins that is at this place among the exchanges."""
+    """Index of the first message of the exchange with this index."""
     starts = [i for i, message in enumerate(workspace.messages) if message["role"] == "user"]
     return starts[at - len(workspace.exchanges)]  # from the end: of a file, the first ones may not match
 

@@ -39,12 +39,12 @@ class Exchange:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended before the model ended it, and can go on."""
+        """True if the answer ended before the model ended it, and can go on."""
         return bool(self.ids) and self.record.get("stop_reason") in _CUT
 
     @property
     def remembers(self) -> bool:
-        """Whether questions before it were known to it."""
+        """True if questions before it were known to it."""
         return bool(self.record.get("num_remembered"))
 
     @classmethod
@@ -108,7 +108,7 @@ def markdown_of(exchange: Exchange, unit: str) -> str:
 
 
 def _unfounded(exchange: Exchange) -> list[str]:
-    """What the answer says and the document does not; the record of a saved conversation may hold anything."""
+    """Claims of the answer that the document lacks; the record of a saved conversation may hold anything."""
     named = exchange.record.get("unfounded")
     return [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
 

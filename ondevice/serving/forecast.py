@@ -1,4 +1,4 @@
-"""How long reading will take on this machine, from speeds that were measured here; never from a constant.
+"""Forecasts of reading time on this machine, from speeds measured here; never from a constant.
 
 The speed of the last reading with the same settings counts; before there is one, the roofline of the machine.
 """
@@ -87,7 +87,7 @@ def measure_machine(engine: Engine) -> bool:
 
 
 def is_measured(engine: Engine) -> bool:
-    """Whether `measure_machine` was done for the engine's model."""
+    """True if `measure_machine` was done for the engine's model."""
     if engine.loaded.model is None:  # the last change of model has failed
         return False
     try:
@@ -110,7 +110,7 @@ def foreseen_seconds(engine: Engine, config: EngineConfig, num_tokens: int) -> f
 
 
 def _key(loaded: LoadedModel, config: EngineConfig) -> str:
-    """What a speed depends on; settings of answers, and the name by which the model was asked for, are none of it."""
+    """The key of a measured speed; it leaves out settings of answers, and the name by which the model was asked for."""
     settings = {name: value for name, value in config.to_dict().items() if name not in ("generation", "model")}
     model = (loaded.fingerprint, loaded.dtype, loaded.quantization, loaded.device)
     where = (platform.node(), torch.get_num_threads())  # a home folder may be that of several machines
@@ -126,7 +126,7 @@ def _stored(path: Path) -> tuple[Speed, ...]:
 
 
 def ends_soon(telemetry: Telemetry) -> bool:
-    """Whether the rest of a document is read within moments, or how long that takes is not known yet."""
+    """True if the rest of a document is read within moments, or how long that takes is not known yet."""
     if not telemetry.has_steady_speed or telemetry.eta_seconds is None:
         return True
     return telemetry.eta_seconds <= SOON_SECONDS

@@ -87,7 +87,7 @@ class ShelfLaid:
 
 @dataclass(frozen=True, slots=True)
 class ShelfAnswered:
-    """What one document said, or several side by side: `document` is its id, "" for several. `passages` name each the
+    """The answer of one document, or of several side by side: `document` is its id, "" for several. `passages` name the
     document, its page and its tokens; `problem` says why there is no answer."""
 
     document: str

@@ -161,7 +161,7 @@ class Jobs:
         return self._in_turn(workspace, Phase.SAVING, steps())
 
     def held(self, workspace: Workspace, config: EngineConfig) -> Entry | None:
-        """What the library has of the document that is open, read with these settings; None: nothing."""
+        """The library's entry for the open document, read with these settings; None: there is none."""
         tokens = workspace.tokens
         return entry_with(self.library, self.engine.loaded, tokens, config) if tokens is not None else None
 

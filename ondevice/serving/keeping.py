@@ -68,7 +68,7 @@ class Kept:
 
 @dataclass(slots=True)
 class _Going:
-    """What is known of a workspace's reading: when it is to be written again, whether it was, whether it can go on from
+    """The state of a workspace's reading: when it is to be written again, whether it was, whether it can go on from
     there, and whether it cannot be written at all."""
 
     pace: Pace
@@ -94,7 +94,7 @@ class Keeping:
         self._going: dict[str, _Going] = {}
 
     def secret(self) -> str | None:
-        """What the visitors' browsers encrypt their ids with: the same after a restart; None where nothing is kept."""
+        """The secret that encrypts visitors' ids: the same after a restart; None where nothing is kept."""
         if not self.is_on:
             return None
         path = self.folder / _SECRET
@@ -203,7 +203,7 @@ class Keeping:
     # -- taking up -----------------------------------------------------------------------------------
 
     def of(self, visitor_id: object) -> list[Kept]:
-        """What is kept of this visitor, the oldest first."""
+        """The kept records of this visitor, the oldest first."""
         if not self.is_on or not isinstance(visitor_id, str):
             return []
         owner = owner_of(visitor_id)
@@ -211,7 +211,7 @@ class Keeping:
         return sorted(found, key=lambda kept: kept.kept)
 
     def find(self, workspace: Workspace, loaded: LoadedModel) -> Kept:
-        """What is kept of a workspace, for the model that is loaded.
+        """The kept record of a workspace, for the model that is loaded.
 
         Raises:
             PotMismatch: it was read with another model.

@@ -97,7 +97,7 @@ class Models:
         return {"name": row.name, "title": row.title, "facts": " · ".join(facts), "state": state, "reason": reason}
 
     def _speed(self, row: CatalogueModel) -> str:
-        """How fast it read here, or should by its size beside the model in use; "" where neither has read."""
+        """Its measured reading speed, or one estimated from the model in use by size; "" if neither has read."""
         speeds, loaded = self._jobs.speeds, self._jobs.engine.loaded
         if speed := speeds.of_model(row.name):
             return f"read {words.rate(speed)} here"
@@ -158,7 +158,7 @@ class Models:
     # -- using another one ---------------------------------------------------------------------------
 
     def question(self, visitor: Visitor) -> str:
-        """What using another model does to the open documents; "" where there are none."""
+        """The question that warns of what another model does to the open documents; "" where there are none."""
         number = len(visitor.documents)
         if not number:
             return ""

@@ -1,4 +1,4 @@
-"""How long the server waits for a client: connections that send nothing, or next to nothing, do not stay.
+"""Time limits of the server for its clients: connections that send nothing, or next to nothing, do not stay.
 
 uvicorn closes connections that rest between two requests, and waits for ever for the rest of a request that has begun.
 Headers are timed by the protocol here, bodies by a middleware, which sees their bytes.

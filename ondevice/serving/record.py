@@ -83,5 +83,5 @@ def _pairs(values: list[Any]) -> list[tuple[float, float]]:
 
 
 def _is_amount(value: Any) -> bool:
-    """Whether a number can be drawn, and be sent to a browser."""
+    """True if a number can be drawn, and be sent to a browser."""
     return isinstance(value, int | float) and 0 <= value < 1e15

@@ -1,4 +1,4 @@
-"""Whether a pot fits into the memory that is free, asked before anything is allocated."""
+"""Room for a pot in the memory that is free, asked before anything is allocated."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _BLOCKED = re.compile(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on is reachable from this machine only."""
+    """True if an address to listen on is reachable from this machine only."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What a visitor has asked of several documents. State only."""
+"""A visitor's question over several documents. State only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Passage:
 
 @dataclass(slots=True)
 class Said:
-    """What one document said, or several side by side.
+    """The answer of one document, or of several side by side.
 
     Attributes:
         key: of the document, as in `Member`; "" for several.

@@ -47,7 +47,7 @@ WHOLE_LIBRARY = Member(LIBRARY, "The whole library")  # those of its documents t
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked, and how.
+    """A question over several documents, with its settings.
 
     Attributes:
         is_each: every document answers by itself; else together.

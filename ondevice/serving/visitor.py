@@ -47,7 +47,7 @@ class Visitor:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, and nothing is in line."""
+        """True if nothing runs, and nothing is in line."""
         has_no_job = self.comparison.idle.is_set() and self.shelf.idle.is_set()
         return has_no_job and all(workspace.idle.is_set() for workspace in self.workspaces)
 
@@ -125,5 +125,5 @@ class Visitor:
 
 
 def owner_of(visitor_id: str) -> str:
-    """What files may say of a visitor: who reads it cannot tell the id."""
+    """The name of a visitor in files: nobody can tell the id from it."""
     return hashlib.sha256(f"ondevice visitor {visitor_id}".encode()).hexdigest()

@@ -127,14 +127,14 @@ class Workspace:
 
     @property
     def can_answer(self) -> bool:
-        """Whether a question could be answered now: something was read, and nothing runs."""
+        """True if a question could be answered now: something was read, and nothing runs."""
         if self.phase not in (Phase.STOPPED, Phase.READ) or not self.idle.is_set() or self.session is None:
             return False
         return self.session.context.num_read > 0
 
     @property
     def is_reading(self) -> bool:
-        """Whether a reading goes on, or waits for an answer that is written in between."""
+        """True if a reading goes on, or waits for an answer that is written in between."""
         return self.activity is Phase.READING or (self.activity is Phase.ANSWERING and self.asked.is_open)
 
     @property
@@ -158,7 +158,7 @@ class Workspace:
 
     @property
     def untouched_tier_bytes(self) -> int:
-        """What the host tier was promised and does not take yet."""
+        """Bytes that the host tier was promised and does not take yet."""
         host = self.session.context.host if self.session is not None else None
         return host.most_bytes - host.nbytes if self.tier_bytes and host is not None else 0
 
@@ -175,7 +175,7 @@ class Workspace:
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is nothing in it, and nothing is to come."""
+        """True if there is nothing in it, and nothing is to come."""
         return self.document is None and self.locked is None and self.idle.is_set() and not self.opening_name
 
     def claim(self) -> bool:
@@ -194,7 +194,7 @@ class Workspace:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may begin here any more."""
+        """True if nothing may begin here any more."""
         return self._is_closed
 
     def end(self) -> None:

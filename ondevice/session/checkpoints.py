@@ -43,7 +43,7 @@ class Pace:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """True if it is time."""
         return self._now() >= self._next
 
     def wrote(self, began: float) -> None:
@@ -64,11 +64,11 @@ class Checkpoints:
         self.folder, self.most_bytes = folder or data_dir() / "readings", most_bytes
 
     def place(self, engine: Engine, document: Document) -> Path:
-        """Where the reading of this text with the engine's model and settings is kept; not of a stream."""
+        """The folder of this text's reading with the engine's model and settings; not of a stream."""
         return self.named(_key(engine, document))
 
     def named(self, name: str) -> Path:
-        """Where a reading of that name is kept."""
+        """The folder of a reading of that name."""
         return self.folder / f"{name}{_READING}"
 
     def open(self, engine: Engine, place: Path) -> Session | None:

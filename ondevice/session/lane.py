@@ -22,7 +22,7 @@ class Lane:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for the turn of another one."""
+        """True if somebody waits for the turn of another one."""
         with self._moved:
             return len(self._line) > 1
 

@@ -143,7 +143,7 @@ class Plan:
 
     @property
     def needs_length_for_pot(self) -> bool:
-        """Whether the document's length decides how large its pot is, or how layers and heads share it."""
+        """True if the document's length decides how large its pot is, or how layers and heads share it."""
         pot = self.config.pot
         return pot.method.keeps_all or pot.is_auto or self.shares_by_need
 
@@ -154,22 +154,22 @@ class Plan:
         return self.decoder.allocate(shape, None if shape.kv_dtype == "model" else self.key_frame())
 
     def key_frame(self) -> Frame:
-        """What keys in codes are measured from."""
+        """The origin that quantised keys are measured from."""
         return key_frame(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint)
 
     @property
     def must_measure_keys(self) -> bool:
-        """Whether the first pot measures what is usual for the keys of the model."""
+        """True if the first pot measures what is usual for the keys of the model."""
         is_coded = self.config.pot.kv_dtype != "model"
         return is_coded and known_frame(self.decoder, self.loaded.fingerprint) is None
 
     def must_measure(self, num_tokens: int | None) -> bool:
-        """Whether a document of so many tokens, None: a stream, is the first that has to know what the heads of the
+        """True if a document of so many tokens, None: a stream, is the first that has to know what the heads of the
         model need: `pot_shape` measures it, or else the first distillation."""
         return self._must_know(num_tokens) and known_head_budgets(self.decoder, self.loaded.fingerprint) is None
 
     def notices(self, num_tokens: int | None) -> tuple[str, ...]:
-        """What reading a document of so many tokens, None: a stream, does without, and why; a sentence each."""
+        """Sentences on what reading a document of so many tokens does without, and why; None: a stream."""
         known = known_head_budgets(self.decoder, self.loaded.fingerprint) if self._must_know(num_tokens) else None
         if known is None or known.weights is not None:
             return ()
@@ -240,7 +240,7 @@ class Plan:
 
     @property
     def shares(self) -> SlotShares:
-        """How the slots are shared out among layers and heads.
+        """The shares of layers and heads in the slots.
 
         Where the settings leave that open and a host tier brings back what a question looks for, every head needs room
         for the same tokens.
@@ -252,11 +252,11 @@ class Plan:
 
     @property
     def shares_by_need(self) -> bool:
-        """Whether what the heads need decides the shape of a pot that a document does not fit into."""
+        """True if what the heads need decides the shape of a pot that a document does not fit into."""
         return self.shares != "even" and self.config.pot.method.distills
 
     def _fits(self, num_tokens: int | None) -> bool:
-        """Whether a document is never distilled."""
+        """True if a document is never distilled."""
         if num_tokens is None:
             return False
         pot = self.config.pot
@@ -349,7 +349,7 @@ class Plan:
 
     @property
     def _has_host(self) -> bool:
-        """Whether anything may wait in host memory: what the pot evicts, and what pruning drops and is read on."""
+        """True if anything may wait in host memory: what the pot evicts, and what pruning drops and is read on."""
         if not self.config.tier.budget_bytes:
             return False
         return self.config.pot.method.distills or self._hidden_size is not None

@@ -273,7 +273,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
 
 
 def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    """What is still to be read of the document; raises DamagedPot where that is no end of its plan."""
+    """Spans of the document that are still to be read; raises DamagedPot where that is no end of its plan."""
     spans = session.plan.spans(session.context.tokens.num_tokens)
     spans = spans[len(spans) - len(saved) :] if len(saved) <= len(spans) else []
     for (start, stop), (first, last) in zip(spans, saved, strict=False):

@@ -144,7 +144,7 @@ class Session:
         self._stop.set()
 
     def is_stopping(self) -> bool:
-        """Whether `stop` was called since the work at hand began."""
+        """True if `stop` was called since the work at hand began."""
         return self._stop.is_set()
 
     def require_whole(self) -> None:

@@ -126,8 +126,8 @@ def pointed_at(sessions: Sequence[Session], question: str, most: int = MOST) -> 
 
 
 def word_scores(words: Sequence[npt.NDArray[np.integer]], asked: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """What the best block of each document has of the words `asked`, (num_documents,); the blocks of all documents say
-    how rare a word is."""
+    """The best word score of each document's blocks for the words `asked`, (num_documents,); the blocks of all
+    documents say how rare a word is."""
     padded = [np.pad(one, (0, -one.size % _BLOCK), constant_values=-1) for one in words]
     ends = np.cumsum([one.size // _BLOCK for one in padded])
     scores = score_blocks(np.concatenate(padded), asked, _BLOCK)

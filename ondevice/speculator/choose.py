@@ -1,4 +1,4 @@
-"""Which tokens of a stretch go on to the main model, from the scores that the speculator gave them.
+"""Selection of the tokens of a stretch that go on to the main model, by the speculator's scores.
 
 Section 3.2.3 of SpecPrefill (arXiv 2502.02789), and beyond it a share that follows the scores. Scores only: nothing
 here knows a model.

@@ -239,7 +239,7 @@ class Speculator:
 
     @property
     def _knows_loss(self) -> bool:
-        """Whether its own loss is taken: cut off after some layers a model predicts badly, and so only if asked."""
+        """True if its own loss is taken: cut off after some layers a model predicts badly, and so only if asked."""
         return self.config.novelty == "speculator" or (bool(self.config.model) and self.pot_config.needs_novelty)
 
     def _score_novelty(self) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Which tokens of a document the pot holds, where, and why: a picture of one moment that any thread may look at.
+"""Provenance: the document tokens that the pot holds, where, and why. A picture that any thread may look at.
 
 A pot changes while the model works. The thread that drives the engine takes a picture between two events, when nothing
 moves; it holds copies of a few numbers for each slot and never a key or a value.
@@ -132,20 +132,20 @@ class Provenance:
         return np.unique(chosen[chosen >= 0])
 
     def is_pruned(self, start: int, stop: int, layer: int | None = None) -> npt.NDArray[np.bool_]:
-        """Whether each token of [start, stop) was dropped before a layer; None: before the last one."""
+        """True for each token of [start, stop) that was dropped before a layer; None: before the last one."""
         if not self.depths.size:
             return np.zeros(stop - start, bool)
         depths = self._depths_within(start, stop)
         return (depths > 0) & (depths <= (self.num_layers - 1 if layer is None else layer))
 
     def is_skipped(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Whether each token of [start, stop) was passed over or never will be read."""
+        """True for each token of [start, stop) that was passed over or never will be read."""
         is_skipped = self._depths_within(start, stop) == 0 if self.skims else np.zeros(stop - start, bool)
         is_skipped[slice(*(max(edge - start, 0) for edge in self.left_out))] = True
         return is_skipped
 
     def num_special(self) -> dict[str, int]:
-        """How many tokens are in each state that is told apart from "kept" and "evicted", by its name in the map.
+        """Number of tokens in each state beside "kept" and "evicted", by its name in the map.
 
         The host tier counts all it has a copy of, also of what the pot holds still.
         """
@@ -161,7 +161,7 @@ class Provenance:
         }
 
     def host_span_at(self, cursor: int) -> Span:
-        """What host memory held when the cursor was there: the last tokens read before it."""
+        """The span that host memory held when the cursor was there: the last tokens read before it."""
         cursor = min(cursor, self.in_host[1])  # the last tokens may stay in the pot, and need no copy
         if not self.host_capacity or cursor <= 0:
             return NOWHERE
@@ -267,7 +267,7 @@ def _num_settled(context: Context, ranked: int) -> int:
 def _novel_slots(
     context: Context, novelty: npt.NDArray[np.float32], num_ranked: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Which slots novelty chose: the most novel ones of all whose novelty is known, and those are still here.
+    """Slots that novelty chose: the most novel ones of all whose novelty is known, and those are still here.
 
     Of tokens that are equally novel no more count than novelty had slots for.
     """

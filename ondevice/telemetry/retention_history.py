@@ -61,7 +61,7 @@ class RetentionHistory:
         return history
 
     def state(self) -> tuple[npt.NDArray[np.uint16], list[int], npt.NDArray[np.float32]]:
-        """What there is to keep: for each step and token when it ended, (`NUM_LEVELS`, n), and for each distillation
+        """Tensors of the history: for each step and token when it ended, (`NUM_LEVELS`, n), and for each distillation
         the tokens up to the cursor and the shares of the levels, (num_cycles, `NUM_LEVELS`)."""
         num_tokens = self._num_positions[-1] if self._num_positions else 0
         return self._ended[:, :num_tokens], self._num_positions, np.array(self._shares).reshape(-1, NUM_LEVELS)
@@ -132,7 +132,7 @@ class RetentionHistory:
         return self._is_later(ended, cycle).sum(axis=0, dtype=np.uint8)
 
     def is_novel(self, start: int, stop: int, cycle: int) -> npt.NDArray[np.bool_]:
-        """Whether novelty kept each of the tokens [start, stop) at a distillation: (n,) as `levels`."""
+        """True for each of the tokens [start, stop) that novelty kept at a distillation: (n,) as `levels`."""
         return self._is_later(self._part(start, stop, cycle)[-1], cycle)
 
     def shares(self, cycle: int) -> npt.NDArray[np.float32]:

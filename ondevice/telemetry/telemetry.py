@@ -155,7 +155,7 @@ class Telemetry:
 
     @property
     def has_steady_speed(self) -> bool:
-        """Whether more than the first pass was measured, which also warms up."""
+        """True if more than the first pass was measured, which also warms up."""
         return sum(num > 0 for num, _ in self._recent) > 1
 
     @property

@@ -1,4 +1,4 @@
-"""What can be done with an answer: let it go on, write it anew, or ask its question in other words."""
+"""Actions on an answer: let it go on, write it anew, or ask its question in other words."""
 
 from __future__ import annotations
 

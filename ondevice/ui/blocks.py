@@ -22,7 +22,7 @@ class Blocks(gr.Blocks):
     """Blocks that replace an update of properties as a whole, and build nothing anew that stays as it is."""
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """What to send for each output of `block_fn`; `predictions` are values by component, or all in order."""
+        """The updates to send for each output of `block_fn`; `predictions` are values by component, or all in order."""
         if not isinstance(predictions, dict) or not all(isinstance(part, gr.blocks.Block) for part in predictions):
             return await super().postprocess_data(block_fn, predictions, state)
         changed = [part for part in block_fn.outputs if part in predictions]
@@ -43,7 +43,7 @@ class Blocks(gr.Blocks):
 
 
 def _edits_an_update(edits: Any, value: Any) -> bool:
-    """Whether these are edits that make an update of properties, or make something else of one."""
+    """True if these are edits that make an update of properties, or make something else of one."""
     if not isinstance(edits, list) or not all(isinstance(edit, list) and len(edit) == 3 for edit in edits):
         return False  # a run's first values, and its last ones, are sent as they are
     is_update = isinstance(value, dict) and "__type__" in value

@@ -25,7 +25,7 @@ _SAME = "The same document, question, longest answer, temperature and seed for a
 
 
 def compare_controls(visitor: Visitor) -> dict[str, Any]:
-    """Which buttons and fields of the comparison can be used."""
+    """The buttons and fields of the comparison that can be used."""
     is_busy = not visitor.comparison.idle.is_set()
     return {
         "compare_choices": gr.update(interactive=not is_busy),
@@ -57,7 +57,7 @@ def comparison_payload(visitor: Visitor) -> dict[str, Any]:
 
 
 def can_be_saved(comparison: Comparison) -> bool:
-    """Whether it is at rest, and has at least one answer."""
+    """True if it is at rest, and has at least one answer."""
     return comparison.idle.is_set() and any(column.finished for column in comparison.columns)
 
 

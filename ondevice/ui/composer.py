@@ -1,4 +1,4 @@
-"""What the field of the question invites to, and what a question that was taken waits for."""
+"""Texts around the question's field: its invitation, and the reason why a taken question waits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ONE_WAITS = "Your question waits; you can write the next one"
 
 
 def invitation(workspace: Workspace) -> str:
-    """What the empty field says."""
+    """The placeholder of the empty field."""
     if workspace.asked.waiting is not None:
         return _ONE_WAITS
     return _ASK_EARLY if is_unread(workspace) else _ASK[workspace.phase]
 
 
 def waits_for(workspace: Workspace, asked: Asked) -> str:
-    """What the question waits for that was taken."""
+    """The reason why the question that was taken waits."""
     match workspace.phase:
         case Phase.EMPTY if workspace.locked is not None:
             return "Waits until the document is unlocked."
@@ -52,5 +52,5 @@ def waits_for(workspace: Workspace, asked: Asked) -> str:
 
 
 def is_unread(workspace: Workspace) -> bool:
-    """Whether reading was paused before there was anything to answer from."""
+    """True if reading was paused before there was anything to answer from."""
     return workspace.phase is Phase.STOPPED and not workspace.telemetry.num_passed

@@ -75,7 +75,7 @@ class Form:
 
     @property
     def remembers(self) -> bool:
-        """Whether a question may refer to those before it."""
+        """True if a question may refer to those before it."""
         return bool(self.values["conversation.remembers"])
 
     def engine_config(self, base: EngineConfig) -> EngineConfig:
@@ -181,7 +181,7 @@ def choices_of(one: Setting, value: Any) -> list[tuple[str, str]]:
 
 
 def shows(path: str, catalyst: str) -> bool:
-    """Whether the control stands on the screen: that for words only where the guiding prompt takes some."""
+    """True if the control stands on the screen: that for words only where the guiding prompt takes some."""
     return path != "pot.catalyst_text" or catalyst in CATALYSTS_WITH_WORDS
 
 

@@ -24,7 +24,7 @@ def recording() -> bytes:
 
 
 def caption() -> dict[str, str]:
-    """What was recorded, and what a cell of its map stands for."""
+    """The caption of a recording: its document, and the tokens of a cell of its map."""
     made: dict[str, Any] = json.loads(recording())
     tokens, slots, took = words.count(made["tokens"]), words.count(made["slots"]), words.duration(made["seconds"])
     return {

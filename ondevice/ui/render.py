@@ -122,7 +122,7 @@ def conversation_tools(workspace: Workspace) -> Patch:
 
 
 def controls(workspace: Workspace) -> Patch:
-    """Which buttons and fields are there, and which can be used."""
+    """The buttons and fields that are there, and those that can be used."""
     phase, problem = workspace.phase, workspace.problem
     is_busy = phase in _AT_WORK or workspace.is_waiting
     is_asked = workspace.asked.waiting is not None
@@ -261,7 +261,7 @@ def _reading(workspace: Workspace) -> str:
 
 
 def _forecast(workspace: Workspace, before: str = "") -> str:
-    """How long reading the document takes, with what stands before it; nothing where that is not known."""
+    """The reading time of the document, with the work before it; nothing where that is not known."""
     if workspace.forecast is None:
         return ""
     return f"{before}about {words.forecast(workspace.forecast)} on this machine"

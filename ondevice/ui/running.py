@@ -86,7 +86,7 @@ class Runner:
         return visitor
 
     def is_shown(self, visitor: Visitor, shown: object) -> bool:
-        """Whether a page that shows the document of this id means the one that is shown.
+        """True if a page that shows the document of this id means the one that is shown.
 
         What is shown belongs to the browser, and a page may be older than another one. A page that says nothing
         means what is shown.
@@ -133,7 +133,7 @@ class Runner:
         }
 
     def fetching(self) -> dict[str, str]:
-        """How far the download of a model has come, for the header; "" where there is none."""
+        """Progress of the download of a model, for the header; "" where there is none."""
         fetching = self._models.fetching
         if fetching is None:
             return {"fetching": ""}

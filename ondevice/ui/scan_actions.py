@@ -50,7 +50,7 @@ class ScanActions:
         return {"scan": scan_panel(workspace)}
 
     def export(self, visitor_id: object, shown: object = None) -> Patch:
-        """What was found so far as a file that the browser makes by itself."""
+        """The findings so far, as a file that the browser makes by itself."""
         visitor = self._runner.visitor(visitor_id)
         workspace = visitor.find(shown) if shown else visitor.current
         if workspace is None:

@@ -34,14 +34,14 @@ def scan_panel(workspace: Workspace) -> dict[str, Any]:
 
 
 def scan_progress(scanning: Scanning) -> str:
-    """How far a scan has come, in tenths: it is read out loud."""
+    """Progress of a scan, in tenths: it is read out loud."""
     ledger = scanning.scan.ledger
     tenths = 10 * ledger.tokens_read // max(ledger.tokens_total, 1)
     return f"Scanning, at least {10 * tenths} % done." if tenths else "Scanning."
 
 
 def to_csv(scanning: Scanning) -> str:
-    """What was found, a row each, with all its pages and the sentence that it stands in first."""
+    """The findings as CSV, a row each, with all pages and the sentence of the first one."""
     rows = (
         (" ".join(finding.text.split()), " ".join(map(str, pages_of(finding))), finding.places[0].passage)
         for finding in scanning.scan.findings.found

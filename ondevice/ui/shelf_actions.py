@@ -38,7 +38,7 @@ class ShelfActions:
         self._runner, self._jobs, self._library = runner, runner.jobs, library
 
     def show(self, visitor_id: object, chosen: Sequence[str] | None = None) -> Patch:
-        """What there is to choose from; what was chosen stays so, at first all that is open."""
+        """The documents to choose from; chosen ones stay so, at first all that is open."""
         visitor = self._runner.visitor(visitor_id)
         members = self._members(visitor)
         keys = [member.key for member in members]
@@ -114,7 +114,7 @@ class ShelfActions:
                     yield {"shelf": shelf_payload(visitor), **shelf_controls(visitor)}
 
     def _members(self, visitor: Visitor) -> list[Member]:
-        """What can be asked: open documents that are read, then those of the library that are not open."""
+        """The documents that can be asked: open ones that are read, then those of the library that are not open."""
         read = [one for one in visitor.documents if one.phase is Phase.READ]
         loaded, opened = self._jobs.engine.loaded, {one.entry_id for one in read}
         saved = [entry for entry in self._jobs.library.entries() if not entry.misfit(loaded)][:_LISTED]

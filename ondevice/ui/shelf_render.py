@@ -1,4 +1,4 @@
-"""What was asked of several documents as the screen shows it, and as it leaves the program."""
+"""Answers over several documents, as the screen shows them and as they leave the program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STAGES = {
 
 
 def shelf_controls(visitor: Visitor) -> dict[str, Any]:
-    """Which buttons and fields of the shelf can be used."""
+    """The buttons and fields of the shelf that can be used."""
     is_busy = not visitor.shelf.idle.is_set()
     return {
         "shelf_question": gr.update(interactive=not is_busy),

@@ -27,7 +27,7 @@ class Throttle:
         self._sent: deque[float] = deque(maxlen=per_second)
 
     def allows(self, *, urgent: bool = False) -> bool:
-        """Whether an update may go out now; if so it is counted.
+        """True if an update may go out now; if so it is counted.
 
         Updates are spread evenly. An urgent one (rare, and nothing may follow for seconds) may come right after
         another, but still counts against the limit.

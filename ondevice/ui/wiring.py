@@ -1,4 +1,4 @@
-"""Which event starts which action, and in which of Gradio's lanes.
+"""Wiring of events to actions, and to Gradio's lanes.
 
 Lanes say how many may run or stand in line at once, so that Stop never waits for the work it should stop. Who of them
 has the model is settled by the engine's own lane, which the programming interface shares.

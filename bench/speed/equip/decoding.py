@@ -60,7 +60,7 @@ _TEMPORARY = 1.1  # what a step allocates beside the caches, relative to them
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """Which cases are measured on one model.
+    """The cases that are measured on one model.
 
     Attributes:
         name: of the model, in the rows.

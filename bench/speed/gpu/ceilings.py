@@ -1,4 +1,4 @@
-"""What this GPU can do at most: copies, matrix products, calls; and which of torch's kernels attend."""
+"""Ceilings of this GPU: copies, matrix products, calls; and which of torch's kernels attend."""
 
 from __future__ import annotations
 

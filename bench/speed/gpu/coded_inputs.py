@@ -51,7 +51,7 @@ def coded_inputs(
 def coded_outputs(
     shape: tuple[int, ...], bits: tuple[int, int], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """What the Triton kernel gives for views into larger buffers, and what the reference does."""
+    """Outputs of the Triton kernel for views into larger buffers, and of its reference."""
     batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim = shape
     whole = (batch, num_heads, num_kv_heads, capacity, head_dim)
     query, coded, positions, cos, sin = coded_inputs(whole, dtype, bits=bits, rotary_dim=rotary_dim)

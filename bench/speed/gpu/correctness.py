@@ -1,4 +1,4 @@
-"""What is right or wrong on this GPU: every Triton kernel, and whole sessions beside those of the CPU."""
+"""Correctness on this GPU: every Triton kernel, and whole sessions beside those of the CPU."""
 
 from __future__ import annotations
 

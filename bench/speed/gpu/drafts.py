@@ -1,4 +1,4 @@
-"""How much several tokens at once round otherwise than one by one: what `drafting` calls less a tie."""
+"""Rounding of several tokens at once against one by one: what `drafting` calls less a tie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of `gpu-check` share: the rows so far, the time that is left, and what the driver was told to do."""
+"""State that the parts of `gpu-check` share: the rows so far, the time that is left, and the driver's settings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How often a stretch of work called the device, and waited for it."""
+    """Counts of a stretch of work's calls to the device, and of its waits."""
 
     launches: int
     waits: int

@@ -29,7 +29,7 @@ _QUESTION = "When?"
 
 @dataclass(slots=True)
 class Tally:
-    """What became of many cases of one kind.
+    """The outcomes of many cases of one kind.
 
     Attributes:
         num_fine: read, or opened and answered.

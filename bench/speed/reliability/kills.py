@@ -91,7 +91,7 @@ def rows_of(kills: list[Kill], every_seconds: float) -> list[Row]:
 
 
 def _answered(command: list[str], environment: dict[str, str]) -> tuple[Any, str]:
-    """What a whole run has answered, without its times; and what it has said."""
+    """The answers of a whole run, without its times; and its output."""
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout.splitlines()[-1])
     return (report["ledger"], [turn["text"] for turn in report["turns"]]), done.stderr

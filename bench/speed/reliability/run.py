@@ -26,7 +26,7 @@ PARTS = ("documents", "pots", "entries", "soak", "questions", "clients", "kills"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything.
+    """The sizes of a run.
 
     Attributes:
         documents, pots, entries: spoilt files.

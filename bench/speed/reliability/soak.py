@@ -116,7 +116,7 @@ class _Memory:
 
 
 def _is_exact(session: Session, num_tokens: int) -> bool:
-    """Whether each of so many tokens is in one count of the ledger, and no head holds one twice, or another one."""
+    """True if each of so many tokens is in one count of the ledger, and no head holds one twice, or another one."""
     context, ledger, pot = session.context, session.context.ledger, session.context.pot
     num_gone = ledger.tokens_evicted + ledger.tokens_pruned + ledger.tokens_skipped + ledger.tokens_unread
     held: list[list[int]] = [

@@ -32,7 +32,7 @@ _DOCUMENTS, _ENGINES = 100_000, (1, 10, 100, 1000)  # of the model
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything.
+    """The sizes of a run.
 
     Attributes:
         documents: of a corpus, each of `tokens`.

@@ -1,4 +1,4 @@
-"""Which of many documents a question is about: the rows, and a measurement of three ways to choose."""
+"""Search for the document that a question is about: the rows, and a measurement of three ways to choose."""
 
 from __future__ import annotations
 

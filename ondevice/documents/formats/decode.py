@@ -86,7 +86,7 @@ def byte_order_mark(head: bytes) -> tuple[bytes, str]:
 
 
 def _is_utf8(head: bytes, is_all: bool) -> bool:
-    """Whether `head` begins a text in UTF-8; only where more is to come may it end inside a character."""
+    """True if `head` begins a text in UTF-8; only where more is to come may it end inside a character."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, is_all)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Which encoding a text has that is not UTF-8 and does not say. A guess, from a sample."""
+"""A guess, from a sample, of the encoding of a text that is not UTF-8 and names none."""
 
 from __future__ import annotations
 

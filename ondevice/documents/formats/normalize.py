@@ -80,7 +80,7 @@ def _safe_end(text: str) -> int:
 
 
 def _starts_afresh(character: str) -> bool:
-    """Whether the character never melts into the one before it. LF does, after CR."""
+    """True if the character never melts into the one before it. LF does, after CR."""
     if character.isascii():
         return character != "\n"
     is_jamo = "\u1160" <= character <= "\u11ff"

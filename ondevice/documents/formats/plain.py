@@ -59,7 +59,7 @@ def _read(path: Path, split: Callable[[Iterable[str]], Iterator[str]], unit: str
 
 
 def _has_pages(path: Path) -> bool:
-    """Whether form feeds part the text into pages: not so long that they are none, and not too many."""
+    """True if form feeds part the text into pages: not so long that they are none, and not too many."""
     num_feeds = length = 0
     for chunk in Decoder().decode(read_blocks(path)):
         for index, piece in enumerate(chunk.split("\f")):

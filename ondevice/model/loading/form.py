@@ -23,7 +23,7 @@ _SHARE_OF_SIX_BITS = 0.5  # of the value and down projections of a Q4_K_M file
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How weights are kept in memory, and what they take.
+    """The form of weights in memory, and the bytes that they take.
 
     Attributes:
         bits: where we pack them ourselves on a CPU.
@@ -37,7 +37,7 @@ class Form:
 
 
 def takes_int4(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether weights of four bits are multiplied by torch's own kernels there; of a GPU that is not here they are."""
+    """True if weights of four bits are multiplied by torch's own kernels there; of a GPU that is not here they are."""
     is_suited = device.type == "cuda" and dtype == torch.bfloat16
     return is_suited and (not torch.cuda.is_available() or not lacks_int4(device))
 

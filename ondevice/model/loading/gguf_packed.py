@@ -85,14 +85,14 @@ def most_packed_bytes(file_bytes: int) -> int:
 
 
 def tensor_forms(gguf: GgufFile) -> dict[str, Format]:
-    """How the weight of each module of the model is packed, by its name; of a file for which `can_pack` holds."""
+    """The packed form of each module's weight, by its name; of a file for which `can_pack` holds."""
     kinds = {tensor.name: tensor.kind for tensor in gguf.tensors if tensor.kind in BLOCK_TYPES}
     kinds.setdefault(HEAD, kinds[EMBEDDING])
     return {_module_name(name): _tile(kind).parts[0].form for name, kind in kinds.items() if name != EMBEDDING}
 
 
 def _growth(kind: int) -> float:
-    """How many times as much memory a quantisation type takes packed: two rows of scales may be one of products."""
+    """Packed bytes of a quantisation type over those in the file: two rows of scales may be one of products."""
     return _tile(kind).nbytes / (TILE_ROWS * BLOCK_TYPES[kind].num_bytes)
 
 
@@ -112,7 +112,7 @@ def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 class Store(Protocol):
-    """Where and how a model keeps what is read of a file; `raw` are rows as they are stored there, (num_rows, bytes of
+    """The store of what is read of a file; `raw` are rows as they are stored there, (num_rows, bytes of
     a row) uint8, `kind` is ggml's number of their type."""
 
     def vector(self, numbers: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def load_packed(path: Path, on_fraction: Callable[[float], None], store: Store |
 
 
 def can_pack(gguf: GgufFile) -> bool:
-    """Whether `load_packed` knows everything that the file holds."""
+    """True if `load_packed` knows everything that the file holds."""
     family = gguf.metadata.get("general.architecture")
     if family not in _FAMILIES or not is_known(gguf.metadata):
         return False

@@ -31,7 +31,7 @@ _SPLITS = {"smollm": _smollm, "qwen2": _qwen2}
 
 
 def is_known(fields: dict[str, Any]) -> bool:
-    """Whether `build_tokenizer` can build the tokenizer of a file with this metadata: byte-level BPE of a known split.
+    """True if `build_tokenizer` can build the tokenizer of a file with this metadata: byte-level BPE of a known split.
 
     One that puts a token in front of every text is left to transformers.
     """

@@ -24,7 +24,7 @@ _IGNORED = ["*/*", "consolidated*"]  # Mistral publishes its weights twice
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether `name` has the form owner/model."""
+    """True if `name` has the form owner/model."""
     return _HUB_ID.fullmatch(name) is not None
 
 

@@ -113,7 +113,7 @@ def load_model(
 
 
 def default_model() -> str:
-    """What `auto` takes: the model that the environment names, else `auto` itself."""
+    """The model that `auto` takes: the one that the environment names, else `auto` itself."""
     return os.environ.get(MODEL_VARIABLE, "").strip() or DEFAULT_MODEL
 
 

@@ -49,6 +49,6 @@ def row_outline(row: CatalogueModel, dtype: torch.dtype) -> tuple[Any, Checkpoin
 
 
 def no_tokenizer() -> Any:
-    """What stands for the tokenizer of a model that is not here: every text is one unknown word."""
+    """A stand-in for the tokenizer of a model that is not here: every text is one unknown word."""
     backend = Backend(models.WordLevel({"?": 0}, unk_token="?"))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)

@@ -96,7 +96,7 @@ def missing_weights(checkpoint: Checkpoint) -> list[str]:
 
 
 def rounded_bytes(checkpoint: Checkpoint, bits: Literal[4, 8]) -> int:
-    """What the weights take in memory."""
+    """Bytes of the weights in memory."""
     per_weight = {8: (8 + 16 / GROUP_SIZE) / 8, 4: (4 + 32 / GROUP_SIZE) / 8}
     shapes = {
         name: shape for name, shape in checkpoint.shapes.items() if "embed_tokens" not in name

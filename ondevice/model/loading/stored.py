@@ -73,6 +73,6 @@ def remove(row: CatalogueModel) -> int:
 
 
 def is_given(path: Path) -> bool:
-    """Whether a model lies in the read-only place that ONDEVICE_MODELS names."""
+    """True if a model lies in the read-only place that ONDEVICE_MODELS names."""
     given = models_dir()
     return given is not None and path.is_relative_to(given)

@@ -23,7 +23,7 @@ _FIRST_ROWS = 512
 
 
 class Field(NamedTuple):
-    """What a chunk keeps for every row, or for every so many rows."""
+    """A field that a chunk keeps for every row, or for every so many rows."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -73,7 +73,7 @@ class Chunks:
         return self.num_rows // UNIT_ROWS * self.unit_bytes(self._fields)
 
     def addresses(self) -> list[int]:
-        """Where each chunk begins; those that are here stay the same while others come."""
+        """The address of each chunk; those that are here stay the same while others come."""
         return [next(iter(chunk.parts.values())).data_ptr() for chunk in self._chunks]
 
     def limit(self, capacity: int) -> None:

@@ -100,7 +100,7 @@ class HiddenTier:
         return found
 
     def state(self) -> dict[str, Tensor]:
-        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is."""
+        """The tensors held here, by name, the oldest first; with `restore` another tier goes on where this one is."""
         oldest = self._num_written % self.capacity if self._num_written > self.capacity else 0
         names, held = ("states", "origin", "layers"), slice(0, self.num_held)
         return {name: self._ring.read(name, held).roll(-oldest, dims=0) for name in names}
@@ -137,7 +137,7 @@ class HiddenTier:
 
 
 def _fields(hidden_size: int) -> dict[str, Field]:
-    """What is kept of a token; the wider types first."""
+    """The fields that are kept of a token; the wider types first."""
     return {
         "origin": Field((), torch.int32),
         "layers": Field((), torch.int32),

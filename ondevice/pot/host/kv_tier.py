@@ -92,7 +92,7 @@ class HostTier:
         return sum(ring.capacity // UNIT_ROWS * Chunks.unit_bytes(self._fields) for ring in self._rings)
 
     def addresses(self) -> list[int]:
-        """Where its chunks lie; those that are here stay the same while others come."""
+        """The addresses of its chunks; those that are here stay the same while others come."""
         return [address for ring in self._rings for address in ring.addresses()]
 
     def expect(self, num_tokens: int) -> None:
@@ -180,7 +180,7 @@ class HostTier:
         return torch.stack((self._framed(layer, both[0]), both[1])).to(self._dtype)
 
     def parts(self, layer: int, at: Tensor | slice, device: torch.device | str = "cpu") -> list[Tensor]:
-        """What the slots of the pot hold of the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
+        """Contents of the pot's slots for the places `at`, each (num_kv_heads, n, ...): keys before RoPE and values
         in the model's type, or their codes and scales."""
         if self.frame is None:
             return list(self._read(layer, at, _KEYS, self._dtype, device).movedim(0, 2).unbind())
@@ -228,7 +228,7 @@ class HostTier:
         return Frame(*(part[layers].to(device) for part in self.frame))
 
     def state(self, *, as_it_lies: bool = False) -> dict[str, Tensor]:
-        """What is here, by name, the oldest first; with `restore` another tier goes on where this one is.
+        """The tensors held here, by name, the oldest first; with `restore` another tier goes on where this one is.
 
         Args:
             as_it_lies: each row in its place instead: the same neighbours share a mean key then, also in a full ring.

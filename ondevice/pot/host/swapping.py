@@ -129,7 +129,7 @@ def bring_back(
 
 
 def _distance_of_blocks(blocks: Sequence[int], num_blocks: int) -> Tensor:
-    """How many blocks each block of the document lies from the nearest wanted one, (num_blocks,) int64."""
+    """Distance in blocks from each block of the document to the nearest wanted one, (num_blocks,) int64."""
     return (torch.arange(num_blocks)[:, None] - torch.tensor(blocks)).abs().amin(dim=1)
 
 
@@ -141,7 +141,7 @@ def _order_of_blocks(blocks: Sequence[int], distance: Tensor) -> Tensor:
 
 
 class _Places:
-    """Where in the tier the tokens of one layer lie.
+    """Places in the tier of the tokens of one layer.
 
     Args:
         origin: (n,) int64, the document token in each place.

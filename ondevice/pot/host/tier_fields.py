@@ -1,4 +1,4 @@
-"""What the host tier keeps of a token and of a unit of them, by what its numbers are stored as."""
+"""The fields that the host tier keeps of a token and of a unit of them, by what its numbers are stored as."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StoredTier = Literal["int8", "stored", "k8v4", "int4"]
 
 
 def tier_fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict[str, Field]:
-    """What is kept for a token of one layer, and for a unit of them; the wider types first.
+    """The fields of a token of one layer, and of a unit of them; the wider types first.
 
     `numbers` and `scales` are of its key and its value, or of its key alone where values are in other codes.
     """
@@ -56,5 +56,5 @@ def tier_fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict
 
 
 def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:
-    """What a tier beside such a pot stores: what is in codes stays in them."""
+    """The storage of a tier beside such a pot: what is in codes stays in them."""
     return wanted if shape.kv_dtype == "model" else shape.kv_dtype
