@@ -64,7 +64,9 @@ READINGS: Mapping[str, Reading] = {
     ),
     "ondevice eval find": Reading(_MANY, "the right document", ("index",), only()),
     "ondevice bench scale": Reading(_MANY, "many documents", ("batch", "one search")),
-    "ondevice bench peers": Reading(_FAST, "beside other programs", ("ondevice",)),
+    "ondevice bench peers": Reading(
+        _FAST, "beside other programs", ("ondevice",), hidden=("left out", "tokens of an answer")
+    ),
     "ondevice bench ingest": Reading(_FAST, "reading", (FIRST,)),
     "ondevice bench decode": Reading(_FAST, "decoding", ("pot",)),
     "ondevice bench quantized": Reading(

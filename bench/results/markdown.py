@@ -114,7 +114,20 @@ def _run(name: str, result: Result, lines: Sequence[Line], age: str) -> str:
         tables = ["The size of these pots is not in the file, so none of its figures is here."]
     elif _has_scores(result) and any(line.rivals for line in lines):
         tables = [_held(lines), *tables]
-    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *aged, *picture, *tables])
+    return "\n\n".join([f"## {name}", f"`{result.command}`", where, *_peers(result.config), *aged, *picture, *tables])
+
+
+def _peers(config: Mapping[str, Any]) -> list[str]:
+    """The builds that `bench peers` was held against, and how busy the machine was when it began."""
+    if "peers" not in config:
+        return []
+    builds = [
+        f"llama.cpp of {one['package']} {one['version']} ({one['system_info']} {one['threads']} threads, batches of "
+        f"{one['n_ubatch']}, cache in {one['cache_type']})"
+        for one in config["peers"]["llama_cpp"]
+    ]
+    load = ", ".join(map(str, config["peers"]["load_average"]))
+    return ["; ".join([*builds, f"load average at the start {load} (1, 5 and 15 minutes)"]) + "."]
 
 
 def _held(lines: Iterable[Line]) -> str:

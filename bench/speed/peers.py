@@ -113,7 +113,7 @@ def run_peers(
                 if isinstance(figures, Figures):
                     runs.setdefault((label, len(ids)), []).append(figures)
                     continue
-                case = {"tokens": len(ids), "round": done + 1, "reason": _public(figures, gguf)}
+                case = {"tokens": len(ids), "round": done + 1, "why": _public(figures, gguf)}
                 left_out[label, len(ids)] = row(label, case, "left out", "", [1.0])
                 yield Note(f"{label} leaves out {len(ids):,} tokens: {figures}", "yellow")
     yield Table([*rows_of(runs), *left_out.values()], summary_of(runs, lineup))

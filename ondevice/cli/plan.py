@@ -41,7 +41,8 @@ _IN_MAIN = ("program", "tier")  # wherever the model computes
 def plan(
     options: PotOptions,
     tokens: Annotated[
-        int | None, typer.Option(help="Tokens of the document.", min=1, show_default="more than a pot holds")
+        int | None,
+        typer.Option(help="Tokens of the document.", min=1, max=10**12, show_default="more than a pot holds"),
     ] = None,
     preset: Annotated[
         str | None,

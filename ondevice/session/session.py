@@ -134,10 +134,10 @@ class Session:
     @property
     def notices(self) -> tuple[str, ...]:
         """Settings that reading and answers make no use of, or not always, and why; a sentence each."""
-        context, is_stream, of_reading = self.context, False, tuple[str, ...]()
-        if context.is_open:
-            is_stream, of_reading = not context.tokens.keeps_text, self.plan.notices(context.tokens.num_total)
-        return (*of_reading, *combine(context.config, context.decoder, is_stream=is_stream).notices)
+        context = self.context
+        is_stream = context.is_open and not context.tokens.keeps_text
+        of_answers = combine(context.config, context.decoder, is_stream=is_stream).notices
+        return (*self.plan.notices(context.tokens.num_total), *of_answers) if context.is_open else of_answers
 
     def stop(self) -> None:
         """Ask a running `read`, `resume` or `ask` to end within one layer; may be called from any thread."""

@@ -48,6 +48,12 @@ def document(*arguments: str) -> dict[str, Any]:
     return found
 
 
+def test_a_document_without_end_is_refused() -> None:
+    done = run("--tokens", "9" * 400)
+    assert done.exit_code == 2
+    assert "--tokens" in done.output
+
+
 def test_the_parts_come_to_the_peak(checkpoint: str) -> None:
     found = document("--model", checkpoint, *POT, "--tokens", "5000")
     parts = found["parts"]

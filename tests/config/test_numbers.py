@@ -37,7 +37,7 @@ from tests.builders.screens import tiny_engine
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 NUMBERED = {path: one for path, one in SETTINGS.items() if not one.choices and one.kind not in (str, bool)}
-ODD = [
+ODD: list[Any] = [
     0, -1, 1, 16, 512, 2**31 - 1, 2**31, 2**53, 2**63, 10**30, 10**400, -(10**400), 0.5, 1.5, -0.0, 1e-300, 5e-324,
     1e-7, 1e7, 1e300, -1e300, math.nan, math.inf, -math.inf, True, None, "", "1", "auto", [], [1, 2], {},
 ]  # fmt: skip

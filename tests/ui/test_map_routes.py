@@ -85,6 +85,7 @@ def test_cells_are_those_of_the_view(client: TestClient, desk: Desk) -> None:
     ("name", "params", "status"),
     [
         ("cells", {"start": 0, "stop": 10, "size": 0}, 400),
+        ("cells", {"start": 0, "stop": 10, "size": 2**63}, 400),
         ("cells", {"start": -1, "stop": 10}, 400),
         ("cells", {"start": 0}, 400),
         ("cells", {"start": 9, "stop": 3}, 400),

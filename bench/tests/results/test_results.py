@@ -171,6 +171,21 @@ def test_a_page_of_speeds_has_their_summaries_and_says_what_is_old() -> None:
     assert pages["old.txt"] == "b: 558 commits\n"
 
 
+def test_the_page_of_peers_says_how_they_were_built_and_who_was_left_out() -> None:
+    build = {"package": "llama-cpp-python", "version": "0.3", "system_info": "CPU : AVX512_VNNI = 1 |", "threads": 2}
+    about = {"load_average": [0.2, 0.1, 0.0], "llama_cpp": [build | {"n_ubatch": 512, "cache_type": "f16"}]}
+    left_out = row("llama.cpp", {"tokens": 2048, "round": 1, "why": "No such file"}, "left out", "", [1.0])
+    rows = tuple(row(name, {"tokens": 2048}, "loading", "s", [1.0]) for name in ("ondevice", "peer"))
+    peers = replace(example(), command="ondevice bench peers", rows=(*rows, left_out))
+    pages = make_pages({"peers": replace(peers, config=peers.config | {"peers": about})}, "s")
+    page = pages["bench-peers.md"]
+    assert "llama.cpp of llama-cpp-python 0.3 (CPU : AVX512_VNNI = 1 | 2 threads, batches of 512, cache in f16)" in page
+    assert "load average at the start 0.2, 0.1, 0.0" in page
+    assert "| llama.cpp | tokens 2,048, round 1, why No such file | left out | 1 |  | 1 |" in page
+    assert "left out" not in pages["index.md"]
+    assert "loading" in pages["index.md"]
+
+
 def test_scores_of_rivals_stand_under_ours_with_the_difference() -> None:
     cases = [{"tokens": i} for i in range(6)]
     rows = [row(name, case, "loss", "nats", [loss]) for name, loss in (("pot", 2.0), ("h2o", 1.0)) for case in cases]

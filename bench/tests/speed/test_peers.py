@@ -83,7 +83,7 @@ def test_ratios_are_of_the_same_text_and_say_who_left_what_out(setup: Setup, lin
     ]
     assert "There is no room" in notes[0]
     assert "want of memory" in notes[1]
-    assert left_out[TRANSFORMERS].case == {"tokens": 60, "round": 1, "reason": notes[1].partition(": ")[2]}
+    assert left_out[TRANSFORMERS].case == {"tokens": 60, "round": 1, "why": notes[1].partition(": ")[2]}
     assert table.summary == {
         key: value
         for length in (100, 60)
@@ -177,8 +177,8 @@ def test_who_takes_too_long_or_is_refused_is_left_out_with_the_reason(
 
     length = setup.engine.config.pot.usual_capacity + 1
     notes, table, left_out = tables([*run_peers(setup, (length,), None, 16, 1, lineup, run, 7)])
-    assert "request exceeds the context" in left_out[SHIFTING.label].case["reason"]
-    reason = left_out[FLASH.label].case["reason"]
+    assert "request exceeds the context" in left_out[SHIFTING.label].case["why"]
+    reason = left_out[FLASH.label].case["why"]
     assert "longer than --limit-minutes 7" in reason or "the model's window" in reason
     assert len(notes) == len(left_out)
     assert "second_question_ratio_vs_llama_cpp" not in table.summary
@@ -199,7 +199,7 @@ def test_an_error_of_any_kind_is_a_row_and_not_the_end(setup: Setup, lineup: dic
     assert calls.count(TRANSFORMERS) == 3
     assert len(notes) == 1
     reason = f"ZeroDivisionError: torch.linalg.solve: {Path(setup.engine.config.model).name} is singular"
-    assert left_out[OURS].case == {"tokens": 60, "round": 2, "reason": reason}
+    assert left_out[OURS].case == {"tokens": 60, "round": 2, "why": reason}
     assert table.summary["reading_ratio_vs_llama_cpp_60"] == 3.0
 
 

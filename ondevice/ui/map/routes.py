@@ -26,6 +26,7 @@ from ondevice.ui.map.reading_view import PageSource, num_pieces, page_source, pi
 PREFIX = "/ondevice"
 HEADER = "x-ondevice-workspace"
 _MAX_PAGES = 4096  # of one answer: 32 kB
+_MOST = 2**31  # of what numpy counts with
 _NO_STORE = {"Cache-Control": "no-store"}
 _MISSING = 204  # a document may be closed while the page asks for it: that is no failure for its console
 
@@ -124,7 +125,7 @@ def _look(request: Request) -> Look:
 
 def _number(request: Request, name: str) -> int:
     number = int(request.query_params[name])
-    if number < 0:
+    if not 0 <= number < _MOST:
         raise ValueError
     return number
 
