@@ -50,7 +50,7 @@
       said.textContent = (await copied(answer.copy)) ? "Copied." : "The browser does not let this page copy.";
     });
     if (isLatest) {
-      tool("Write anew", "od-anew", "Another answer to the same question, in place of this one", () => send.anew({ at, question }));
+      tool("Write again", "od-anew", "Another answer to the same question, in place of this one", () => send.anew({ at, question }));
     }
     const edit = tool("Edit question", "od-edit", "Ask in other words, in place of this question", () => {
       const form = rewording(answer, isLatest, send, () => { form.replaceWith(tools); edit.focus(); });

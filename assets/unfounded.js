@@ -1,5 +1,5 @@
 // Marks in the answers what stands nowhere in the document. The marks are the browser's own highlights: nothing is put
-// into the conversation, which belongs to Gradio and is drawn anew at any time.
+// into the conversation, which belongs to Gradio and is redrawn at any time.
 (() => {
   "use strict";
   const od = window.ondevice;
@@ -44,7 +44,7 @@
     CSS.highlights.set(NAME, new Highlight(...ranges));
   };
 
-  /** Marks them now, and again whenever the conversation is drawn anew. */
+  /** Marks them now, and again whenever the conversation is redrawn. */
   od.markUnfounded = (latest) => {
     if (!globalThis.Highlight) return; // an older browser: the account and the evidence name them all the same
     answers = latest;

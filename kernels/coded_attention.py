@@ -1,4 +1,4 @@
-"""Attention of one query over keys and values in codes: made wide, keys rotated, block by block as they are read."""
+"""Attention of one query over quantised keys and values: made wide, keys rotated, block by block as they are read."""
 
 from __future__ import annotations
 

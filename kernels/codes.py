@@ -24,7 +24,7 @@ class Frame(NamedTuple):
 
 
 class Coded(NamedTuple):
-    """Keys before RoPE and values of one layer in codes.
+    """Keys before RoPE and values of one layer, quantised.
 
     Attributes:
         keys, values: (batch, num_kv_heads, num_slots, head_dim) int8, or as `quantize_four` has them: values may be so

@@ -1,4 +1,4 @@
-"""`make docs`: writes the reference in docs/cli.md anew, the commands and settings as `--help` has them.
+"""`make docs`: rewrites the reference in docs/cli.md, the commands and settings as `--help` has them.
 
 The part of that page above the mark is written by hand and stays.
 """

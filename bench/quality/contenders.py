@@ -61,7 +61,7 @@ def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
 
 
 def _kept(wanted: int, budget: int, pot: PotConfig) -> int:
-    """As many as wanted, where that leaves a third of what is not reserved to read into."""
+    """As many as wanted, if that leaves a third of what is not reserved to read into."""
     return max(min(wanted, (budget - pot.reserve) * 2 // 3), pot.num_sink_tokens + 1)
 
 
@@ -90,7 +90,7 @@ def _of_policy(name: str) -> Contender:
 
 
 def _coded(kv_dtype: KvDtype, policy: str = "") -> Callable[[EngineConfig, int], EngineConfig]:
-    """A pot alone, in codes; distilled as the settings say, or by another policy."""
+    """A quantised pot alone, distilled as the settings say, or by another policy."""
 
     def config(given: EngineConfig, budget: int) -> EngineConfig:
         changed = replace(given, pot=replace(given.pot, kv_dtype=kv_dtype))

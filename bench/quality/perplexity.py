@@ -1,4 +1,4 @@
-"""Perplexity over a stream: how well the next tokens of a text are foretold from what is kept of those before.
+"""Perplexity over a stream: how well a model predicts the next tokens of a text from what it keeps of those before.
 
 Reading stops at places that lie evenly over the text, the same for every contender; there the next tokens are read,
 their cross-entropy taken, and the pot is put back as it was.
@@ -23,7 +23,7 @@ from ondevice_bench.quality.contenders import CONTENDERS, budget_of, chosen, con
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
 from ondevice_bench.quality.trials import key_of
 
-AHEAD = 128  # tokens that are foretold at each place
+AHEAD = 128  # tokens that are predicted at each place
 USUAL = ("pot", "streaming-llm", "full")
 
 
@@ -90,7 +90,7 @@ def _read_to(session: Session, place: int, total: int) -> Iterator[Event]:
 
 
 def _loss_ahead(session: Session, place: int) -> float:
-    """The first of the tokens ahead is read and not scored: what foretells it is gone with the pass before."""
+    """The first of the tokens ahead is read and not scored: its prediction is gone with the pass before."""
     context = session.context
     ids = context.decoder.ids(context.tokens.ids(place, place + AHEAD))
     with context.pot.savepoint():

@@ -219,7 +219,7 @@ EVALUATIONS = (
     Entry(
         "perplexity",
         "ondevice_bench.quality.perplexity",
-        "How well the next tokens of a text are foretold while it is read: pot, StreamingLLM, a full cache.",
+        "How well the next tokens of a text are predicted while it is read: pot, StreamingLLM, a full cache.",
         (
             replace(_TEXT, help="The text to read."),
             _TOKENS,

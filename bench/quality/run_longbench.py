@@ -1,7 +1,7 @@
 """LongBench v1 over the pot: its prompts, longest answers, stop rules and metrics, and the same budget for all.
 
 The document is the prompt up to the end of the context, and the question is what follows it, so that all is read in
-the order in which LongBench has it. Where that is more than the reserve for a question holds, its beginning goes into
+the order in which LongBench has it. If that is more than the reserve for a question holds, its beginning goes into
 the document, too.
 """
 

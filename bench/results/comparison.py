@@ -29,7 +29,7 @@ class Rival:
     """Another contender of the same line.
 
     Attributes:
-        name: with the size of its pot, where that is said.
+        name: with the size of its pot, if that is said.
         figure: its own.
         by: ours less its own where `is_ratio` is false, and ours over its own where it is true.
     """
@@ -153,7 +153,7 @@ class _Group:
         return ends if ends and all(name in self.of for name in ends) else None
 
     def _shown(self, name: str) -> str:
-        """Its name with the size of its pot; "" where that has to be said and is not in the file."""
+        """Its name with the size of its pot; "" if that has to be said and is not in the file."""
         if not self.reading.is_sized or name in _WITHOUT_POT:
             return name
         size = self.sizes.get((name, self.case["budget"]), {})

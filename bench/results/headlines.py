@@ -12,7 +12,7 @@ _MANY = "Does it hold for many documents?"
 _FAST = "How fast is it, and in how much memory?"
 _METHODS = "What does each method add?"
 _GPU = "And on a GPU?"
-_HOLDS = "Does it hold out, and is what it foretells true?"
+_HOLDS = "Does it hold out, and are its forecasts true?"
 QUESTIONS = (_KEEPS, _ANSWERS, _MANY, _FAST, _METHODS, _GPU, _HOLDS)
 
 _ASKED = ("default", "pot", "infinipot")  # how contenders of `quality.contenders` that are ours begin

@@ -43,7 +43,7 @@ class Reading:
         better: by metric, where its unit does not say it; "": neither more nor less.
         shares: by metric of losses, who knows nothing and who knows all; shown is `RECALL`, the share between them.
         hidden: metrics that are no result, or that stand beside each figure.
-        instead: by metric, one that says the same with an interval; where that is there, the first is hidden.
+        instead: by metric, one that says the same with an interval; if that is there, the first is hidden.
         is_sized: every contender but a full cache is shown with the sizes `IN_TOKENS` and `IN_BYTES`, or not at all.
         is_last: of the rows of a contender the one with the most tokens counts.
         note: words that a contender's name holds, and what is to be said beside its scores.

@@ -1,4 +1,4 @@
-"""A pot in codes beside one in the model's type, with the same tokens in the same slots, in turn in one run: bytes, how
+"""A quantised pot beside one in the model's type, with the same tokens in the same slots, in one run: bytes, how
 fast it is read into and decoded from, and what the next tokens lose. Then the same for saved pots.
 """
 
@@ -23,7 +23,7 @@ from ondevice_bench.speed.turns import speedup_row, take_turns
 
 CACHED, QUICK_CACHED = (1024, 4096), (256,)
 _PASS, _QUICK_PASS = 256, 32  # tokens read on top of what is there
-_NEW, _AHEAD, _STEP = 16, 128, 512  # tokens decoded in a round, foretold for the loss, of a pass that fills
+_NEW, _AHEAD, _STEP = 16, 128, 512  # tokens decoded in a round, predicted for the loss, of a pass that fills
 _MODEL: KvDtype = "model"
 
 

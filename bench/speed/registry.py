@@ -55,7 +55,7 @@ BENCHMARKS = (
     Entry(
         "quantized-pot",
         "ondevice_bench.speed.quantized_pot",
-        "Pots in codes, and saved ones, beside those in the model's type: bytes, speed, and what the next tokens lose.",
+        "Quantised pots, and saved ones, beside those in the model's type: bytes, speed, loss of the next tokens.",
         (Option("cached", INTS, "Tokens in the pot.", "", shown="1024,4096"), _TEXT, _QUICK),
     ),
     Entry(
@@ -137,7 +137,7 @@ BENCHMARKS = (
     Entry(
         "reliability",
         "ondevice_bench.speed.reliability.run",
-        """What becomes of hostile files, reading without end, a thousand questions, many clients, killed readings.
+        """Outcomes of hostile files, reading without end, a thousand questions, many clients, killed readings.
 
         About an hour on two cores with the smallest model.
         """,

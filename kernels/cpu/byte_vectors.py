@@ -304,7 +304,7 @@ def _group_products(
 
 
 def _stretches(form: Format) -> Iterator[tuple[int, range]]:
-    """Chunks whose products can be added up in 16 bits, where that is what sums have."""
+    """Chunks whose products can be added up in 16 bits, if that is what sums have."""
     length = form.num_chunks if LEVEL >= VNNI else min(4, _LARGEST_WORD // (2 * form.largest * LARGEST))
     for plane in range(_num_planes(form)):
         for first in range(0, form.num_chunks, length):

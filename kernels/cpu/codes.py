@@ -1,4 +1,4 @@
-"""One block of keys and values in codes on a CPU: made wide, and keys rotated, before the tiles take them."""
+"""One block of quantised keys and values on a CPU: made wide, and keys rotated, before the tiles take them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def widen_values(
 
 
 class _Vector:
-    """One vector in codes."""
+    """One quantised vector."""
 
     def __init__(
         self,

@@ -91,7 +91,7 @@ def _run(
     codes: tuple[int, ...],
     kind: int,
 ) -> tuple[Tensor, Tensor]:
-    """The call: `seen` are its arguments on what a query sees, `codes` those on keys and values in codes."""
+    """The call: `seen` are its arguments on what a query sees, `codes` those on quantised keys and values."""
     batch, num_heads, num_queries, head_dim = query.shape
     num_kv_heads, num_slots = keys.shape[1:3]
     assert keys.shape[:3] == values.shape[:3]

@@ -36,7 +36,7 @@ _INTEGERS = [
     *("key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride"),
     *("order", "order_batch", "order_head", "positions", "positions_batch", "positions_head"),
     *("query_positions", "window", "probes", "limits"),
-    # Of keys and values in codes alone: scales of every slot, the frame of the keys, where the slots stand, and angles.
+    # Of quantised keys and values alone: scales of all slots, the frame of the keys, where the slots stand, and angles.
     *("key_scales", "key_scales_batch", "key_scales_head", "value_scales", "value_scales_batch", "value_scales_head"),
     *("key_scale_bytes", "value_scale_bytes", "offsets", "gains"),
     *("places", "places_batch", "places_head", "cosines", "sines"),

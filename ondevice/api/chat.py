@@ -100,7 +100,7 @@ def openai_error(error: Exception, text: str) -> dict[str, Any]:
 
 
 def _parameter(path: str) -> str:
-    """What those clients call a setting."""
+    """The name of a setting for those clients."""
     key = key_name(path)
     return next((name for name, ours in _SETTINGS.items() if ours == key), key)
 

@@ -57,7 +57,7 @@ class Documents:
             self._jobs.close(visitor, workspace)
 
     def open(self, workspace: Workspace, upload: Upload, password: str) -> None:
-        """Open an uploaded file in a claimed workspace, which goes where that fails or is stopped.
+        """Open an uploaded file in a claimed workspace, which is closed if that fails or is stopped.
 
         Raises:
             DocumentError: as `extract`.
@@ -66,7 +66,7 @@ class Documents:
         self._open(workspace, self._jobs.open(workspace, upload, password))
 
     def reopen(self, workspace: Workspace, entry: Entry) -> None:
-        """Open a saved document in a claimed workspace, which goes where that fails or is stopped.
+        """Open a saved document in a claimed workspace, which is closed if that fails or is stopped.
 
         Raises:
             PotError, PotMismatch, LibraryError: as `Library.open`.

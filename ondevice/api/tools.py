@@ -230,7 +230,7 @@ class Tools:
             return self._uploads.receive(content, Path(path).name)
 
     def _reading(self, workspace: Workspace) -> Job | None:
-        """The reading of what was opened, by the library or anew; None where that was stopped."""
+        """The reading of what was opened, from the library or from the text; None if that was stopped."""
         if workspace.document is None or not workspace.claim():
             return None
         config = self._jobs.engine.config

@@ -182,7 +182,7 @@ def _open_saved(
 
 
 def _save(session: Session, path: Path, save_as: SaveAs, keeper: Keeper | None) -> OndeviceError | None:
-    """Save the pot; the error where that fails: it is shown, and the questions are asked still."""
+    """Save the pot; the error if that fails: it is shown, and the questions are asked still."""
     from ondevice import words
     from ondevice.session.saving import save_session
 

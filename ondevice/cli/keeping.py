@@ -54,13 +54,13 @@ class Keeper:
         try:
             session = self._checkpoints.open(self._engine, self._place)
         except PotError as error:
-            say(f"What was kept of an earlier reading is of no use, and it begins anew: {error.what}.", "yellow")
+            say(f"What was kept of an earlier reading is of no use, and it begins again: {error.what}.", "yellow")
             self.remove()
             return None
         if session is not None:
             context = session.context
             read = f"{words.count(context.num_read)} of {words.plural(context.tokens.num_tokens, 'token')}"
-            say(f"Going on where reading was broken off: {read} were read before (--no-resume begins anew).")
+            say(f"Going on where reading was broken off: {read} were read before (--no-resume begins again).")
         return session
 
     def keep_if_due(self, session: Session) -> list[Event]:

@@ -38,7 +38,7 @@ async def serve(server: MCPServer) -> None:
 
 
 def reply_to(error: Exception) -> JSONRPCError:
-    """The reply to a line that could not be read, under the id of the line where that can be told."""
+    """The reply to a line that could not be read, under the id of the line if that can be told."""
     details = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     # The line, where it is no JSON; else what was made of it, which always lacks something for one kind of message.
     found: Any = next((one["input"] for one in details if one["type"] in ("json_invalid", "missing")), None)

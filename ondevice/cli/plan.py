@@ -82,7 +82,7 @@ def plan(
 
 
 def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: ProgressDisplay) -> Speed | None:
-    """The forecast speed of this machine, by what a few layers take; None where that cannot be told before."""
+    """The forecast speed of this machine, by what a few layers take; None if unknown."""
     if not machine.is_here or not made.fits:
         return None
     from ondevice.planning.rates import rates_of
@@ -139,7 +139,7 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
     yield Text(verdict, style="bold green" if made.fits else "bold red")
     if speed is not None:
         yield Text(
-            f"Foreseen, by what a few layers take here: {words.count(speed.num_tokens)} tokens read in "
+            f"Forecast, by what a few layers take here: {words.count(speed.num_tokens)} tokens read in "
             f"{words.forecast(speed.measuring + speed.seconds)}, {words.rate(speed.reading)}; answers of "
             f"{words.rate(speed.answering)}"
         )
@@ -155,7 +155,7 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
 
 
 def _load_rule(made: MemoryPlan, speed: Speed | None, taken: Taken | None) -> LoadRule:
-    """The time to open a saved pot of these settings here, beside reading, as fast as last time or as foreseen."""
+    """The time to open a saved pot of these settings here, beside reading, as fast as last time or as forecast."""
     from ondevice.files import data_dir
     from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds

@@ -53,7 +53,7 @@ class ProgressDisplay:
         self.clear()
 
     def stage(self, stage: str, fraction: float | None, detail: str = "") -> None:
-        """Show a stage with the fraction done; None where that is unknown, and then the bar says so."""
+        """Show a stage with the fraction done; None if that is unknown, and then the bar says so."""
         if self._console.is_terminal:
             self._show_bar(stage, fraction, detail)
         else:

@@ -42,7 +42,7 @@ def open_streams() -> None:
 
 
 def out() -> Console:
-    """Standard output as it is now (tests and pipes replace it), without colour where that is no terminal."""
+    """Standard output as it is now (tests and pipes replace it), without colour if that is no terminal."""
     return Console(file=sys.stdout, highlight=False)
 
 

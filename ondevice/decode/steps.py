@@ -76,7 +76,7 @@ class PlainStep:
         return self.forward(token)
 
     def forward(self, token: int, *, num_observed: int = 0, ends_early: bool = True) -> Pass:
-        """As `next`; observes the token's attention, or reads all slots, where that is asked for."""
+        """As `next`; observes the token's attention, or reads all slots, if that is asked for."""
         out = self.decoder.forward(
             self.decoder.ids([token]),
             self.pot,

@@ -86,7 +86,7 @@ class RunTimeTermination:
     def attend_coded(
         self, layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
     ) -> Tensor:
-        """The same over a pot in codes; shapes as for `coded_attention`."""
+        """The same over a quantised pot; shapes as for `coded_attention`."""
         order = self.order(layer, coded.keys.shape[2])
         out, blocks_read = coded_attention(query, coded, positions, *table, scale=scale, **self._how(layer, order))
         self._count(layer, blocks_read, order)

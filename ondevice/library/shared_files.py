@@ -40,7 +40,7 @@ def bytes_on_disk(folders: Iterable[Path]) -> int:
 
 
 def _becomes(file: Path, other: Path) -> bool:
-    """Make a file a second name of another one; False where that is not the same. Raises OSError."""
+    """Make a file a second name of another one; False if that is not the same. Raises OSError."""
     if not other.is_file() or other.is_symlink() or not filecmp.cmp(file, other, shallow=False):
         return False
     link = file.with_name(f".{file.name}")

@@ -30,7 +30,7 @@ class SignatureIndex:
 
     Args:
         folder: made with the first document.
-        dimensions: of a vector; an index of other ones is begun anew.
+        dimensions: of a vector; an index of other ones is begun again.
     """
 
     def __init__(self, folder: Path, dimensions: int) -> None:
@@ -72,7 +72,7 @@ class SignatureIndex:
             self._write(np.concatenate([records, new]))
 
     def remove(self, document_id: str) -> None:
-        """Remove a document, if it is there; once half of the vectors belong to none, the files are written anew.
+        """Remove a document, if it is there; once half of the vectors belong to none, the files are rewritten.
 
         Raises:
             LibraryError: the files cannot be written.

@@ -55,7 +55,7 @@ def resident_bytes() -> int:
 
 
 def forget_mapped(address: int, num_bytes: int) -> bool:
-    """Give back the pages of a mapped file that will not be read again; they are read anew where they are, after all.
+    """Give back the pages of a mapped file that will not be read again; if they are, they come from the file.
 
     Only whole pages, and none of memory that is in no file: that would lose its contents.
 
@@ -96,7 +96,7 @@ def trim_heap() -> None:
 
 @contextmanager
 def kept_memory() -> Iterator[bool]:
-    """Let freed memory serve the next tensors instead of going back to the system; False where that is not offered.
+    """Let freed memory serve the next tensors instead of going back to the system; False if that is not offered.
 
     As usual a large tensor is mapped again every time, and its first touch costs more than a copy of it.
     """

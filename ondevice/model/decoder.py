@@ -88,7 +88,7 @@ class Decoder:
 
     @property
     def ends_early_in_codes(self) -> bool:
-        """True where attention of one token to a pot in codes can end early."""
+        """True if attention of one token to a quantised pot can end early."""
         query = torch.empty(0, self.parts.head_dim, dtype=self.dtype, device=self.device)
         return ends_early(query, self._rotary.dim)
 
@@ -145,7 +145,7 @@ class Decoder:
         """An empty pot.
 
         Args:
-            frame: of the keys of each layer of the model, where they are kept in codes; see `prefill.key_frame`.
+            frame: of the keys of each layer of the model, where they are quantised; see `prefill.key_frame`.
 
         Raises:
             PotError: it would not fit into the memory that is free.

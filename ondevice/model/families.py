@@ -106,7 +106,7 @@ class ModelParts:
         return len(set(self.devices)) > 1
 
     def norm_after(self, index: int) -> RMSNorm:
-        """The norm of what a layer gives, where that lies: of the next layer's input, or the last one of all."""
+        """The norm of a layer's output, on that norm's device: of the next layer's input, or the last one of all."""
         is_last = index + 1 == len(self.layers)
         return (self.norm if is_last else self.layers[index + 1].input_norm).on(self.devices[index])
 

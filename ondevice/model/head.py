@@ -36,7 +36,7 @@ class Head:
 
     @torch.inference_mode()
     def novelty(self, hidden_states: Tensor, targets: Tensor) -> Tensor:
-        """As `token_loss`, but a head of eight bits is rounded to four where that pays: surprise is compared, not told.
+        """As `token_loss`, but a head of eight bits is rounded to four if that pays: surprise is compared, not told.
 
         The head of a small model takes a third of the time of reading, and half of that goes.
         """

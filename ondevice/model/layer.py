@@ -13,7 +13,7 @@ from ondevice.kernels.rope import rotate
 from ondevice.model.families import LayerParts, ModelParts
 
 # What a feed-forward network may hold between its products. On a CPU malloc keeps pieces of less than 32 MB at hand;
-# larger ones it takes anew from the system each time, page by page, which took a fifth of the reading of a 1.5B model.
+# larger ones it takes from the system each time, page by page, which took a fifth of the reading of a 1.5B model.
 _CPU_PIECE, _GPU_PIECE = 24 << 20, 256 << 20
 _STEP = 128  # tokens; products with fewer are slower
 

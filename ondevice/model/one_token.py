@@ -37,7 +37,7 @@ class DecodeAttention(Protocol):
 def attend_coded(
     layer: int, query: Tensor, coded: Coded, positions: Tensor, table: tuple[Tensor, Tensor], scale: float
 ) -> Tensor:
-    """Plain attention of one token to a pot in codes; arguments as for `coded_attention`."""
+    """Plain attention of one token to a quantised pot; arguments as for `coded_attention`."""
     return coded_attention(query, coded, positions, *table, scale=scale)[0]
 
 

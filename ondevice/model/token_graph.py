@@ -2,7 +2,7 @@
 
 A graph holds the addresses of what it reads and writes, and repeats what it recorded. So the token, its slot, its
 position and how many slots there are lie in memory of the device; the graph itself moves them on by one, and the host
-writes them anew only where something else has happened in between.
+writes them again only where something else has happened in between.
 """
 
 from __future__ import annotations

@@ -84,13 +84,13 @@ def can_measure(loaded: LoadedModel, device: str) -> bool:
     )
 
 
-def rates_of(plan: Plan, device: str, *, anew: bool = False) -> Rates | None:
+def rates_of(plan: Plan, device: str, *, again: bool = False) -> Rates | None:
     """The rates of a plan's model on this machine, measured where they are not known: a few seconds.
 
     Args:
         plan: sized; its model may be an outline.
         device: where it would compute.
-        anew: measure in any case.
+        again: measure in any case.
 
     Returns:
         None: they cannot be told; see `can_measure`, or there is no memory to try it.
@@ -99,7 +99,7 @@ def rates_of(plan: Plan, device: str, *, anew: bool = False) -> Rates | None:
         return None
     pot_layers_per_layer, known = _pot_layers_per_layer(plan), _known()
     key = _key(plan, pot_layers_per_layer)
-    if not anew and key in known:
+    if not again and key in known:
         return known[key]
     try:
         rates = measure_rates(_timed_decoder(plan), plan.config.pot, pot_layers_per_layer, plan.config.seed)
@@ -123,7 +123,7 @@ def _pot_layers_per_layer(plan: Plan) -> int:
 
 
 def _timed_decoder(plan: Plan) -> Decoder:
-    """The plan's own, or layers of the same shapes where that has no weights; raises ModelError without room."""
+    """The plan's own, or layers of the same shapes if that has no weights; raises ModelError without room."""
     if plan.loaded.device.type == "cpu":
         return plan.decoder
     layers, own = len(plan.decoder.parts.layers), plan.loaded.weight_bytes

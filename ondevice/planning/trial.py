@@ -93,7 +93,7 @@ def planned(config: EngineConfig, num_tokens: int) -> Planned:
     device = choose_device(config.device)
     made = MemoryPlan(config, this_machine(device), num_tokens)
     peak = made.footprint.device_bytes if device.type == "cuda" else made.footprint.peak_bytes
-    rates = rates_of(made.plan, device.type, anew=True)
+    rates = rates_of(made.plan, device.type, again=True)
     speed = foreseen_speed(made.plan, rates, num_tokens) if rates is not None else None
     return Planned(peak) if speed is None else Planned(peak, speed.reading, speed.answering)
 

@@ -72,7 +72,7 @@ class Depths:
 
     @property
     def skipped(self) -> npt.NDArray[np.int64]:
-        """Document tokens (n,) that no layer was given, rising, where that is stored."""
+        """Document tokens (n,) that no layer was given, rising, if that is stored."""
         return np.flatnonzero(self.state == 0)
 
     def copy(self) -> Depths:

@@ -63,7 +63,7 @@ class MemoryPot:
 
     Attributes:
         slots: what the slots hold of keys and values, layer by layer.
-        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none in codes.
+        keys: one tensor a layer, (batch, num_kv_heads, capacity of the layer, head_dim), before RoPE; none: quantised.
         values: as `keys`.
         rotated: as `keys`, after RoPE at `positions`; attention reads these. Only where `key_rotation` is "stored".
         halves: as `keys`, `rotate_half` of them. Only where `key_rotation` is "half-cache".
@@ -187,7 +187,7 @@ class MemoryPot:
         return self.slots.frame if isinstance(self.slots, CodedSlots) else None
 
     def coded(self, layer: int, num_slots: int) -> Coded:
-        """The first slots of a layer of a pot in codes."""
+        """The first slots of a layer of a quantised pot."""
         assert isinstance(self.slots, CodedSlots)
         return self.slots.coded(layer, num_slots)
 

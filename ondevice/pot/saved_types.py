@@ -30,7 +30,7 @@ class Loss(NamedTuple):
 
 
 def rounded(state: Mapping[str, Tensor], save_as: SaveAs) -> tuple[dict[str, Tensor], Loss]:
-    """The state of a pot that is not in codes with its keys and values in another type, and what that loses."""
+    """The state of a pot that is not quantised with its keys and values in another type, and what that loses."""
     saved, sums = dict(state), {"keys": [0.0, 0.0], "values": [0.0, 0.0]}
     for name, wide in state.items():
         kind, _, layer = name.partition(".")

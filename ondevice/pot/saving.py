@@ -102,7 +102,7 @@ def read_tensors(path: Path, checksums: Mapping[str, str] | None) -> dict[str, T
     """All tensors of a saved pot, on the CPU.
 
     Args:
-        checksums: from its header; None where that has none.
+        checksums: from its header; None if that has none.
 
     Raises:
         DamagedPot: the file, or one beside it, is not what was written.

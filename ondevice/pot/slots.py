@@ -134,7 +134,7 @@ class WideSlots(Slots):
 
 
 class CodedSlots(Slots):
-    """Keys before RoPE and values in codes, each with its scales. They are rounded once, as they come.
+    """Keys before RoPE and values, quantised, each with its scales. They are rounded once, as they come.
 
     Args:
         dtype: of the model.

@@ -45,7 +45,7 @@ def key_frame(decoder: Decoder, tokenizer: Tokenizer, fingerprint: str) -> Frame
 
 
 def known_frame(decoder: Decoder, fingerprint: str) -> Frame | None:
-    """The result of `key_frame`, where that was measured before; None elsewhere."""
+    """The result of `key_frame`, if that was measured before; None elsewhere."""
     if decoder not in _KNOWN:
         try:
             stored = Frame(**load_file(_path(fingerprint)))

@@ -1,4 +1,4 @@
-"""Reading into a pot: passes of even size until it is full, pruned on the way where that is asked for, then distilled.
+"""Reading into a pot: passes of even size until it is full, pruned on the way if that is asked for, then distilled.
 
 The reader owns what is known of the tokens read since the last distillation; the context owns the pot and the cursor.
 """
@@ -114,7 +114,7 @@ class Reader:
                 keep_positions_low(context, context.pot.num_free)
 
     def score_novelty(self) -> None:
-        """Give every token read since the last distillation its cross-entropy, where that is known."""
+        """Give every token read since the last distillation its cross-entropy, if that is known."""
         scored = self.novelty.take()
         if scored is not None:
             self._context.pot.set_novelty_(*scored)

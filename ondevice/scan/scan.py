@@ -113,7 +113,7 @@ class Scan:
                 f"Chunks of {self.size:,} tokens do not suit this model and question",
                 fix=f"Choose {_FEWEST} to {room:,}." if room >= _FEWEST else "Shorten the question.",
             )
-        self._most_asked = self.size + around + self.size // 2  # texts joined anew may have other tokens
+        self._most_asked = self.size + around + self.size // 2  # texts joined again may have other tokens
         self._stop = threading.Event()
         self._askers: tuple[Asker, Asker] | None = None
         self.tokens = tokens

@@ -79,7 +79,7 @@ class ReadingSpeeds:
 
 
 def measure_machine(engine: Engine) -> bool:
-    """Time some layers of the engine's model, where that was not done before; whether a forecast can be made now."""
+    """Time some layers of the engine's model, if that was not done before; whether a forecast can be made now."""
     try:
         return rates_of(engine.plan().sized(None), engine.loaded.device.type) is not None
     except OndeviceError:  # there is no room for a pot now; that is said where one is asked for
@@ -97,7 +97,7 @@ def is_measured(engine: Engine) -> bool:
 
 
 def foreseen_seconds(engine: Engine, config: EngineConfig, num_tokens: int) -> float | None:
-    """Seconds until so many tokens are read with these settings, by the roofline; None where that cannot be told."""
+    """Seconds until so many tokens are read with these settings, by the roofline; None if unknown."""
     if not num_tokens or config.spec.needs_speculator or engine.loaded.model is None:  # it is being changed
         return None
     try:

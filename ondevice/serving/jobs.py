@@ -175,7 +175,7 @@ class Jobs:
             restore_workspace(workspace, session, record)
             workspace.entry_id = entry.id
             self.keeping.begin(workspace)
-            self.keeping.keep(workspace)  # where that fails, it is in the library
+            self.keeping.keep(workspace)  # if that fails, it is in the library
             yield Opened()
 
         return self._in_turn(workspace, Phase.REOPENING, steps())

@@ -1,7 +1,7 @@
 """The open documents of the screen, kept on disk: after a restart they are there again, pot, cursor and conversation.
 
 Two files a document, and a copy of a PDF that is not too large, in a folder that only this user may read: the reading,
-written anew while it goes on, and beside it what is said of it, with the hash of the visitor's id: nobody gets it who
+rewritten while it goes on, and beside it what is said of it, with the hash of the visitor's id: nobody gets it who
 does not know that id. They go when the document is closed, and the oldest where they take too much of the disk.
 """
 

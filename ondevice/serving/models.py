@@ -34,7 +34,7 @@ class Fetching:
 
     Attributes:
         row: what is fetched.
-        stage: what it is at; `fraction` of it is done, None where that is unknown.
+        stage: what it is at; `fraction` of it is done, None if that is unknown.
         is_cancelled: set to end it at its next step; what has come stays, and is not fetched again.
     """
 
@@ -76,7 +76,7 @@ class Models:
         """The catalogue, as the panel shows it; the model in use stands first where it is none of it.
 
         Args:
-            at_once: what is too large is said only where that is known: reckoning it the first time takes seconds.
+            at_once: what is too large is said only if that is known: reckoning it the first time takes seconds.
         """
         loaded, current = self._jobs.engine.loaded, self.current
         rows = [self._row(row, is_current=row is current, at_once=at_once) for row in CATALOGUE.values()]

@@ -21,7 +21,7 @@ class PageFile:
     Args:
         path: of the file, which stays where it is until `discard`.
         password: that opens it; it stays in memory alone.
-        discard: deletes the file, where that is for this program to do.
+        discard: deletes the file, if that is for this program to do.
         draw: draws one page, as `draw_page`.
     """
 

@@ -14,7 +14,7 @@ class Asked:
     """A question, how it is to be answered, and whether it may refer to those before it.
 
     Attributes:
-        history: what it may refer to instead, where that is known elsewhere.
+        history: what it may refer to instead, if that is known elsewhere.
         is_early: it was asked before anything was read.
         at: the exchange whose place it takes, and that of all that came after; None: it comes last.
         begun: tokens of the answer that are there already; it goes on after them.

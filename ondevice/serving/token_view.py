@@ -57,7 +57,7 @@ class TokenView:
         self.revision = next(_revisions)
 
     def replay(self) -> dict[str, Any]:
-        """The history as `history_record`, made anew only where a distillation has come in between."""
+        """The history as `history_record`, made again only if a distillation has come in between."""
         if self._replay[0] != self.history.last_cycle:
             self._replay = self.history.last_cycle, history_record(self.history)
         return self._replay[1]

@@ -61,7 +61,7 @@ class Workspace:
         locked: an uploaded file that waits for its password.
         page_file: the file itself, where its pages can be shown.
         session: the engine's session, with the pot; None until reading begins.
-        read_with: the settings as they were chosen for it; None where that is not known.
+        read_with: the settings as they were chosen for it; None if that is not known.
         telemetry: the numbers of that session.
         fill: used slots after each step, (tokens read, slots), for the chart.
         messages: the conversation, as the chat shows it; `exchanges` are its answers as records.

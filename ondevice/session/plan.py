@@ -58,7 +58,7 @@ class Plan:
 
         A text that fits into the model's window and into half of the memory that may be taken has a slot for every
         token, and room for questions beside; nothing is evicted, so that it needs no host tier unless it is pruned.
-        One that does not fit has a pot of the usual bytes, in codes with more slots in them, and a host tier as far as
+        One that does not fit has a pot of the usual bytes, quantised with more slots in them, and a host tier as far as
         there is room beside.
 
         Args:
@@ -89,7 +89,7 @@ class Plan:
         return replace(self, config=replace(self.config, pot=pot.sized(capacity, fits=fits), tier=tier))
 
     def _tier_within(self, tier: TierConfig, room_bytes: int, main_bytes: int | None = None) -> TierConfig:
-        """A host tier lowered to what is left beside the pot; none where that does not hold the fewest tokens.
+        """A host tier lowered to what is left beside the pot; none if that does not hold the fewest tokens.
 
         Args:
             room_bytes: on the pot's device.
@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def usual_capacity(self) -> int:
-        """Slots of a pot that a text does not fit into: in codes as many as take the bytes of the usual ones."""
+        """Slots of a pot that a text does not fit into: quantised, as many as take the bytes of the usual ones."""
         pot = self.config.pot
         in_model, own = (self.decoder.slot_bytes(pot.key_rotation, kind) for kind in ("model", pot.kv_dtype))
         return pot.usual_capacity * in_model // own
@@ -148,8 +148,8 @@ class Plan:
         return pot.method.keeps_all or pot.is_auto or self.shares_by_need
 
     def new_pot(self, num_tokens: int | None = None, saved: tuple[int, ...] | None = None) -> MemoryPot:
-        """An empty pot of `pot_shape`; raises as that and `Decoder.allocate`. One in codes has the frame of the keys,
-        which is measured by the first call for a model."""
+        """An empty pot of `pot_shape`; raises as that and `Decoder.allocate`. A quantised one has the frame of the
+        keys, which is measured by the first call for a model."""
         shape = self.pot_shape(num_tokens, saved)
         return self.decoder.allocate(shape, None if shape.kv_dtype == "model" else self.key_frame())
 

@@ -61,7 +61,7 @@ def save_session(session: Session, path: Path, save_as: SaveAs = "own", *, apart
     if session.context.spans:
         raise PotError("The document is not read to its end", fix="Resume the reading, then save.")
     if save_as != "own" and session.context.pot.is_coded:
-        raise PotError("A pot in codes is saved as it is", fix="Name no type to save it in.")
+        raise PotError("A quantised pot is saved as it is", fix="Name no type to save it in.")
     session.reader.score_novelty()
     with memory_watched("saving", session.context.decoder.device):
         return _write(session, path, {}, [], save_as, apart=apart)
@@ -273,7 +273,7 @@ def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is
 
 
 def _spans(session: Session, saved: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    """Spans of the document that are still to be read; raises DamagedPot where that is no end of its plan."""
+    """Spans of the document that are still to be read; raises DamagedPot if that is no end of its plan."""
     spans = session.plan.spans(session.context.tokens.num_tokens)
     spans = spans[len(spans) - len(saved) :] if len(saved) <= len(spans) else []
     for (start, stop), (first, last) in zip(spans, saved, strict=False):

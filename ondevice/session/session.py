@@ -65,7 +65,7 @@ class Session:
         yield from self._read_on()
 
     def open(self, document: Document | DocumentTokens) -> Iterator[Event]:
-        """Tokenise a document, where that is not done yet, and plan its reading; raises as `read`."""
+        """Tokenise a document, if that is not done yet, and plan its reading; raises as `read`."""
         if self.context.is_open:
             raise PotError("This session has read a document already", fix="Start a new session for another one.")
         self.clock.restart()

@@ -225,7 +225,7 @@ def _gathered(vectors: Tensor, index: Tensor) -> Tensor:
 
 
 def _share_out(counts: Sequence[int], total: int) -> list[int]:
-    """Of `total` slots as many for each as for the others, or all that it has where that is fewer."""
+    """Of `total` slots as many for each as for the others, or all that it has if that is fewer."""
     given = [0] * len(counts)
     by_count = sorted(range(len(counts)), key=counts.__getitem__)
     for done, which in enumerate(by_count):

@@ -219,7 +219,7 @@ class Speculator:
         return self.decoder.forward(ids, self.opened_pot(), **options).hidden_states  # type: ignore[arg-type]
 
     def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> Tensor | None:
-        """Passes of even size; how rare each word is (n,), where that is asked for."""
+        """Passes of even size; how rare each word is (n,), if that is asked for."""
         self._mass = []
         num_tokens, step, device = ids.shape[1], self.pot_config.pass_size(ids.device.type), ids.device
         needs_words = self.config.novelty == "rarity" or (self.pot_config.needs_novelty and not self._knows_loss)

@@ -82,7 +82,7 @@ class Actions:
             while queued:
                 problems += yield from self._open(visitor, *queued[0])
                 queued.pop(0)
-        finally:  # where that has failed: nothing waits for ever
+        finally:  # if that has failed: nothing waits for ever
             for workspace, upload in queued:
                 visitor.close(workspace)
                 upload.discard()
@@ -133,7 +133,7 @@ class Actions:
     def _open(
         self, visitor: Visitor, workspace: Workspace, upload: Upload, password: str | None = None
     ) -> Generator[Patch, None, list[str]]:
-        """Open a file in a workspace of its own, which vanishes where that fails; returns why it failed.
+        """Open a file in a workspace of its own, which vanishes if that fails; returns why it failed.
 
         Args:
             password: of a locked file, which has waited there; None: the file is new.
@@ -234,7 +234,7 @@ class Actions:
             job = self._jobs.read(workspace, config) if entry is None else self._jobs.reopen(workspace, entry)
             yield from self._runner.run(visitor, workspace, job)
             if entry is not None and workspace.entry_id == entry.id:
-                yield {"news": f"Opened from the library, where {entry.title} was saved. “Read again” reads it anew."}
+                yield {"news": f"Opened from the library, where {entry.title} was saved. “Read again” reads the text."}
 
     def check(self, visitor_id: object, form: Form) -> Patch:
         """Say what is wrong with the settings, or that they are other than those of the reading."""

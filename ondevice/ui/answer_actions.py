@@ -1,4 +1,4 @@
-"""Actions on an answer: let it go on, write it anew, or ask its question in other words."""
+"""Actions on an answer: let it go on, write it again, or ask its question in other words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ondevice.ui.form import Form
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
 
-_DRAWN = 0.7  # temperature of an answer that is written anew, where the form has 0: the same would come of it
+_DRAWN = 0.7  # temperature of an answer that is written again, where the form has 0: the same would come of it
 _BUSY = "An answer is being written, or a question waits: let it end, or stop it."
 
 _Make = Callable[[Exchange, GenerationConfig], Asked]

@@ -6,7 +6,7 @@ values of a component that is harmless, the newer one is shown a little early. B
 it is edits away what the one before had for it, and the screen stays, say, at work for ever.
 
 Every action may change any part of the screen, and most updates change two or three of some fifty. Gradio takes a part
-that is left as it is for an update without properties, and builds the component and its description anew: 37 ms for
+that is left as it is for an update without properties, and builds the component and its description again: 37 ms for
 each update, in which Python computes no token.
 """
 
@@ -19,7 +19,7 @@ import gradio as gr
 
 
 class Blocks(gr.Blocks):
-    """Blocks that replace an update of properties as a whole, and build nothing anew that stays as it is."""
+    """Blocks that replace an update of properties as a whole, and build nothing again that stays as it is."""
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
         """The updates to send for each output of `block_fn`; `predictions` are values by component, or all in order."""

@@ -261,7 +261,7 @@ def _reading(workspace: Workspace) -> str:
 
 
 def _forecast(workspace: Workspace, before: str = "") -> str:
-    """The reading time of the document, with the work before it; nothing where that is not known."""
+    """The reading time of the document, with the work before it; nothing if that is not known."""
     if workspace.forecast is None:
         return ""
     return f"{before}about {words.forecast(workspace.forecast)} on this machine"

@@ -47,7 +47,7 @@ _EXPIRED = Problem(
     "Please choose them again."
 )
 _AWAY = Problem(
-    "This page was idle for too long, or the app was started again. Its documents were kept: load the page anew, and "
+    "This page was idle for too long, or the app was started again. Its documents were kept: load the page again, and "
     "they are opened."
 )
 _NOT_SHOWN = (
@@ -247,5 +247,5 @@ class Runner:
 
 
 def _taken(patch: Patch, asked: Asked) -> Patch:
-    """The patch, with the field of the question empty; one that is asked anew did not come from there."""
+    """The patch, with the field of the question empty; one that is asked again did not come from there."""
     return patch if asked.at is not None else render.with_question(patch, "")

@@ -122,7 +122,7 @@ def test_a_page_that_stayed_open_says_what_to_do(served: Served) -> None:
     visit.state("read")
     served.restart(comes_back=False)
     visit.ask("Who is the keeper?")
-    visit.until(lambda: "load the page anew" in visit.text("#od-problem"), "it says so")
+    visit.until(lambda: "load the page again" in visit.text("#od-problem"), "it says so")
     visit.errors.clear()
     visit.reload()
     visit.state("read")

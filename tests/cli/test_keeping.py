@@ -131,7 +131,7 @@ def test_a_damaged_reading_is_read_anew(
     place.write_bytes(data)
     again = ask(checkpoint, text, "When?")
     assert again.exit_code == 0, again.output
-    assert "begins anew" in again.stderr
+    assert "begins again" in again.stderr
     assert "of them before" not in again.stderr
 
 

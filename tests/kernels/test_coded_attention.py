@@ -1,4 +1,4 @@
-"""Attention over keys and values in codes: every implementation against the reference, and the codes themselves."""
+"""Attention over quantised keys and values: every implementation against the reference, and the codes themselves."""
 
 import pytest
 import torch

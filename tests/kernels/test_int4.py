@@ -125,7 +125,7 @@ def test_some_rows_are_views_of_all() -> None:
     assert torch.equal(widened(some), widened(rows)[8:24])
 
 
-def test_memory_is_what_is_foretold() -> None:
+def test_memory_is_as_forecast() -> None:
     weight = pack_int4(*parts_of((40, 256)))
     assert sum(tensor.nbytes for tensor in weight.tensors) == int4_bytes(40 * 256)
     assert suits_int4(40, 256)

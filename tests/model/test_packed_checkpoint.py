@@ -67,14 +67,14 @@ def test_a_tied_head_is_packed_and_the_embedding_stays_in_its_file(tmp_path: Pat
     assert torch.equal(embedding(IDS), tiny_model("llama", tie_word_embeddings=True).model.embed_tokens(IDS))
 
 
-def test_memory_is_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_as_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_checkpoint(tiny_model("qwen2"), tmp_path / "tiny")
     checkpoint = inspect(folder)
     for bits, form in ((8, "8bit"), (4, "4bit")):
-        foretold = rounded_bytes(checkpoint, bits)  # type: ignore[arg-type]
+        expected = rounded_bytes(checkpoint, bits)  # type: ignore[arg-type]
         model = load_model(str(folder), device="cpu", quantization=form).model  # type: ignore[arg-type]
         held = packed_bytes(model) + sum(weight.nbytes for weight in model.parameters())
-        assert held == pytest.approx(foretold, rel=0.02)
+        assert held == pytest.approx(expected, rel=0.02)
     monkeypatch.setattr(placement, "free_memory_bytes", lambda device: rounded_bytes(checkpoint, 8) - 1)
     with pytest.raises(ModelError, match=r"are free on cpu.*engine\.quantization 4bit"):
         load_model(str(folder), device="cpu", quantization="8bit")

@@ -123,9 +123,9 @@ def test_what_the_heads_need_is_measured_once_before_there_is_a_pot(checkpoint: 
     assert not planned(checkpoint, tier=TierConfig(0), num_tokens=100).footprint.measuring, "all of it fits"
     assert not planned(checkpoint, tier=TierConfig(10**7)).footprint.measuring, "even shares"
     foresight = replace(POT, policy="foresight", slot_shares="even")
-    foretold = planned(checkpoint, tier=TierConfig(0), pot=foresight).footprint
-    assert not foretold.measuring
-    assert foretold.reading >= unknown.footprint.measuring, "at the first distillation, beside the pot"
+    expected = planned(checkpoint, tier=TierConfig(0), pot=foresight).footprint
+    assert not expected.measuring
+    assert expected.reading >= unknown.footprint.measuring, "at the first distillation, beside the pot"
     Engine.load(EngineConfig(model=checkpoint, device="cpu", pot=POT, tier=TierConfig(0))).plan().pot_shape()
     assert not planned(checkpoint, tier=TierConfig(0)).footprint.measuring
 

@@ -74,7 +74,7 @@ def test_a_long_document_costs_no_walk_of_its_own() -> None:
 @pytest.mark.parametrize(
     "config", [{"slim": SlimConfig(schedule="1:32")}, {"spec": SpecConfig(keep=0.5, layers=1)}, {"pot": "repeat"}]
 )
-def test_what_depends_on_the_text_is_not_foretold(config: dict) -> None:
+def test_what_depends_on_the_text_is_not_forecast(config: dict) -> None:
     if config.get("pot") == "repeat":
         config = {"pot": replace(POT, policy="repeat", reserve=160, capacity=512, catalyst="general")}
     assert foreseen_speed(engine(**config).plan(), replace(NOTHING, per_token=1.0), 1000) is None
@@ -91,9 +91,9 @@ def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measure_rates", lambda *_: pytest.fail("it was measured again"))
     assert rates_of(one.plan(), "cpu") == found
     assert is_measured(one)
-    foretold = foreseen_seconds(one, one.config, 500)
-    assert foretold is not None
-    assert 0 < foretold < foreseen_seconds(one, one.config, 5000)  # type: ignore[operator]
+    expected = foreseen_seconds(one, one.config, 500)
+    assert expected is not None
+    assert 0 < expected < foreseen_seconds(one, one.config, 5000)  # type: ignore[operator]
     assert rates_of(one.plan(), "cuda") is None
     module._path().write_text('{"a": {"per_pass": "b"}}')
     assert known_rates(one.plan(), "cpu") is None, "a damaged file is as none"

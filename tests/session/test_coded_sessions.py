@@ -1,4 +1,4 @@
-"""Pots in codes from end to end: what they hold never moves or is rounded twice, and answers are nearly the same."""
+"""Quantised pots from end to end: what they hold never moves or is rounded twice, and answers are nearly the same."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ class Choice(NamedTuple):
 def snapkv(
     query: Tensor, keys: Tensor, capacity: int, *, scale: float, num_observed: int = 32, kernel_size: int = 7
 ) -> Choice:
-    """SnapKV (arXiv 2404.14469): the prompt's last queries vote for what comes before them, pooled over neighbours.
+    """SnapKV (arXiv 2404.14469): attention of the prompt's last queries to what comes before, pooled over neighbours.
 
     Args:
         query: (batch, num_heads, num_observed or more, head_dim), after RoPE, the prompt's last.
         keys: (batch, num_kv_heads, num_cached, head_dim), after RoPE.
         capacity: slots to keep, with the observation window.
     """
-    votes = attention_mass(query[:, :, -num_observed:], keys, scale=scale)[..., :-num_observed]
-    pooled = F.avg_pool1d(votes, kernel_size, stride=1, padding=kernel_size // 2)
+    scores = attention_mass(query[:, :, -num_observed:], keys, scale=scale)[..., :-num_observed]
+    pooled = F.avg_pool1d(scores, kernel_size, stride=1, padding=kernel_size // 2)
     return _choice(pooled.topk(capacity - num_observed, dim=-1).indices, keys.shape[2], num_observed)
 
 

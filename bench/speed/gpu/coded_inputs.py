@@ -1,4 +1,4 @@
-"""Inputs of attention over keys and values in codes, and what comes of them, for comparisons."""
+"""Inputs of attention over quantised keys and values, and its outputs, for comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real model on the device: does it foretell text as in float32 on the CPU, how fast does it read, and answer."""
+"""A real model on the device: does it predict text as in float32 on the CPU, how fast does it read, and answer."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> b
     """True if every file of the manifest is there: by its size, time and samples, or by every byte.
 
     Every byte of a file is read if `verify`, and where its time is not that of the last such check: somebody has
-    written to it, or copied it. What is found right then is noted in the manifest, where that can be written.
+    written to it, or copied it. What is found right then is noted in the manifest, if that can be written.
 
     Args:
         verify: read every byte.

@@ -38,7 +38,7 @@ def ensure_embedded(on_progress: Progress | None = None, *, verify: bool = False
     """The folder of SmolLM2: safetensors, config and tokenizer. Made on first use or when damaged.
 
     Args:
-        on_progress: called with a stage to show and its fraction done, or None where that is unknown.
+        on_progress: called with a stage to show and its fraction done, or None if that is unknown.
         verify: read every byte of what is cached, instead of sizes and samples; at the first use after a start of
             the machine that is done in any case.
 

@@ -99,7 +99,7 @@ def load_model(
             of torch; elsewhere by bitsandbytes. `auto` takes 8 on that CPU where float32 would take a gigabyte or more,
             keeps the weights of a GGUF file as they are stored where it can (there, and of those in 4 bits on that
             GPU), and unpacks those elsewhere, as `none` always does.
-        on_progress: called with a stage to show and its fraction done, or None where that is unknown.
+        on_progress: called with a stage to show and its fraction done, or None if that is unknown.
 
     Raises:
         UnsafeModel: the checkpoint could run code.

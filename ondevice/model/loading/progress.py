@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Takes a stage to show, and the fraction of it that is done, or None where that is unknown.
+# Takes a stage to show, and the fraction of it that is done, or None if that is unknown.
 Progress = Callable[[str, float | None], None]
 
 

@@ -1,4 +1,4 @@
-"""Mean keys of a host tier on the GPU that ranks blocks by them: copied once, and anew when more has come.
+"""Mean keys of a host tier on the GPU that ranks blocks by them: copied once, and again when more has come.
 
 They are a sixteenth of the tier, or a ninth of one in 4 bits. Without this every question would bring all of them over,
 twice.

@@ -34,7 +34,7 @@ class HostTier:
         budget_bytes: the most that it may take.
         dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
         folder: keep it in files there instead of in memory. They have no names, and go when the tier goes.
-        frame: of the keys of a pot in codes: what it holds comes and goes as it is.
+        frame: of the keys of a quantised pot: what it holds comes and goes as it is.
 
     Attributes:
         capacity: tokens of each layer, at most.

@@ -1,6 +1,6 @@
 """Bringing evicted tokens back into the pot: which blocks a question needs, and how they get in.
 
-Blocks are `block_size` neighbouring tokens of the document. All layers bring back the same ones, chosen by a vote.
+Blocks are `block_size` neighbouring tokens of the document. All layers bring back the same ones.
 """
 
 from __future__ import annotations

@@ -56,5 +56,5 @@ def tier_fields(shape: PotShape, dtype: torch.dtype, stored: StoredTier) -> dict
 
 
 def stored_beside(shape: PotShape, wanted: TierDtypeName) -> StoredTier:
-    """The storage of a tier beside such a pot: what is in codes stays in them."""
+    """The storage of a tier beside such a pot: quantised numbers stay as they are."""
     return wanted if shape.kv_dtype == "model" else shape.kv_dtype
