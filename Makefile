@@ -70,12 +70,13 @@ $(BIN)/python:
 # Everything in the lock has to have the hash that stands there, and nothing else comes with it. torch is not locked,
 # because each machine takes a build of its own; it says which triton it works with, or takes any. Nothing is asked for
 # the building of this project either: setuptools is in the lock.
-$(INSTALLED): $(BIN)/python pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
+$(INSTALLED): $(BIN)/python pyproject.toml batch/pyproject.toml bench/pyproject.toml constraints.txt requirements.lock
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements.lock
 	$(PIP) install --quiet $(TORCH_ARGS) "$(TORCH)"
 	$(PIP) install --quiet "triton>=3.3; sys_platform == 'linux'"
-	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e bench
-	@mkdir -p $(VENV)/types && ln -sfn ../../bench $(VENV)/types/ondevice_bench
+	$(PIP) install --quiet --no-deps --no-build-isolation -e . -e batch -e bench
+	@mkdir -p $(VENV)/types
+	@for part in batch bench; do ln -sfn ../../$$part $(VENV)/types/ondevice_$$part; done
 	@touch $@
 
 $(MODEL): $(INSTALLED)
@@ -93,12 +94,12 @@ lint: $(INSTALLED)
 
 # One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" tests --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" tests batch/tests --ignore=tests/browser
 
 # Minutes of work, so apart: most cases of large grids, thousands of damaged files, the default model itself, and
 # questions to the larger one where `ondevice models fetch` has been run for it.
 slow: setup
-	$(SLOWLY) -m slow tests --ignore=tests/browser --ignore=tests/triton
+	$(SLOWLY) -m slow tests batch/tests --ignore=tests/browser --ignore=tests/triton
 
 # Every kernel in Triton's interpreter, and compiled for the GPUs that we name; CAPABILITY=90: for one of them.
 triton: setup
@@ -195,4 +196,4 @@ licences: $(INSTALLED)
 	$(BIN)/python scripts/licences.py
 
 clean:
-	rm -rf $(VENV) build bench/build *.egg-info bench/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build {batch,bench}/build *.egg-info {batch,bench}/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

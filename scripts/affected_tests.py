@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {"ondevice_bench": "bench", "ondevice.kernels": "kernels", "ondevice": "ondevice", "tests": "tests"}
+PLACES = {
+    "ondevice_bench": "bench", "ondevice_batch": "batch", "ondevice.kernels": "kernels", "ondevice": "ondevice",
+    "tests": "tests",
+}  # fmt: skip
 SINCE = "2 days ago"
 FOLLOWED = ("bench/", "tests/")  # of these, what they import in turn counts too
 

@@ -28,9 +28,9 @@ def build(what: str, source: Path, to: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the repository holds of the product and its laboratory: building leaves files behind."""
+    """What the repository holds of the three distributions: building leaves files behind."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("ondevice", "kernels", "assets", "bench"):
+    for name in ("ondevice", "kernels", "assets", "batch", "bench"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -59,14 +59,14 @@ def test_a_wheel_holds_code_kernels_and_assets(checkout: Path, wheel: Path) -> N
     assert held == wanted
 
 
-def test_the_laboratory_is_another_wheel(checkout: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(build("build_wheel", checkout / "bench", tmp_path / "laboratory")) as archive:
+@pytest.mark.parametrize("folder", ["batch", "bench"])
+def test_batch_and_the_laboratory_are_wheels_of_their_own(checkout: Path, tmp_path: Path, folder: str) -> None:
+    with zipfile.ZipFile(build("build_wheel", checkout / folder, tmp_path / "wheel")) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         (points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
         assert "[ondevice.commands]" in archive.read(points).decode()
-    bench = checkout / "bench"
-    code = {path.relative_to(bench) for path in bench.rglob("*.py")}
-    assert held == {f"ondevice_bench/{path.as_posix()}" for path in code if path.parts[0] not in ("tests", "build")}
+    code = {path.relative_to(checkout / folder) for path in (checkout / folder).rglob("*.py")}
+    assert held == {f"ondevice_{folder}/{path.as_posix()}" for path in code if path.parts[0] not in ("tests", "build")}
 
 
 def test_the_command_starts_from_the_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -14,15 +14,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {"ondevice": "ondevice", "kernels": "ondevice.kernels", "bench": "ondevice_bench"}
+PLACES = {"ondevice": "ondevice", "kernels": "ondevice.kernels", "batch": "ondevice_batch", "bench": "ondevice_bench"}
 # From the top floor down: a file may import what stands below its own folder, and files of its own folder.
 LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged")
+BATCH = ("command", "outcome", "jobs", "work", "asked", "corpus", "places", "cluster")
 PRODUCT = (
-    "cli", "ui", "api", "serving", "batch", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
+    "cli", "ui", "api", "serving", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
     "context", "speculator", "model", "pot", "documents", "result", "words", "config", "machine", "stage_clock",
     "kernels", "client", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
-FLOORS = [*(f"ondevice_bench.{name}" for name in LABORATORY), *(f"ondevice.{name}" for name in PRODUCT)]
+FLOORS = [
+    *(f"ondevice_bench.{name}" for name in LABORATORY),
+    *(f"ondevice_batch.{name}" for name in BATCH),
+    *(f"ondevice.{name}" for name in PRODUCT),
+]
 KERNELS_MAY_IMPORT = {"torch", "triton", "numpy", "numba", "llvmlite"}
 
 
@@ -33,7 +38,7 @@ def module_of(path: Path) -> str:
 
 
 def files_in(folder: str) -> Iterator[Path]:
-    return (path for path in sorted((ROOT / folder).rglob("*.py")) if not path.is_relative_to(ROOT / "bench" / "tests"))
+    return (path for path in sorted((ROOT / folder).rglob("*.py")) if not path.is_relative_to(ROOT / folder / "tests"))
 
 
 FILES = {module_of(path): path for folder in PLACES for path in files_in(folder)}
@@ -66,7 +71,9 @@ def floor_of(module: str) -> int:
 
 def test_imports_go_downwards() -> None:
     own = own_imports()
-    assert not own.pop("ondevice") | own.pop("ondevice_bench"), "a package itself imports nothing"
+    assert not own.pop("ondevice") | own.pop("ondevice_batch") | own.pop("ondevice_bench"), (
+        "a package itself imports nothing"
+    )
     upwards = [
         f"{name} imports {other}"
         for name, others in own.items()
@@ -76,11 +83,13 @@ def test_imports_go_downwards() -> None:
     assert not upwards, "\n".join(upwards)
 
 
-def test_the_product_does_not_know_the_laboratory() -> None:
+def test_the_product_knows_neither_batch_nor_the_laboratory() -> None:
     for folder in ("ondevice", "kernels", "assets"):
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix in {".py", ".js", ".md"}:
-                named = re.search(r"ondevice(_bench|\.(bench|evaluation|results))", path.read_text(encoding="utf-8"))
+                named = re.search(
+                    r"ondevice(_batch|_bench|\.(batch|bench|evaluation|results))", path.read_text(encoding="utf-8")
+                )
                 assert named is None, f"{path} names {named[0]}"
 
 
@@ -113,9 +122,9 @@ def test_numba_is_not_loaded_before_it_compiles() -> None:
     [
         ("gradio", ("ondevice/ui/", "app.py")),
         ("transformers", ("ondevice/model/", "bench/speed/kv_press_work.py")),  # the latter has its own
-        ("typer", ("ondevice/cli/", "bench/cli/")),
+        ("typer", ("ondevice/cli/", "batch/command.py", "bench/cli/")),
         ("pypdf", ("ondevice/documents/",)),
-        ("ray", ("ondevice/batch/", "ondevice/cli/batch", "bench/cli/grid.py")),
+        ("ray", ("batch/", "bench/cli/grid.py")),
     ],
 )
 def test_large_packages_have_one_door(package: str, places: tuple[str, ...]) -> None:
@@ -163,21 +172,25 @@ def test_help_does_not_load_torch() -> None:
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
-    assert {"ask", "calibrate", "plan", "bench", "eval", "results", "record"} <= set(done.stdout.split())
+    assert {"ask", "calibrate", "plan", "batch", "bench", "eval", "results", "record"} <= set(done.stdout.split())
 
 
-@pytest.mark.parametrize(("project", "package"), [(ROOT, "ondevice"), (ROOT / "bench", "ondevice_bench")])
+@pytest.mark.parametrize(
+    ("project", "package"), [(ROOT, "ondevice"), (ROOT / "batch", "ondevice_batch"), (ROOT / "bench", "ondevice_bench")]
+)
 def test_a_wheel_holds_every_package(project: Path, package: str) -> None:
     settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     found = {name for name, path in FILES.items() if path.name == "__init__.py" and name.split(".")[0] == package}
     assert set(settings["tool"]["setuptools"]["packages"]) - {"ondevice.assets"} == found
 
 
-def test_without_the_laboratory_its_commands_are_named() -> None:
+@pytest.mark.parametrize(("command", "missing"), [("batch", "./batch"), ("bench", "./batch ./bench")])
+def test_a_command_of_what_is_not_installed_says_so(command: str, missing: str) -> None:
     code = (
-        "import importlib.metadata as m, sys; m.entry_points = lambda **_: (); sys.argv[1:] = ['bench', 'art']\n"
+        f"import importlib.metadata as m, sys; m.entry_points = lambda **_: (); sys.argv[1:] = ['{command}', 'art']\n"
         "from ondevice.cli import app; app()"
     )
     done = run(code)
     assert done.returncode == 2
-    assert "laboratory" in done.stderr
+    assert f"`{command}` belongs to another distribution" in done.stderr
+    assert f"pip install {missing} " in " ".join(done.stderr.split())

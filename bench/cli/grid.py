@@ -7,8 +7,8 @@ from typing import Any
 
 import ray
 
-from ondevice.batch.cluster import Share
-from ondevice.batch.jobs import engines_of, failing_clearly
+from ondevice_batch.cluster import Share
+from ondevice_batch.jobs import engines_of, failing_clearly
 
 
 def in_cells(worker: type, arguments: Sequence[Any], num_cells: int, share: Share) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from rich.text import Text
 
-from ondevice.cli.batch import CLUSTER, Cluster
 from ondevice.cli.opening import open_document
 from ondevice.cli.options import AsJson, OutFile, PotOptions, numbers, takes_options
 from ondevice.cli.progress import ProgressDisplay
@@ -20,6 +19,7 @@ from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import err, errors_shown, out, say
 from ondevice.config import DEFAULT_MODEL, EngineConfig
 from ondevice.events import Event
+from ondevice_batch.command import CLUSTER, Cluster
 from ondevice_bench.cli.running import begin, finish
 from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 

@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, shelf, scan, batch, mcp, models, library`, and some more.
+"""The command line: `ondevice app, ask, shelf, scan, mcp, models, library`, and some more.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant. Other packages that are installed may add commands through `COMMANDS`.
@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 from ondevice import __version__
 from ondevice.cli.app import app as start_app
 from ondevice.cli.ask import ask
-from ondevice.cli.batch import batch
 from ondevice.cli.calibrate import calibrate
 from ondevice.cli.doctor import doctor
 from ondevice.cli.library import delete as delete_entry
@@ -32,12 +31,12 @@ from ondevice.cli.terminal import open_streams
 from ondevice.config import SETTINGS
 
 COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
-_OF_LABORATORY = ("bench", "eval", "results", "record")
+_ELSEWHERE = {"batch": "./batch", **dict.fromkeys(("bench", "eval", "results", "record"), "./batch ./bench")}
 _RENAMED = {one.was.replace("_", "-"): one.option.removeprefix("--") for one in SETTINGS.values() if one.was}
 
 
 class Commands(TyperGroup):
-    """Our commands and those of other packages; where the laboratory is not installed it says so of its own."""
+    """Our commands and those of other packages; of those that are not installed it says how they are."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -47,9 +46,10 @@ class Commands(TyperGroup):
             self.commands.update(typer.main.get_group(found.load()).commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in _OF_LABORATORY and args[0] not in self.commands:
+        if args[0] in _ELSEWHERE and args[0] not in self.commands:
             ctx.fail(
-                f"`{args[0]}` belongs to the laboratory, which is not installed. In a checkout: pip install ./bench"
+                f"`{args[0]}` belongs to another distribution, which is not installed. "
+                f"In a checkout: pip install {_ELSEWHERE[args[0]]}"
             )
         return super().resolve_command(ctx, args)
 
@@ -94,7 +94,6 @@ app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
 app.command("shelf")(takes_options(shelf))
 app.command("scan")(takes_options(scan))
-app.command("batch")(takes_options(batch))
 app.command("mcp")(takes_options(mcp))
 app.command("calibrate")(takes_options(calibrate))
 models = typer.Typer(help="Models that we have tried, and which are on this machine.", no_args_is_help=True)

@@ -15,15 +15,15 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet
 
-from ondevice.batch import corpus as corpus_module
-from ondevice.batch.corpus import identify, one_of_each, parse, parsed
-from ondevice.batch.jobs import DOCUMENTS
-from ondevice.batch.outcome import gather
-from ondevice.batch.places import Place, named
-from ondevice.batch.work import MOST_ATTEMPTS, Asker, Attempt, Reader, Work, account_key, pot_key
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.documents.extract import read
 from ondevice.errors import OndeviceError
+from ondevice_batch import corpus as corpus_module
+from ondevice_batch.corpus import identify, one_of_each, parse, parsed
+from ondevice_batch.jobs import DOCUMENTS
+from ondevice_batch.outcome import gather
+from ondevice_batch.places import Place, named
+from ondevice_batch.work import MOST_ATTEMPTS, Asker, Attempt, Reader, Work, account_key, pot_key
 from tests.builders.models import save_checkpoint, tiny_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ondevice.batch.places import Place
 from ondevice.config import SETTINGS, EngineConfig, value_of
 from ondevice.errors import ConfigError
+from ondevice_batch.places import Place
 
 FORMAT = 1
 _JOB = "job.json"

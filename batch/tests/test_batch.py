@@ -14,9 +14,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from ondevice.batch.cluster import Share, running
 from ondevice.cli import app
 from ondevice.errors import ConfigError
+from ondevice_batch.cluster import Share, running
 from tests.builders.models import save_checkpoint, tiny_model
 
 parquet = pytest.importorskip("pyarrow.parquet")

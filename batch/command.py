@@ -1,4 +1,7 @@
-"""`ondevice batch`: a library of documents read, and asked, on this machine or on a cluster of Ray."""
+"""`ondevice batch`: a library of documents read, and asked, on this machine or on a cluster of Ray.
+
+It joins the other commands where this distribution is installed. torch and Ray are loaded when it runs, and not before.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ondevice import words
-from ondevice.cli.options import AnswerOptions, PotOptions
+from ondevice.cli.options import AnswerOptions, PotOptions, takes_options
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import err, errors_shown, print_json, say
 
 if TYPE_CHECKING:
-    from ondevice.batch.cluster import Share
-    from ondevice.batch.outcome import Outcome
     from ondevice.config import EngineConfig
+    from ondevice_batch.cluster import Share
+    from ondevice_batch.outcome import Outcome
 
 Address = Annotated[
     str,
@@ -42,6 +45,9 @@ CLUSTER: dict[str, tuple[Any, Any]] = {
 }
 
 
+app = typer.Typer()
+
+
 class Cluster(NamedTuple):
     """The given options of `CLUSTER`."""
 
@@ -52,11 +58,13 @@ class Cluster(NamedTuple):
 
     def share(self, config: EngineConfig) -> Share:
         """The part of a cluster for engines with these settings."""
-        from ondevice.batch.cluster import Share
+        from ondevice_batch.cluster import Share
 
         return Share(self.engines, self.cpus, 0.0 if config.device == "cpu" else self.gpus)
 
 
+@app.command()
+@takes_options
 def batch(
     corpus: Annotated[
         str,
@@ -80,21 +88,21 @@ def batch(
     given again.
     """
     with errors_shown(as_json), ProgressDisplay(err()) as display:
-        from ondevice.batch.cluster import require_packages, running
+        from ondevice_batch.cluster import require_packages, running
 
         config, began = options.config(answers.config()), time.perf_counter()
         share = Cluster(address, engines, cpus_per_engine, gpus_per_engine).share(config)
         require_packages()
-        from ondevice.batch.asked import read_questions, require_same_settings
-        from ondevice.batch.places import Place, named
+        from ondevice_batch.asked import read_questions, require_same_settings
+        from ondevice_batch.places import Place, named
 
         place, asked = Place(out), read_questions(questions) if questions is not None else []
         uris = named(corpus, place)
         require_same_settings(place, config)
         display.stage("Starting Ray", None)
         with running(address, share) as settled:
-            from ondevice.batch.jobs import Batch, ask_all, list_corpus, read_corpus
-            from ondevice.batch.outcome import gather
+            from ondevice_batch.jobs import Batch, ask_all, list_corpus, read_corpus
+            from ondevice_batch.outcome import gather
 
             one = Batch(out, config, settled, lambda what, done, of: _report(display, what, done, of))
             display.stage("Listing the corpus", None)

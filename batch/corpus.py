@@ -11,13 +11,13 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from ondevice.batch.places import local_file, opened
 from ondevice.documents import Limits
 from ondevice.documents.extract import read
 from ondevice.documents.types import Document, Page
 from ondevice.errors import OndeviceError
 from ondevice.files import unescaped
 from ondevice.regular_file import blocks, open_regular
+from ondevice_batch.places import local_file, opened
 
 _MAX_BYTES = Limits().file_bytes
 

@@ -14,7 +14,7 @@ from ondevice.files import unescaped
 pytest.importorskip("fsspec")
 pytest.importorskip("pyarrow")
 
-from ondevice.batch.places import Place, local_file, named
+from ondevice_batch.places import Place, local_file, named
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from ondevice.batch.corpus import error_text, parsed
-from ondevice.batch.places import Place, local_file
 from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine, Session
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
+from ondevice_batch.corpus import error_text, parsed
+from ondevice_batch.places import Place, local_file
 
 MOST_ATTEMPTS = 3  # of one document in one run: what ends its worker each time must not do so for ever
 

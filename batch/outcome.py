@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from ondevice.batch.jobs import DOCUMENTS, rows_of
-from ondevice.batch.places import Place
+from ondevice_batch.jobs import DOCUMENTS, rows_of
+from ondevice_batch.places import Place
 
 _AS_JSON = ("also", "ledger", "sources", "unfounded", "error")  # columns that hold JSON
 

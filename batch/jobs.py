@@ -21,12 +21,12 @@ import pyarrow.parquet
 import ray
 from ray.data.checkpoint import CheckpointConfig
 
-from ondevice.batch.cluster import Share, cause_of
-from ondevice.batch.corpus import identify, one_of_each, parse
-from ondevice.batch.places import Place
-from ondevice.batch.work import Asker, Reader, Work
 from ondevice.config import EngineConfig
 from ondevice.errors import OndeviceError
+from ondevice_batch.cluster import Share, cause_of
+from ondevice_batch.corpus import identify, one_of_each, parse
+from ondevice_batch.places import Place
+from ondevice_batch.work import Asker, Reader, Work
 
 CORPUS, DOCUMENTS = "work/corpus.parquet", "work/documents"
 _POLL_SECONDS, _POLLS_SHARE = (
