@@ -15,6 +15,7 @@ from ondevice import words
 from ondevice.config import SETTINGS, ArtConfig, PotConfig, SlimConfig, TierConfig, on_screen
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
+from ondevice.prefill.head_budgets import HeadBudgets
 from ondevice.serving import forecast
 from ondevice.serving.exchanges import Exchange
 from ondevice.serving.question_queue import Asked, QuestionQueue
@@ -431,7 +432,7 @@ def test_where_heads_have_slots_of_their_own_the_fill_tells_of_heads(
         return torch.arange(1.0, 1 + shape[0] * shape[1]).view(shape)
 
     monkeypatch.setattr(plan, "head_shares", needs)
-    monkeypatch.setattr(plan, "known_head_budgets", needs)
+    monkeypatch.setattr(plan, "known_head_budgets", lambda *_: HeadBudgets(torch.ones(1), torch.ones(1)))
     config = PotConfig(capacity=256, num_kept=64, reserve=128, step_size=64, slot_shares="by-head")
     desk = Desk(tmp_path, tiny_engine(replace(CONFIG, pot=config)))
     text, pot = desk.read()["fill"]["text"], desk.workspace.session.context.pot  # type: ignore[union-attr]
