@@ -44,7 +44,9 @@ def forbidden(text: str) -> Iterator[str]:
 
 
 def test_docstrings_open_with_their_subject_and_sentences_use_the_words_of_the_field() -> None:
-    modules = [path for folder in ("ondevice", "kernels", "batch", "bench") for path in sorted((ROOT / folder).rglob("*.py"))]
+    modules = [
+        path for folder in ("ondevice", "kernels", "batch", "bench") for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
     assert len(modules) > 400
     assert [
         f"{path.relative_to(ROOT)}:{fault}" for path in modules for fault in faults(path.read_text(encoding="utf-8"))

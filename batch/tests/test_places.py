@@ -1,4 +1,4 @@
-"""Where a batch reads and writes: paths, URIs, lists; whole files or none."""
+"""Places that a batch reads and writes: paths, URIs, lists; whole files or none."""
 
 from __future__ import annotations
 

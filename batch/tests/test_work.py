@@ -1,4 +1,4 @@
-"""What an actor does, without Ray: a document to its pot and row, a pot to its answers, and errors to columns."""
+"""The work of an actor, without Ray: a document to its pot and row, a pot to its answers, and errors to columns."""
 
 from __future__ import annotations
 

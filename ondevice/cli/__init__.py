@@ -1,4 +1,4 @@
-"""The command line: `ondevice app, ask, shelf, scan, mcp, models, library`, and some more.
+"""The command line: `ondevice app, ask, collection, scan, mcp, models, library`, and some more.
 
 This file only names the commands. Each lives in a module of its own, which loads torch when it runs and not before,
 so that `--help` is instant. Other packages that are installed may add commands through `COMMANDS`.
@@ -33,6 +33,7 @@ from ondevice.config import SETTINGS
 COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
 _ELSEWHERE = {"batch": "./batch", **dict.fromkeys(("bench", "eval", "results", "record"), "./batch ./bench")}
 _RENAMED = {one.was.replace("_", "-"): one.option.removeprefix("--") for one in SETTINGS.values() if one.was}
+_RENAMED["shelf"] = "collection"
 
 
 class Commands(TyperGroup):
@@ -54,12 +55,12 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def today(option: str) -> str:
-    """The name of an option as it is today; says so of an older one, which no help shows."""
-    if option not in _RENAMED:
-        return option
-    typer.echo(f"--{option} is now --{_RENAMED[option]}.", err=True)
-    return _RENAMED[option]
+def today(name: str) -> str:
+    """The name of an option or a command as it is today; says so of an older one, which no help shows."""
+    if name not in _RENAMED:
+        return name
+    typer.echo(f"`{name}` is now `{_RENAMED[name]}`.", err=True)
+    return _RENAMED[name]
 
 
 app = typer.Typer(
@@ -92,7 +93,7 @@ def about(
 
 app.command("app")(takes_options(start_app))
 app.command("ask")(takes_options(ask))
-app.command("shelf")(takes_options(shelf))
+app.command("collection")(takes_options(shelf))
 app.command("scan")(takes_options(scan))
 app.command("mcp")(takes_options(mcp))
 app.command("calibrate")(takes_options(calibrate))

@@ -1,4 +1,4 @@
-"""`ondevice shelf`: one question over several documents, files or saved pots, together in one pot or to each alone."""
+"""`ondevice collection`: one question over several documents, files or saved pots, together or to each alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shelf(
     """Read several documents, lay those that a question points to side by side in one pot, and ask them together."""
     with errors_shown(as_json):
         if not questions:
-            raise ConfigError("There is no question", fix='Type one: ondevice shelf DOC DOC --ask "...?".')
+            raise ConfigError("There is no question", fix='Type one: ondevice collection DOC DOC --ask "...?".')
         documents = documents or []
         if not documents and not from_library:
             raise ConfigError("There is no document", fix="Name one or more, or ask the whole --library.")
@@ -94,7 +94,7 @@ def _open(engine: Engine, name: str, keepers: list[Keeper], *, read_again: bool)
     from ondevice.session.saving import load_session, reopened, saved_config
 
     if name == STREAM:
-        raise ConfigError("A shelf has no place for a stream", fix="Save it to a file, and name that.")
+        raise ConfigError("A collection has no place for a stream", fix="Save it to a file, and name that.")
     if name.endswith(SAVED):
         ours = engine.config
         config = reopened(saved_config(Path(name)), ours)

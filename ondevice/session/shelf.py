@@ -71,10 +71,10 @@ def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | N
         config: how large the pot and its host tier may be, and how answers are given; None: as the engine's.
 
     Raises:
-        PotError: one of them cannot stand on a shelf, or there is no room for it; says which.
+        PotError: one of them cannot be in a collection, or there is no room for it; says which.
     """
     if not sessions:
-        raise PotError("There is no document to lay on the shelf", fix="Name one or more.")
+        raise PotError("There is no document in the collection", fix="Name one or more.")
     for session in sessions:
         _require_plain(session.context)
     contexts = [session.context for session in sessions]
@@ -85,7 +85,7 @@ def shelve(engine: Engine, sessions: Sequence[Session], config: EngineConfig | N
     if not context.has_pot:
         context.pot = plan.new_pot(tokens.num_tokens)
     if not _is_even(context):
-        raise PotError("Heads of a shelf hold equally many tokens", fix="Leave {pot.slot_shares} out.")
+        raise PotError("Heads of a collection hold equally many tokens", fix="Leave {pot.slot_shares} out.")
     context.tokens, context.num_read = tokens, tokens.num_tokens
     context.pot.expect(plan.num_positions(tokens.num_tokens))
     shelf.reader.begin(tokens.num_tokens)
@@ -149,7 +149,7 @@ def _require_plain(context: Context) -> None:
     for option, is_so in reasons.items():
         if is_so:
             raise PotError(
-                f"A document that was read with {option} cannot stand on a shelf",
+                f"A document that was read with {option} cannot be in a collection",
                 where=where,
                 fix=f"Read it again without {option}.",
             )

@@ -64,7 +64,7 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
                 panel("text")  # it learns all it needs from the map
             parts["map"] = panel("map")
             panel("panes")
-        with gr.Tab("Shelf", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
+        with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
             parts |= shelf_parts()
         with gr.Tab("Compare", id="compare", elem_id="od-tab-compare") as parts["compare_tab"]:
             parts |= compare_parts()

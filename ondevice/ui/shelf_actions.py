@@ -1,4 +1,4 @@
-"""Actions of the tab “Shelf”: ask, stop, and the way from a passage to its document."""
+"""Actions of the tab “Collection”: ask, stop, and the way from a passage to its document."""
 
 from __future__ import annotations
 

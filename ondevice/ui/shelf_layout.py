@@ -1,4 +1,4 @@
-"""The tab “Shelf”: which components it has. No behaviour; `wiring` adds that."""
+"""The tab “Collection”: which components it has. No behaviour; `wiring` adds that."""
 
 from __future__ import annotations
 

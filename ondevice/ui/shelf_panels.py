@@ -17,9 +17,9 @@ SCAN = (
     '<p class="od-more"></p><ul class="od-notes od-scan-account"></ul></div></section>'
 )
 SHELF_HEAD = (
-    '<section class="od-compare"><h2>Shelf: several documents</h2><p class="od-explain">One question over documents '
-    "that were read. Together: those that the question points to by its rare words, three at most, are laid side by "
-    "side in one pot. Each by itself: every one answers alone, and what they say becomes a table.</p></section>"
+    '<section class="od-compare"><h2>Collection: several documents</h2><p class="od-explain">One question over '
+    "documents that were read. Together: those that the question points to by its rare words, three at most, are laid "
+    "side by side in one pot. Each by itself: every one answers alone, and what they say becomes a table.</p></section>"
 )
 SHELF = (
     '<section class="od-shelf"><p class="od-problem" role="alert" hidden></p>'

@@ -103,7 +103,7 @@ def test_every_field_has_an_edge(read: Visit, scheme: str) -> None:
     read.until(lambda: page.get_by_label("Guiding prompt", exact=True).is_visible(), "all of them are unfolded")
     assert page.evaluate(_PALE, f"#od-settings {_FIELDS}") == []
     page.keyboard.press("Escape")
-    for tab, field in (("Compare", "#od-compare-question"), ("Shelf", "#od-shelf-question")):
+    for tab, field in (("Compare", "#od-compare-question"), ("Collection", "#od-shelf-question")):
         page.get_by_role("tab", name=tab).click()
         read.until(lambda field=field: page.locator(f"{field} textarea").is_visible(), f"{tab} is shown")
         assert page.evaluate(_PALE, f"{field} textarea") == []

@@ -297,7 +297,7 @@ def test_the_page_never_scrolls(program: Any, url: str, size: tuple[int, int]) -
         box = last.bounding_box()
         assert box is not None
         assert box["y"] < size[1], "all of it can be reached"
-        page.get_by_role("tab", name="Shelf").click()
+        page.get_by_role("tab", name="Collection").click()
         page.wait_for_timeout(200)
         page.evaluate("document.querySelector('.od-turns').style.minHeight = '3000px'")
         assert page.evaluate(fits)

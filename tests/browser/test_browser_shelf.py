@@ -43,7 +43,7 @@ def test_one_question_over_two_documents_leads_into_both(visit: Visit, tmp_path:
     visit.until(lambda: page.locator(".toast-body").count() > 0, "it is saved")
     visit.close_document()
     visit.until(lambda: "lease-2024" in visit.text(".od-card"), "the other one is shown")
-    page.get_by_role("tab", name="Shelf").click()
+    page.get_by_role("tab", name="Collection").click()
     choices = page.locator("#od-shelf-choices label")
     visit.until(lambda: choices.count() == 3, "an open one, a saved one, and the whole library")
     assert choices.nth(0).locator("input").is_checked()
@@ -62,7 +62,7 @@ def test_one_question_over_two_documents_leads_into_both(visit: Visit, tmp_path:
     names = [rows.nth(i).locator("th").inner_text() for i in range(2)]
     assert names == list(TEXTS)
     for i, name in reversed(list(enumerate(names))):
-        page.get_by_role("tab", name="Shelf").click()
+        page.get_by_role("tab", name="Collection").click()
         place = rows.nth(i).locator(".od-place").first
         wanted = place.get_attribute("title")
         assert wanted
@@ -71,7 +71,7 @@ def test_one_question_over_two_documents_leads_into_both(visit: Visit, tmp_path:
         marked = "".join(page.locator(".od-text .od-flash").all_text_contents())
         assert marked.split() == wanted.split()
         assert name in visit.text(".od-card")
-    page.get_by_role("tab", name="Shelf").click()
+    page.get_by_role("tab", name="Collection").click()
     with page.expect_download() as download:
         page.click(".od-shelf .od-save-csv")
     assert "lease-2025.txt" in Path(download.value.path()).read_text(encoding="utf-8")

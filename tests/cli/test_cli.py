@@ -249,9 +249,16 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
 @pytest.mark.parametrize(("old", "new"), [("--retention", "--profile"), ("--pot-type", "--kv-dtype")])
 def test_an_older_name_of_an_option_still_works_and_is_said(old: str, new: str) -> None:
     given = run("ask", "nowhere.txt", "When?", old, "none")
-    assert f"{old} is now {new}." in given.stderr
+    assert f"`{old[2:]}` is now `{new[2:]}`." in given.stderr
     assert "'none' is not" in given.stderr
     assert old not in run("ask", "--help").output
+
+
+def test_the_older_name_of_a_command_still_works_and_is_said() -> None:
+    given = run("shelf")
+    assert "`shelf` is now `collection`." in given.stderr
+    assert "There is no question" in given.stderr
+    assert "shelf" not in run("--help").output
 
 
 @pytest.mark.timeout(60)

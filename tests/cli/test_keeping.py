@@ -96,12 +96,12 @@ def test_a_shelf_goes_on_in_the_document_it_was_stopped_in(
 ) -> None:
     other = tmp_path / "boat.txt"
     other.write_text("A boat went out at noon. ")
-    whole = ask(checkpoint, other, text, "--ask", "Zzxj?", command="shelf")
+    whole = ask(checkpoint, other, text, "--ask", "Zzxj?", command="collection")
     assert whole.exit_code == 0, whole.output
     stop_after(300, monkeypatch)
-    assert ask(checkpoint, other, text, "--ask", "Zzxj?", command="shelf").exit_code == 130
+    assert ask(checkpoint, other, text, "--ask", "Zzxj?", command="collection").exit_code == 130
     assert len(list(kept.iterdir())) == 1
-    again = ask(checkpoint, other, text, "--ask", "Zzxj?", command="shelf")
+    again = ask(checkpoint, other, text, "--ask", "Zzxj?", command="collection")
     assert again.stderr.count("Going on where reading was broken off") == 1
     assert [turn["text"] for turn in last_json(again)["turns"]] == [turn["text"] for turn in last_json(whole)["turns"]]
     assert not list(kept.iterdir())

@@ -1,4 +1,4 @@
-"""`ondevice shelf` on the command line."""
+"""`ondevice collection` on the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*arguments: object) -> Result:
 def test_one_question_over_files_and_saved_pots(checkpoint: Path, files: list[Path], tmp_path: Path) -> None:
     pot, model = tmp_path / "lamp.pot", ["--model", checkpoint]
     assert run("ask", files[0], "--save", pot, *model, *ANSWERS).exit_code == 0
-    result = run("shelf", pot, files[1], "--ask", "Zzxj?", "--json", *model, *ANSWERS)
+    result = run("collection", pot, files[1], "--ask", "Zzxj?", "--json", *model, *ANSWERS)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout.splitlines()[-1])
     assert report["documents"] == ["lamp.txt", "boat.txt"]
@@ -46,7 +46,7 @@ def test_one_question_over_files_and_saved_pots(checkpoint: Path, files: list[Pa
 
 
 def test_only_documents_that_the_question_points_to_are_asked(checkpoint: Path, files: list[Path]) -> None:
-    result = run("shelf", *files, "--ask", "Wow?", "--json", "--model", checkpoint, *ANSWERS)
+    result = run("collection", *files, "--ask", "Wow?", "--json", "--model", checkpoint, *ANSWERS)
     assert result.exit_code == 0, result.output
     (turn,) = json.loads(result.stdout.splitlines()[-1])["turns"]
     assert turn["documents"] == ["boat.txt"]
@@ -55,7 +55,7 @@ def test_only_documents_that_the_question_points_to_are_asked(checkpoint: Path, 
 
 def test_each_document_can_be_asked_by_itself(checkpoint: Path, files: list[Path]) -> None:
     result = run(
-        "shelf", *files, "--ask", "When?", "--ask", "Who?", "--each", "--json", "--model", checkpoint, *ANSWERS
+        "collection", *files, "--ask", "When?", "--ask", "Who?", "--each", "--json", "--model", checkpoint, *ANSWERS
     )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])["documents"]
@@ -67,6 +67,6 @@ def test_each_document_can_be_asked_by_itself(checkpoint: Path, files: list[Path
     ("arguments", "words"), [(["x.txt"], "no question"), (["-", "--ask", "Who?"], "no place for a stream")]
 )
 def test_what_cannot_be_asked_is_said(checkpoint: Path, arguments: list[str], words: str) -> None:
-    result = run("shelf", *arguments, "--model", checkpoint)
+    result = run("collection", *arguments, "--model", checkpoint)
     assert result.exit_code == 2
     assert words in result.stderr
