@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ondevice.errors import ConfigError
-from ondevice.machine.processes import by_program, end_of
 from ondevice.model.loading.cache_folder import cache_dir
+from ondevice_bench.speed.other_interpreter import by_program, end_of
 
 NAME = "kvpress, expected attention"
 _PACKAGE = "kvpress==0.5.5"

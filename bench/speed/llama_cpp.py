@@ -14,7 +14,7 @@ from typing import Any
 
 from ondevice.errors import ConfigError, ModelError
 from ondevice.extras import install
-from ondevice.machine.processes import by_program
+from ondevice_bench.speed.other_interpreter import by_program
 
 NAME = "llama.cpp"
 PYTHON = Path(sys.executable)

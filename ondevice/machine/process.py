@@ -15,10 +15,8 @@ import psutil
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _MAPS = Path("/proc/self/maps")
-# Settings of mallopt: M_TRIM_THRESHOLD (-1) never, M_MMAP_MAX (-4) none; and the values that glibc begins with.
-_KEEP = ((-1, -1), (-4, 0))
-_RETURN = ((-1, 128 * 1024), (-4, 65_536))
-# M_MMAP_THRESHOLD (-3); and what glibc itself comes to once large pieces were freed, trimming at twice that.
+# Settings of mallopt: M_MMAP_THRESHOLD (-3); and what glibc itself comes to once large pieces were freed, with
+# M_TRIM_THRESHOLD (-1) twice that.
 _MAP_FROM_1_MB = (-3, 1 << 20)
 _MAP_FROM_32_MB = ((-3, 32 << 20), (-1, 64 << 20))
 
@@ -63,7 +61,7 @@ def forget_mapped(address: int, num_bytes: int) -> bool:
         whether any were given back.
     """
     first, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + num_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if first >= end or not _is_in_file(first, end) or (advise := _glibc("madvise")) is None:
+    if first >= end or not _is_in_file(first, end) or (advise := glibc("madvise")) is None:
         return False
     return bool(advise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), mmap.MADV_DONTNEED) == 0)
 
@@ -90,27 +88,8 @@ def return_free_memory() -> None:
 
 def trim_heap() -> None:
     """Give back what lies free in the C library's heap: in pieces that may be of no use to the next large tensor."""
-    if (trim := _glibc("malloc_trim")) is not None:
+    if (trim := glibc("malloc_trim")) is not None:
         trim(0)
-
-
-@contextmanager
-def kept_memory() -> Iterator[bool]:
-    """Let freed memory serve the next tensors instead of going back to the system; False if that is not offered.
-
-    As usual a large tensor is mapped again every time, and its first touch costs more than a copy of it.
-    """
-    option = _glibc("mallopt")
-    if option is None:
-        yield False
-        return
-    return_free_memory()
-    try:
-        yield all(option(*setting) for setting in _KEEP)
-    finally:
-        for setting in _RETURN:
-            option(*setting)
-        return_free_memory()
 
 
 @contextmanager
@@ -120,7 +99,7 @@ def large_pieces_mapped() -> Iterator[None]:
     Otherwise a loader that moves weights about leaves a heap behind that is mostly holes. They count for nothing at
     first, but what comes later fills one after the other: a third of what reading with a model of 0.5B took.
     """
-    option = _glibc("mallopt")
+    option = glibc("mallopt")
     if option is None:
         yield
         return
@@ -132,6 +111,6 @@ def large_pieces_mapped() -> Iterator[None]:
             option(*setting)
 
 
-def _glibc(name: str) -> Callable[..., int] | None:
+def glibc(name: str) -> Callable[..., int] | None:
     """A function of the C library that glibc has and others have not."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
-from ondevice.machine.process import kept_memory, return_free_memory
+from ondevice.machine.process import return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.progress import Progress
@@ -23,6 +23,7 @@ from ondevice.result import Row
 from ondevice_bench.quality.measurement import Measurement, Note, Setup, Table
 from ondevice_bench.speed.equip import decoding, proof, updating
 from ondevice_bench.speed.equip.decoding import DecodePlan, run_breakdown, run_decoding, run_validation
+from ondevice_bench.speed.equip.kept_memory import kept_memory
 from ondevice_bench.speed.equip.proof import greedy_tokens, perplexity, sdpa_deviation
 from ondevice_bench.speed.equip.sides import H2O, STREAMING, new_decoder
 from ondevice_bench.speed.equip.updating import CutCase, UpdateCase, run_cuts, run_updates

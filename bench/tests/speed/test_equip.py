@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.errors import ConfigError
-from ondevice.machine.process import kept_memory, return_free_memory
+from ondevice.machine.process import return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading._transformers import transformers
 from ondevice.pot.eviction import SinkRecent
@@ -33,6 +33,7 @@ from ondevice_bench.speed.equip.decoding import (
     run_decoding,
     run_validation,
 )
+from ondevice_bench.speed.equip.kept_memory import kept_memory
 from ondevice_bench.speed.equip.proof import greedy_tokens, perplexity, sdpa_deviation
 from ondevice_bench.speed.equip.run import own_text
 from ondevice_bench.speed.equip.sides import (

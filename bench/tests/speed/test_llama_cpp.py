@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ondevice.errors import ConfigError, ModelError
-from ondevice.machine.processes import by_program
 from ondevice_bench.speed.decode import Decoding, llama_speeds, rows_of
 from ondevice_bench.speed.llama_cpp import PYTHON, Variant, builds, variants
+from ondevice_bench.speed.other_interpreter import by_program
 from tests.builders.llama_cpp import PACKAGES, FakeLlamaCpp
 
 TEXT, QUESTIONS = tuple(range(10, 30)), ((50, 60), (70,))

