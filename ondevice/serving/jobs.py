@@ -246,7 +246,7 @@ class Jobs:
                 yield event
                 if session.context.num_read:
                     yield from self._answer_asked(workspace, session)
-                    yield from _said(self.keeping.keep_if_due(workspace))
+                    yield from _said(workspace, self.keeping.keep_if_due(workspace))
                 if workspace.pause.is_set():
                     workspace.request_stop()
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
@@ -254,7 +254,7 @@ class Jobs:
         finally:
             workspace.asked.close()
             workspace.note_rest()
-        yield from _said(self.keeping.keep(workspace))
+        yield from _said(workspace, self.keeping.keep(workspace))
 
     def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
         """Answer the question that waits, while reading stands still; one that was asked before anything was read waits
@@ -336,9 +336,10 @@ def _at_work(workspace: Workspace, activity: Phase, steps: Job) -> Job:
         yield from steps
 
 
-def _said(problem: str) -> Iterator[NotKept]:
+def _said(workspace: Workspace, problem: str) -> Iterator[NotKept]:
     """That a document is not kept, where there is a reason."""
     if problem:
+        workspace.unkept = problem
         yield NotKept(problem)
 
 
