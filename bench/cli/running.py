@@ -26,7 +26,7 @@ def begin(engine: Engine, out_file: Path | None = None) -> Result:
 
 def unfinished(out_file: Path | None) -> Result | None:
     """The result of a run that was stopped, where a file holds one."""
-    from ondevice.result import read_result
+    from ondevice_bench.results.files import read_result
 
     if out_file is None or not out_file.is_file():
         return None

@@ -335,6 +335,6 @@ def _card(workspace: Workspace) -> dict[str, Any]:
             {"page": page.number, "code": page.problem_code, "message": page.problem} for page in missing[:MAX_NOTES]
         ],
         "num_pages_without_text": len(missing),
-        "notices": list(session.notices) if session is not None else [],
+        "notices": list(workspace.notices),
         "entry_id": workspace.entry_id,
     }

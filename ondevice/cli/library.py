@@ -22,6 +22,7 @@ def list_entries(
         from ondevice.library.library import Library
 
         library = Library()
+        library.require_readable()
         entries = library.entries()
         table = Table("id", "name", "tokens", "model", "on disk", "saved", box=None)
         for entry in entries:
@@ -55,6 +56,7 @@ def delete(
         from ondevice.library.library import Library
 
         library = Library()
+        library.require_readable()
         found = [one for one in library.entries() if entry and one.id.startswith(entry)]
         if len(found) != 1:
             what = f"{len(found)} entries begin with {entry}" if found else f"No entry begins with {entry}"

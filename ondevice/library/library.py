@@ -107,6 +107,19 @@ class Library:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or data_dir() / "library"
 
+    def require_readable(self) -> None:
+        """Raises LibraryError where its folder is there and cannot be read, or something else is in its place."""
+        try:
+            os.scandir(self.folder).close()
+        except FileNotFoundError:  # nothing was saved yet
+            pass
+        except OSError as error:
+            raise LibraryError(
+                f"The library cannot be read: {error.strerror}",
+                where=str(self.folder),
+                fix="Check the folder, or name another one with the environment variable ONDEVICE_DATA.",
+            ) from error
+
     def entries(self) -> list[Entry]:
         """All that is saved, the newest first; a damaged entry is there too, and says so."""
         self._remove_unfinished()

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import torch
 
 _NO_LIMIT = 1 << 60
-_SAYINGS = ("out of memory", "allocate memory", "not enough memory", "alloc_failed")  # of torch and its libraries
+_SAYINGS = (  # of torch and its libraries; the last is oneDNN's, which says no more
+    "out of memory", "allocate memory", "not enough memory", "alloc_failed", "bad_alloc", "could not create a primitive"
+)  # fmt: skip
 _SHARE = 0.9  # of the free memory; the rest is for forward passes, and for what other programs take meanwhile
 
 
@@ -22,10 +24,8 @@ def free_memory_bytes(device: torch.device | None = None) -> int:
     """Memory that could be taken on `device` now; None: in the main memory, or in what a container may have of it."""
     import psutil  # here, because the parser of documents loads nothing that it does not need
 
-    available = int(psutil.virtual_memory().available)
-    limited = _cgroup_free_bytes()
-    if limited is not None:
-        available = min(available, limited)
+    limits = [int(psutil.virtual_memory().available), _cgroup_free_bytes(), _address_free_bytes()]
+    available = min(limit for limit in limits if limit is not None)
     if device is None or device.type != "cuda":
         return available
     import torch
@@ -77,6 +77,18 @@ def _cgroup_free_bytes(root: Path = Path("/")) -> int | None:
         groups = [folder, *(folder.joinpath(*parts) for parts in _beginnings(name))]
         free += [left for group in groups if (left := _group_free_bytes(group, *files)) is not None]
     return min(free, default=None)
+
+
+def _address_free_bytes() -> int | None:
+    """Bytes that a limit on the addresses of this process (`ulimit -v`) leaves it; None: it has none."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not Unix
+        return None
+    import psutil
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else max(limit - int(psutil.Process().memory_info().vms), 0)
 
 
 def _beginnings(name: str) -> list[tuple[str, ...]]:

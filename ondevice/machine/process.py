@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 
 _STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
 _MAPS = Path("/proc/self/maps")
 # Settings of mallopt: M_MMAP_THRESHOLD (-3); and what glibc itself comes to once large pieces were freed, with
 # M_TRIM_THRESHOLD (-1) twice that.
@@ -22,7 +21,7 @@ _MAP_FROM_32_MB = ((-3, 32 << 20), (-1, 64 << 20))
 
 
 def peak_rss_bytes() -> int:
-    """The most resident memory so far; on Linux since the last `reset_peak_rss`, elsewhere since the start."""
+    """The most resident memory so far; on Linux since it was last reset, elsewhere since the start."""
     try:
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -36,15 +35,6 @@ def peak_rss_bytes() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def reset_peak_rss() -> bool:
-    """Let the peak begin again from the memory in use now; False where the system does not offer it."""
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
 
 
 def resident_bytes() -> int:

@@ -246,7 +246,7 @@ class Jobs:
                 yield event
                 if session.context.num_read:
                     yield from self._answer_asked(workspace, session)
-                    yield from _report_problem(self.keeping.keep_if_due(workspace))
+                    yield from _report_problem(workspace, self.keeping.keep_if_due(workspace))
                 if workspace.pause.is_set():
                     workspace.request_stop()
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
@@ -254,7 +254,7 @@ class Jobs:
         finally:
             workspace.asked.close()
             workspace.note_rest()
-        yield from _report_problem(self.keeping.keep(workspace))
+        yield from _report_problem(workspace, self.keeping.keep(workspace))
 
     def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
         """Answer the queued question between two chunks. A question asked before reading began waits for its end
@@ -336,9 +336,10 @@ def _at_work(workspace: Workspace, activity: Phase, steps: Job) -> Job:
         yield from steps
 
 
-def _report_problem(problem: str) -> Iterator[NotKept]:
-    """Report that a document is not kept, if there is a problem."""
+def _report_problem(workspace: Workspace, problem: str) -> Iterator[NotKept]:
+    """Report that a document is not kept, if there is a reason."""
     if problem:
+        workspace.unkept = problem
         yield NotKept(problem)
 
 

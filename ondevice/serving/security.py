@@ -44,6 +44,8 @@ _BLOCKED = re.compile(
     re.IGNORECASE,
 )
 
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]*))(?::[0-9]{0,5})?")  # as http defines it
+
 
 def is_loopback(host: str) -> bool:
     """True if an address to listen on is reachable from this machine only."""
@@ -173,11 +175,9 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, text:
 
 
 def _host_name(headers: Headers) -> str:
-    """Name in the Host header without its port; "" if there is none."""
-    host = headers.get("host", "").lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """Name in the Host header without its port; "" where there is none, or anything beside those two."""
+    found = _HOST.fullmatch(headers.get("host", "").lower())
+    return (found[1] or found[2]) if found is not None else ""
 
 
 def _is_address(host: str) -> bool:

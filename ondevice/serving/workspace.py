@@ -71,6 +71,7 @@ class Workspace:
         entry_id: where in the library this pot has been saved; "" where it has not.
         forecast: seconds that reading all of it takes, by a measured speed; None before there is one.
         problem: the last failure, until something succeeds.
+        unkept: a sentence on why it will not be there after a restart; "" where nothing stands against that.
         activity: what is running; None at rest.
         is_waiting: an action is in line after another one.
         stop: set to end the activity at the next event.
@@ -102,6 +103,7 @@ class Workspace:
     scanning: Scanning | None = None
     asked: QuestionQueue = field(default_factory=QuestionQueue)
     problem: Problem | None = None
+    unkept: str = ""
     activity: Phase | None = None
     is_waiting: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
@@ -141,6 +143,12 @@ class Workspace:
     def name(self) -> str:
         """Name of the document; that of the file while it is not open yet."""
         return self.document.name if self.document is not None else self.opening_name
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """The is to be known of the document once something of it was read, a sentence each."""
+        of_session = self.session.notices if self.session is not None else ()
+        return (*of_session, self.unkept) if self.unkept else of_session
 
     @property
     def pot_bytes(self) -> int:
@@ -247,7 +255,7 @@ class Workspace:
     def drop_pot(self) -> None:
         """Free the pot, with the conversation that was had over it."""
         self.session, self.telemetry, self.forecast = None, Telemetry(), None
-        self.entry_id, self.address, self.read_with = "", "", None
+        self.entry_id, self.address, self.read_with, self.unkept = "", "", None, ""
         self.view = TokenView(self.view.page_table, self.view.document) if self.view is not None else None
         self.fill.clear()
         self.clear_conversation()

@@ -237,8 +237,8 @@ def status(workspace: Workspace) -> dict[str, str]:
             if workspace.asked.is_open:
                 done = words.count(telemetry.num_passed)
                 text = f"Answering from the first {done} of {total} tokens. Reading goes on after that."
-    if phase in (Phase.STOPPED, Phase.READ) and workspace.session is not None:
-        text = " ".join((text, *workspace.session.notices))
+    if phase in (Phase.STOPPED, Phase.READ):
+        text = " ".join((text, *workspace.notices))
     return {"text": text, "phase": phase.value}
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.result import read_result
+from ondevice_bench.results.files import read_result
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

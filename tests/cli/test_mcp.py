@@ -27,6 +27,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_client_opens_a_file_follows_its_reading_and_asks(checkpoint: Path, tmp_path: Path) -> None:
     file = tmp_path / "lamp.txt"
     file.write_text(TEXT)

@@ -38,12 +38,14 @@ def run(place: Path, arguments: bytes, redirected: bytes = b"", **variables: str
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_name_and_a_question_that_are_no_utf8(place: Path) -> None:
     status, out, _ = run(place, b"ask caf\xe9.txt 'caf\xe9?' --json")
     assert status == 0
     assert "\udce9" not in out
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_holds_nothing(place: Path) -> None:
     status, _, err = run(place, b"ask - 'When?'", b"<&-")
     assert status == 2
@@ -59,6 +61,7 @@ def test_standard_output_may_be_closed_full_or_left(place: Path) -> None:
         assert "No space left" in err
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_is_enough(place: Path) -> None:
     status, _, _ = run(place, "ask a.txt 'Wann läuft es → ?'".encode(), PYTHONIOENCODING="ascii", LC_ALL="C")
     assert status == 0

@@ -295,6 +295,18 @@ def test_the_folder_is_the_users_own_choice(monkeypatch: pytest.MonkeyPatch, tmp
     assert data_dir().is_absolute()
 
 
+@pytest.mark.parametrize("command", [["list"], ["delete", "ab"]])
+def test_a_file_in_the_place_of_the_folder_is_said(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text("")
+    monkeypatch.setenv("ONDEVICE_DATA", str(tmp_path / "data"))
+    done = CliRunner().invoke(app, ["library", *command])
+    assert done.exit_code == 2
+    assert "The library cannot be read: Not a directory" in done.stderr
+    assert "ONDEVICE_DATA" in done.stderr
+
+
 def test_the_command_line_lists_and_deletes(
     library: Library, saved: Entry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,6 +56,17 @@ def test_the_smaller_figure_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     for limited, expected in ((None, 5000), (7000, 5000), (300, 300)):
         monkeypatch.setattr(memory, "_cgroup_free_bytes", lambda limited=limited: limited)
         assert free_memory_bytes() == free_memory_bytes(torch.device("cpu")) == expected
+
+
+def test_a_limit_on_addresses_counts() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 200_000_000, hard))
+        limited = free_memory_bytes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert 0 < limited <= 200_000_000
+    assert free_memory_bytes() > limited
 
 
 def test_a_board_with_one_memory_shares_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ondevice.api.documents import Documents
+from ondevice.api.routes import _card
 from ondevice.config import SpecConfig, TierConfig
 from ondevice.errors import PotError
 from ondevice.events import TokensRead
@@ -28,6 +29,7 @@ from ondevice.session import checkpoints
 from ondevice.session.engine import Engine
 from ondevice.telemetry.retention_history import RetentionHistory
 from ondevice.ui.library_actions import LibraryActions
+from ondevice.ui.render import status
 from ondevice.ui.running import Runner
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import tiny_loaded
@@ -294,6 +296,8 @@ def test_a_full_disk_is_said_once_and_reading_goes_on(tmp_path: Path, monkeypatc
     workspace = app.opened(app.visitor())
     said = [event.text for event in app.read(workspace) if isinstance(event, NotKept)]
     assert said == ["This document is not kept for a restart: The pot cannot be saved: No space left on device."]
+    assert said[0] in status(workspace)["text"]
+    assert said[0] in _card(workspace)["notices"]
     assert workspace.phase is Phase.READ
     assert workspace.problem is None
     assert app.ask(workspace)

@@ -41,8 +41,13 @@ def test_our_own_names_are_served(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7860", "10.0.0.5", ""]
-)
+    "host",
+    [
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7860", "10.0.0.5", "",
+        "localhost:7860.evil.example", "localhost:7860@evil.example", "localhost:evil", "127.0.0.1:786012",
+        "[::1]evil", "[::1]:7860x", "[::1", "::1",
+    ],
+)  # fmt: skip
 def test_other_names_are_refused(host: str) -> None:
     response = client().get("/", headers={"host": host})
     assert response.status_code == 400

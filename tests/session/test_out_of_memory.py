@@ -111,6 +111,8 @@ def test_where_the_pot_made_room_nothing_goes_on(monkeypatch: pytest.MonkeyPatch
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("unable to mmap 538090408 bytes from file </m>: Cannot allocate memory (12)"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("std::bad_alloc"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
     ids=str,

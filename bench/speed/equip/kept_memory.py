@@ -14,7 +14,7 @@ _RETURN = ((-1, 128 * 1024), (-4, 65_536))
 
 @contextmanager
 def kept_memory() -> Iterator[bool]:
-    """Let freed memory serve the next tensors instead of going back to the system; False where that is not offered.
+    """Let freed memory serve the next tensors instead of going back to the system; False if that is not offered.
 
     As usual a large tensor is mapped again every time, and its first touch costs more than a copy of it.
     """

@@ -14,11 +14,11 @@ from ondevice.cli import app
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError
 from ondevice.events import DocumentRead, TokensRead
-from ondevice.result import read_result
 from ondevice.session.engine import Engine
 from ondevice_bench.quality import run_passkey as module
 from ondevice_bench.quality.passkey import FILLER, NAMES, QUESTION, TASK, Case, make_passkey, make_passkeys, plan
 from ondevice_bench.quality.run_passkey import Trial, passkey_config, rows_of, run_passkey, run_together, still_to_do
+from ondevice_bench.results.files import read_result
 from tests.builders.models import plain_config, tiny_loaded
 
 CONFIG = passkey_config(plain_config(pot=PotConfig(capacity=256, num_kept=96, reserve=64, step_size=64)))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, TierConfig
 from ondevice.errors import ConfigError
-from ondevice.result import Result, Row, read_result, row
+from ondevice.result import Result, Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality import contenders as contenders_module
 from ondevice_bench.quality import run_qa as module
@@ -25,6 +25,7 @@ from ondevice_bench.quality.rows import Question, Text
 from ondevice_bench.quality.run_qa import F1, GENERATION, LIKELIHOOD, qa_config, run_qa
 from ondevice_bench.quality.trials import Trial
 from ondevice_bench.results.charts import curve_of, draw
+from ondevice_bench.results.files import read_result
 from ondevice_bench.results.markdown import make_pages
 from tests.builders.models import plain_config, tiny_encoder, tiny_loaded
 

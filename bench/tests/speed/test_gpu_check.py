@@ -10,7 +10,8 @@ import torch
 
 from ondevice.config import EngineConfig, PotConfig
 from ondevice.model.decoder import Decoder
-from ondevice.result import new_result, read_result
+from ondevice.result import new_result
+from ondevice_bench.results.files import read_result
 from ondevice_bench.speed.gpu import check as gpu_check
 from ondevice_bench.speed.gpu.drafts import logit_deviation
 from ondevice_bench.speed.gpu.kernel_cases import kernel_cases
