@@ -146,7 +146,7 @@ class Workspace:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """The is to be known of the document once something of it was read, a sentence each."""
+        """Notices about the document, once something of it was read; a sentence each."""
         of_session = self.session.notices if self.session is not None else ()
         return (*of_session, self.unkept) if self.unkept else of_session
 
