@@ -32,7 +32,7 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11.1 -
 # The folder kernels/ must not be found under that name when a command runs from here: see pyproject.toml.
 export PYTHONSAFEPATH = 1
 
-.PHONY: help app setup test test-all lint unit slow triton laboratory affected browser bench gpu-check gpu-bench \
+.PHONY: help app setup test test-all lint unit slow triton laboratory affected browser browser-all bench gpu-check gpu-bench \
 	screenshots screenshots-update pictures docs map-frames lock audit licences fuzz clean
 
 help:
@@ -85,7 +85,7 @@ $(MODEL): $(INSTALLED)
 
 test: lint unit browser affected
 
-test-all: lint unit slow triton laboratory browser
+test-all: lint unit slow triton laboratory browser-all
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -117,10 +117,16 @@ affected: setup
 
 # Without Chromium these tests skip, and say so. A browser that shares two cores with others can stand still for longer
 # than a test waits: what failed is run once more, and both runs are printed.
+BROWSER = $(BIN)/pytest -q -n 3 --dist loadfile tests/browser
+AGAIN = $(BIN)/pytest -q --last-failed --last-failed-no-failures none tests/browser
+
 browser: setup
 	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
-	$(BIN)/pytest -q -n 3 --dist loadfile tests/browser || \
-		$(BIN)/pytest -q --last-failed --last-failed-no-failures none tests/browser
+	$(BROWSER) -m "not slow" || $(AGAIN)
+
+browser-all: setup
+	@command -v chromium >/dev/null || scripts/debian-packages chromium || true
+	$(BROWSER) || $(AGAIN)
 
 # Every speed once more, into a folder of its own. Files of bench/results that need what is not part of this checkout
 # are repeated with it where it is named: BOOKS, two texts, of which thresholds are calibrated on the first and the

@@ -10,6 +10,7 @@ from tests.browser.axe import serious_violations
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.usefixtures("one_thread"),
 ]

@@ -320,6 +320,7 @@ def test_marks_can_be_read(program: Any, url: str, scheme: str) -> None:
     context.close()
 
 
+@pytest.mark.slow
 def test_a_million_tokens_stay_smooth(program: Any, tmp_path: Path) -> None:
     """The map of 1,000,000 tokens while it is moved, zoomed, pointed at, grown, replayed and follows a reading, and
     scrolling the text: what the page takes of its one thread for a frame, whatever else this machine does."""

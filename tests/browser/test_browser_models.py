@@ -22,6 +22,7 @@ from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.usefixtures("one_thread"),
 ]

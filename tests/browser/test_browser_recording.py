@@ -18,6 +18,7 @@ from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.builders.screens import tiny_engine
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.usefixtures("one_thread"),
 ]

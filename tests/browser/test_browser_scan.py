@@ -20,6 +20,7 @@ from tests.builders.scans import name_in_chunks
 from tests.builders.screens import slow_down
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.usefixtures("one_thread"),
 ]

@@ -17,6 +17,7 @@ from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import tiny_engine
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.usefixtures("one_thread"),
 ]
