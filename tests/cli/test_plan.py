@@ -73,6 +73,7 @@ def test_the_parts_come_to_the_peak(checkpoint: str) -> None:
     assert "pot of the small model" not in shown, "what takes nothing is not shown"
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_said_with_what_would(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = machines.this_machine
     whole = document("--model", checkpoint, "--capacity", "8192", "--host-tier", "0")
@@ -129,6 +130,7 @@ def _here(work: Callable[..., Any], *args: Any) -> Any:
     return work(*args)
 
 
+@pytest.mark.slow
 def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "in_its_own_process", _here)
     pot = PotConfig(capacity=512, num_kept=128, reserve=160)

@@ -169,6 +169,7 @@ def test_main_memory_limits_the_tier_where_the_gpu_has_its_own(checkpoint: str) 
     assert made.plan.loaded.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=lambda one: one.name)
 def test_default_settings_fit_every_preset(preset: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONDEVICE_MODEL", raising=False)
