@@ -22,8 +22,10 @@ os.environ["ONDEVICE_DATA"] = _DATA.name  # nor writes where the user keeps docu
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark the tests of the laboratory and of Triton, which run apart from the unit tests, as slow. Of several processes each begins
-    with some of the tests that may take longest, so that none is left with those when the others have ended."""
+    """Mark the tests of the laboratory and of Triton, which run apart from the unit tests, as slow.
+
+    Of several processes each begins with some of the tests that may take longest, so that none is left with those.
+    """
     for item in items:
         if item.path.is_relative_to(ROOT / "bench") or item.path.is_relative_to(ROOT / "tests/triton"):
             item.add_marker("slow")
