@@ -1,4 +1,4 @@
-"""A client of the app's programming interface, on the standard library alone; the interface is in docs/api.md.
+"""A client of the app's programming interface, which docs/api.md describes.
 
     from ondevice.client import Client
 
@@ -15,16 +15,16 @@ Closing a generator early ends the work that it follows.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import secrets
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from ondevice.errors import OndeviceError
 from ondevice.regular_file import open_regular
@@ -62,13 +62,15 @@ class Client:
         auth: tuple[str, str] | None = None,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
-        self._url, self._timeout_seconds = url.rstrip("/"), timeout_seconds
-        self._headers = {"X-Ondevice": "1"}
-        if auth is not None:
-            pair = base64.b64encode(":".join(auth).encode()).decode()
-            self._headers["Authorization"] = f"Basic {pair}"
-        # No proxy: nothing of this is for other machines.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        # No proxy: nothing of this is for other machines. No kept connections: the app may close one as it is used.
+        self._http = httpx.Client(
+            auth=auth,
+            base_url=url.rstrip("/"),
+            headers={"X-Ondevice": "1"},
+            limits=httpx.Limits(max_keepalive_connections=0),
+            timeout=timeout_seconds,
+            trust_env=False,
+        )
 
     def health(self) -> dict[str, Any]:
         """The model and where it runs."""
@@ -176,7 +178,8 @@ class Client:
     def _json(
         self, method: str, path: str, body: bytes | Iterable[bytes] | None = None, kind: str = "", num_bytes: int = 0
     ) -> dict[str, Any]:
-        with self._send(method, path, body, kind, num_bytes) as response:
+        response = self._send(method, path, body, kind, num_bytes)
+        with closing(response):
             content = response.read()
         return json.loads(content) if content else {}
 
@@ -185,32 +188,32 @@ class Client:
         response = self._send("POST", path, *_as_json(body))
 
         def events() -> Iterator[dict[str, Any]]:
-            with response:
-                for line in response:
+            with closing(response):
+                for line in response.iter_lines():
                     event = json.loads(line)
                     if event["event"] == "error":
-                        raise RequestFailed(response.status, event["error"])
+                        raise RequestFailed(response.status_code, event["error"])
                     yield event
 
         return events()
 
     def _send(
         self, method: str, path: str, body: bytes | Iterable[bytes] | None = None, kind: str = "", num_bytes: int = 0
-    ) -> Any:
-        """The response; `num_bytes` is the length of a body that comes in pieces."""
-        headers = self._headers | ({"Content-Type": kind} if kind else {})
-        headers |= {"Content-Length": str(num_bytes)} if num_bytes else {}
-        request = urllib.request.Request(f"{self._url}/v1{path}", body, headers, method=method)
+    ) -> httpx.Response:
+        """The response, to be closed; `num_bytes` is the length of a body that comes in pieces."""
+        headers = ({"Content-Type": kind} if kind else {}) | ({"Content-Length": str(num_bytes)} if num_bytes else {})
+        request = self._http.build_request(method, f"/v1{path}", content=body, headers=headers)
         try:
-            return self._opener.open(request, timeout=self._timeout_seconds)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise RequestFailed(error.code, _error_in(error.read())) from None
-        except urllib.error.URLError as error:
+            # A refusal may come before the body has been sent; httpx reads it then, too.
+            response = self._http.send(request, stream=True)
+            if response.is_success:
+                return response
+            with closing(response):
+                raise RequestFailed(response.status_code, _error_in(response.read()))
+        except httpx.TransportError as error:
             fix = "Start the app, or check the address."
-            raise RequestFailed(
-                0, {"what": f"No app answers: {error.reason}", "where": self._url, "fix": fix}
-            ) from None
+            where = str(self._http.base_url)
+            raise RequestFailed(0, {"what": f"No app answers: {error}", "where": where, "fix": fix}) from None
 
 
 def _quoted(name: str) -> str:

@@ -168,4 +168,4 @@ def _evidence(finished: AnswerFinished) -> dict[str, Any]:
 
 
 def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + json.dumps(value).encode() + b"\n\n"

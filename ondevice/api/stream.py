@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.25
 
 
 def as_line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(value).encode() + b"\n"  # ASCII: many clients end a line at U+2028, too
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:
