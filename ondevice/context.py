@@ -146,6 +146,11 @@ class Context:
         return self.num_cycles > 0 or (self.host.hidden is not None and self.host.hidden.num_held > 0)
 
     @property
+    def holds_all(self) -> bool:
+        """True if all of the document is read, and every head of every layer still holds every token of it."""
+        return not self.spans and not self.num_cycles and not self.num_skipped and not self.depths.state.size
+
+    @property
     def left_out(self) -> tuple[int, int]:
         """The document tokens [start, stop) that policy `truncate` does not read."""
         return left_out(self.config, len(self.chat.prefix), self.tokens.num_tokens)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 # Reading, then answering: every second of either belongs to one of its stages.
 Stage = Literal[
     "tokenize", "measure", "speculate", "forward", "novelty", "distill", "offload", "other",
-    "question", "look", "revival", "write", "sources", "finish",
+    "question", "search", "look", "revival", "write", "sources", "finish",
 ]  # fmt: skip
 MIN_TIMED_TOKENS = 16  # of an answer that has a speed: over fewer it says nothing
 MAX_NOTES = 200  # pages without text that a ledger, or the card of a document, lists one by one
@@ -214,6 +214,8 @@ class TokensRecalled:
     `num_tokens` in the average layer, and `num_aside` that the pot kept take no part in the answer, so that they draw
     no attention away; `num_bytes` were copied, `num_held` tokens wait in the tier, and `num_read_on` of the recalled
     ones had been pruned and were read to the end of the model now.
+
+    `is_text`: a search found them, and they were read again as text, in a context of their own.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -223,6 +225,7 @@ class TokensRecalled:
     num_held: int = 0
     num_aside: int = 0
     num_read_on: int = 0
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +338,8 @@ class AnswerFinished:
     `stop_reason` is `end` (the model ended it), `length`, `loop` (it repeated itself), `cancelled`, or in the app
     `turn`: it was long, and others wait for the model.
     `stage_seconds` add up to the time from the question to the end of the answer: reading the question up to the first
-    token, looking for tokens that it needs, bringing them back (and reading question and answer again over them),
+    token, searching the text, looking for tokens that it needs, bringing them back (reading passages again as text, or
+    question and answer again over what came back),
     writing, finding sources, and checking the answer while the pot is put back. `ttft_seconds` and `decode_seconds` are
     parts of the same time: up to the first token, and from there to the last one with every look in between.
     `num_overwritten` counts the tokens that had to replace an evicted slot because the reserve was used up (all

@@ -28,6 +28,7 @@ _REASONS = {
 _FEW_PAGES = 6
 _ANSWERING: dict[Stage, str] = {
     "question": "to read the question",
+    "search": "to search the text",
     "look": "to look for what to bring back",
     "revival": "to bring it back",
     "write": "to write",
@@ -238,8 +239,10 @@ def recalled(answer: AnswerFinished, unit: str) -> list[str]:
     """The lines for what came back for one answer."""
     lines = []
     if answer.num_recalled:
+        assert answer.recalled is not None
+        how = "Found and read again" if answer.recalled.is_text else "Brought back"
         number = plural(answer.num_recalled, "token")
-        lines.append(f"Brought back {number} for this answer, from {_on_pages(answer.pages_recalled, unit)}")
+        lines.append(f"{how} {number} for this answer, from {_on_pages(answer.pages_recalled, unit)}")
     if answer.num_aside:
         lines.append(f"{plural(answer.num_aside, 'kept token')} stood aside for them: too far from what came back")
     return lines

@@ -16,19 +16,22 @@ from ondevice.config import ArtConfig, EngineConfig, KvDtype, PotConfig, SlimCon
 from ondevice.config.policies import POLICIES
 from ondevice.config.pot import CatalystKind
 from ondevice.documents import Document, Page
+from ondevice.documents.tokens import Encode
 from ondevice.errors import ConfigError
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading.progress import Progress
+from ondevice.search.bm25 import BM25
+from ondevice.search.fusion import fused
+from ondevice.search.passages import Bounds, Passages
 from ondevice.session.engine import Engine
-from ondevice_bench.quality.bm25 import BM25
 from ondevice_bench.quality.minilm import load_minilm
-from ondevice_bench.quality.passages import Passages
 from ondevice_bench.quality.pot_sizes import bfloat16_bytes
-from ondevice_bench.quality.sentence_encoder import SentenceEncoder
+from ondevice_bench.quality.scores import holds
 
 InBytesOf = Literal["pot", "bfloat16"]
 
 TIER_BYTES = 1_000_000_000  # of host memory, where the settings name none
+GAP = "\n\n"  # between passages that are no neighbours
 _NOTHING = "\n"  # in place of a document
 
 
@@ -57,7 +60,12 @@ def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
     if budget != pot.capacity:
         num_kept = _kept(round(pot.num_kept * budget / pot.capacity), budget, pot)
         pot = replace(pot, capacity=budget, num_kept=num_kept, adaptive_keep=None)
-    return replace(config, pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
+    return replace(_from_pot(config), pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
+
+
+def _from_pot(config: EngineConfig) -> EngineConfig:
+    """The settings without passages that a search finds."""
+    return replace(config, generation=replace(config.generation, num_passage_tokens=0))
 
 
 def _kept(wanted: int, budget: int, pot: PotConfig) -> int:
@@ -76,6 +84,7 @@ def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     kept = _kept(config.pot.num_kept, budget, config.pot)
     pot = replace(config.pot, policy=policy, slot_shares="auto", capacity=budget, num_kept=kept, adaptive_keep=None)
     tier = TierConfig(budget_bytes=0)
+    config = _from_pot(config)
     return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())
 
 
@@ -152,11 +161,18 @@ CONTENDERS: dict[str, Contender] = {
     "foresight-k8v4": Contender(
         "foresight, keys in 8 bits, values in 4, same bytes", _coded("k8v4", "foresight"), in_bytes_of="pot"
     ),
+    "fused": Contender("BM25 and MiniLM, fused", lambda config, budget: _plain(config, budget, "full"), reads="fused"),
+    "oracle": Contender(
+        "the right passage alone", lambda config, budget: _plain(config, budget, "full"), reads="oracle"
+    ),
+    "oracle+": Contender(
+        "the right passage among others", lambda config, budget: _plain(config, budget, "full"), reads="oracle+"
+    ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
     **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
     **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
-USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "none")
+USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "fused", "none")
 
 
 def chosen(names: str) -> tuple[str, ...]:
@@ -224,27 +240,66 @@ def room_for_text(engine: Engine, config: EngineConfig) -> int:
 
 
 class Retriever:
-    """Finds the passages of one text that fit a question.
+    """Finds the passages of one text that fit a question, each kind by scores of its own.
 
     Args:
-        kind: `bm25` or `minilm`.
+        kind: `bm25`, `minilm`, or `fused`: both ranks; `oracle`: the passage that holds the answer, or
+            `oracle+`: and beside it what BM25 finds.
+        text: to be cut.
+        encode: text -> ids (n,), character spans (n, 2).
+
+    Attributes:
+        texts: of each passage.
     """
 
-    def __init__(self, kind: str, passages: Passages, on_progress: Progress) -> None:
-        self._passages = passages
-        self._scores: Callable[[str], npt.NDArray[np.float64]] = (
-            BM25(passages.texts).scores if kind == "bm25" else (_closeness(passages, load_minilm(on_progress)))
-        )
+    def __init__(self, kind: str, text: str, encode: Encode, on_progress: Progress) -> None:
+        self._text, self._encode, (_, self._spans) = text, encode, encode(text)
+        self._passages = Passages(text, self._spans)
+        self.texts = [self._joined([bounds]) for bounds in self._passages.bounds]
+        self._oracle = kind if kind.startswith("oracle") else ""
+        self._scores = _scorer("bm25" if self._oracle else kind, self.texts, on_progress)
 
-    def find(self, question: str, max_tokens: int) -> str:
-        """The best passages within a budget, in document order."""
-        return self._passages.best(self._scores(question), max_tokens)
+    def find(self, question: str, max_tokens: int, references: Sequence[str] = ()) -> str:
+        """The best passages within a budget, in document order.
+
+        Args:
+            references: right answers. An oracle's passage is the best of those that hold one; "": none does.
+        """
+        scores = self._scores(question)
+        if self._oracle:
+            right = [any(holds(text, reference) for reference in references) for text in self.texts]
+            if not any(right):
+                return ""
+            best = int(np.argmax(np.where(right, scores, -1.0)))
+            if self._oracle == "oracle":
+                return self.texts[best]
+            scores[best] = np.inf
+        return self._within(scores, max_tokens)
+
+    def _within(self, scores: npt.NDArray[np.float64], max_tokens: int) -> str:
+
+        def fits(found: Bounds) -> bool:  # what is joined may have some more tokens than its parts
+            return len(self._encode(self._joined(found))[0]) <= max_tokens
+
+        return self._joined(self._passages.best(scores, max_tokens, len(self._encode(GAP)[0]), fits))
+
+    def _joined(self, bounds: Bounds) -> str:
+        return GAP.join(self._text[self._spans[start, 0] : self._spans[stop - 1, 1]].strip() for start, stop in bounds)
 
 
-def _closeness(passages: Passages, encoder: SentenceEncoder) -> Callable[[str], npt.NDArray[np.float64]]:
-    """The cosine between a question and each passage."""
-    vectors = encoder.encode(passages.texts)
-    return lambda question: (vectors @ encoder.encode([question])[0]).astype(np.float64)
+def _scorer(kind: str, texts: Sequence[str], on_progress: Progress) -> Callable[[str], npt.NDArray[np.float64]]:
+    if kind == "bm25":
+        return BM25(texts).scores
+    encoder = load_minilm(on_progress)
+    vectors = encoder.encode(texts)
+
+    def closeness(question: str) -> npt.NDArray[np.float64]:
+        return (vectors @ encoder.encode([question])[0]).astype(np.float64)
+
+    if kind == "minilm":
+        return closeness
+    words = BM25(texts).scores
+    return lambda question: fused([words(question), closeness(question)])
 
 
 def text_document(name: str, parts: Sequence[str]) -> Document:

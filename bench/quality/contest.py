@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import NamedTuple
 
 from ondevice.config import EngineConfig, GenerationConfig
+from ondevice.documents import Document
 from ondevice.errors import PotError
 from ondevice.events import AnswerToken, Event
 from ondevice.result import Row
+from ondevice.session.engine import Engine
+from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
 from ondevice_bench.quality.contenders import (
     CONTENDERS,
@@ -21,7 +27,6 @@ from ondevice_bench.quality.contenders import (
     text_document,
 )
 from ondevice_bench.quality.measurement import Note, Setup
-from ondevice_bench.quality.passages import Passages
 from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, written_down
 
 
@@ -82,6 +87,7 @@ def run_exams(
     names: Sequence[str],
     budgets: Sequence[int],
     summary: Callable[[Sequence[Row]], dict[str, float]],
+    readings: Path | None = None,
 ) -> Iterator[Event | Note | Trial]:
     """The trials of all exams that have no rows yet, with events and notes between them.
 
@@ -89,11 +95,14 @@ def run_exams(
         names: of the contenders; those with equal settings answer once for all of them.
         budgets: slots of each; every exam is sat with each of them.
         summary: the figures of all rows so far.
+        readings: a folder for saved pots of what was read whole, which the next run opens again.
     """
     rows = yield from earlier_rows(setup)
     for exam, budget in ((exam, budget) for exam in exams for budget in budgets):
         for config, reads, group in _groups(setup, exam, names, budget):
-            yield from written_down(_sit(setup, exam, config, reads, group, budget, rows), setup, rows, summary)
+            yield from written_down(
+                _sit(setup, exam, config, reads, group, budget, rows, readings), setup, rows, summary
+            )
 
 
 def write_answer(
@@ -110,6 +119,24 @@ def write_answer(
     if isinstance(events, Generator):
         events.close()
     return text
+
+
+def _read(
+    engine: Engine, config: EngineConfig, document: Document, readings: Path | None
+) -> Generator[Event, None, Session]:
+    """A session that has read a document, or that did so in an earlier run."""
+    read_with = {name: value for name, value in config.to_dict().items() if name != "generation"}
+    text = "".join(page.text for page in document.pages)
+    key = sha256(json.dumps([engine.loaded.fingerprint, read_with, text], sort_keys=True).encode()).hexdigest()
+    path = None if readings is None else readings / f"{key[:32]}.pot"
+    if path is not None and path.exists():
+        return load_session(engine, path, config)
+    session = engine.session(config)
+    yield from session.read(document)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_session(session, path)
+    return session
 
 
 def _groups(
@@ -138,6 +165,7 @@ def _sit(
     names: Sequence[str],
     budget: int,
     rows: Sequence[Row],
+    readings: Path | None,
 ) -> Iterator[Event | Note | Trial]:
     """The missing trials of one exam for contenders with the same settings."""
     todo: dict[Asked, list[str]] = {}
@@ -164,11 +192,13 @@ def _sit(
             if session is None or retriever is not None:
                 body = {"text": exam.body, "nothing": ""}.get(reads)
                 if body is None:
-                    retriever = retriever or Retriever(reads, Passages(exam.body, encode), setup.report)
-                    body = retriever.find(asked.query, max(room_for_text(setup.engine, config) - num_around, 1))
+                    retriever = retriever or Retriever(reads, exam.body, encode, setup.report)
+                    room = max(room_for_text(setup.engine, config) - num_around, 1)
+                    if not (body := retriever.find(asked.query, room, asked.references)):
+                        continue  # no passage is the right one
                 session = None  # its memory goes before another one takes as much
-                session = setup.engine.session(config)
-                yield from session.read(text_document(exam.name, (exam.head, body, exam.tail)))
+                document = text_document(exam.name, (exam.head, body, exam.tail))
+                session = yield from _read(setup.engine, config, document, None if retriever else readings)
                 seconds = time.perf_counter() - began
             began = time.perf_counter()
             answer, scores = yield from asked.answer(session)

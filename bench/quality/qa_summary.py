@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ondevice.result import Row
 from ondevice_bench.quality.trials import key_of, question_scores
+from ondevice_bench.results.intervals import estimate
 
-_PEERS = ("truncation", "bm25", "minilm")
+F1, HELD = "F1", "answer in what was read for it"
+SEARCHES = ("bm25", "minilm", "fused")
+SEVERAL_PLACES = ("hotpotqa", "2wikimqa", "musique")  # tasks whose answers follow from more than one passage
+_OURS, _FULL = "default", "full"
 _Scores = Mapping[str, Mapping[tuple[Any, ...], float]]
 
 
-def qa_summary(rows: Iterable[Row]) -> dict[str, float]:
-    """The mean score of each contender, and how the default settings and the pot alone stand to others.
+def answers_summary(rows: Iterable[Row]) -> dict[str, float]:
+    """The mean score of each contender, and how the default settings stand to the best search and to a full cache.
 
-    Two contenders are compared over the questions that both have answered; figures without such questions are left
-    out.
+    Contenders are compared over the questions that all of them have answered, with intervals of 95 % (bootstrap over
+    questions, paired); figures without such questions are left out.
     """
-    scores = question_scores(rows)
-    summary: dict[str, float] = {}
-    for key, contender in (("share_of_full_kv", "default"), ("pot_alone_share_of_full_kv", "pot")):
-        ours, full = _means(scores, contender, "full")
-        if full:
-            summary[key] = ours / full
-    for peer in _PEERS:
-        if _shared(scores, "default", peer):
-            ours, theirs = _means(scores, "default", peer)
-            summary[f"default_minus_{peer}"] = ours - theirs
+    rows = list(rows)
+    scores = question_scores(one for one in rows if one.metric != HELD)
+    held = question_scores(one for one in rows if one.metric == HELD)
+    summary = dict[str, float]()
+    searches = [name for name in SEARCHES if name in scores]
+    if _OURS in scores and searches:
+        questions = _shared(scores, _OURS, *searches)
+        summary |= _beyond_best(scores, searches, questions, "product_minus_best_search")
+        several = [question for question in questions if question[0] in SEVERAL_PLACES]
+        summary |= _beyond_best(scores, searches, several, "product_minus_best_search_multihop")
+    if _OURS in scores and _FULL in scores:
+        ours, full = _means(scores, _OURS, _FULL)
+        summary |= {"share_of_full_kv": ours / full} if full else {}
+        fitting = _shared(scores, _OURS, _FULL, *searches)
+        summary |= _beyond_best(scores, [_FULL, *searches], fitting, "fits_minus_best")
+    for key, name in (("answer_in_recalled", _OURS), *((f"answer_in_{name}", name) for name in SEARCHES)):
+        found = [score for case, score in held.get(name, {}).items() if case[0] not in SEVERAL_PLACES]
+        summary |= {key: float(np.mean(found))} if found else {}
     return summary | {key_of(name): float(np.mean([*questions.values()])) for name, questions in scores.items()}
+
+
+def _beyond_best(
+    scores: _Scores, rivals: Sequence[str], questions: Sequence[tuple[Any, ...]], key: str
+) -> dict[str, float]:
+    """Our mean score less that of the best rival over these questions, with its interval."""
+    if not questions:
+        return {}
+    best = max(rivals, key=lambda name: sum(scores[name][question] for question in questions))
+    pairs = np.array([[scores[_OURS][question], scores[best][question]] for question in questions])
+    found = estimate(pairs, lambda means: means[0] - means[1])
+    bounds = {} if found.low is None or found.high is None else {f"{key}_low": found.low, f"{key}_high": found.high}
+    return {key: found.value, **bounds}
 
 
 def longbench_summary(rows: Iterable[Row]) -> dict[str, float]:
@@ -67,9 +92,9 @@ def task_summary(rows: Iterable[Row]) -> dict[str, float]:
     return summary
 
 
-def _shared(scores: _Scores, one: str, other: str) -> list[tuple[Any, ...]]:
-    """The questions that both have answered."""
-    return [question for question in scores.get(one, {}) if question in scores.get(other, {})]
+def _shared(scores: _Scores, *names: str) -> list[tuple[Any, ...]]:
+    """The questions that all of these have answered."""
+    return [question for question in scores.get(names[0], {}) if all(question in scores.get(of, {}) for of in names)]
 
 
 def _means(scores: _Scores, one: str, other: str) -> tuple[float, float]:

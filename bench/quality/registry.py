@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from ondevice_bench.quality.entry import FLOATS, INTS, Entry, Option
 
@@ -20,9 +21,10 @@ _CHOICE_OF_ROWS = (
     Option(
         "contenders",
         str,
-        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, none; pot-int8, pot-k8v4 and pot-int4 in "
-        "the bytes of the pot, pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; foresight-int8, "
-        "foresight-k8v4, foresight-int4 in those of the pot; or a policy, without a host tier.",
+        "Who answers: default, pot, pot+tier, full, truncation, bm25, minilm, fused, none; oracle, which is shown the "
+        "right passage, and oracle+, others beside it; pot-int8, pot-k8v4 and pot-int4 in the bytes of the pot, "
+        "pot-int8-bf16 and pot-int4-bf16 in those of a bfloat16 cache; foresight-int8, foresight-k8v4, foresight-int4 "
+        "in those of the pot; or a policy, without a host tier.",
         "",
         shown="all but policies",
     ),
@@ -62,15 +64,19 @@ EVALUATIONS = (
         grid="lengths",
     ),
     Entry(
-        "qa",
-        "ondevice_bench.quality.run_qa",
-        "Ask questions about documents, and answer them in several ways: pot, full cache, truncation, retrieval.",
+        "answers",
+        "ondevice_bench.quality.run_answers",
+        "Ask questions about documents, and answer them in several ways: pot, full cache, search, the right passage.",
         (
             Option("data", Path, "Rows of L-Eval or LongBench: a .jsonl file, or a folder of them.", ...),
             Option("limit", int, "Documents, at most.", min=1, shown="all"),
             Option("questions", int, "Questions to each document, at most.", min=1, shown="all"),
             *_CHOICE_OF_ROWS,
             Option("new_tokens", int, "The longest answer, in tokens.", 64, min=1),
+            Option(
+                "half", Literal["both", "choose", "report"], "Half of the documents: one to choose settings by.", "both"
+            ),
+            Option("readings", Path, "Folder that keeps what was read, for the next run.", shown="nothing is kept"),
         ),
         resumes=True,
         grid="contenders",

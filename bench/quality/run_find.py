@@ -20,9 +20,9 @@ from ondevice.kernels.best_dot import best_dot
 from ondevice.errors import ConfigError
 from ondevice.library.signatures import signature_of, signature_of_question
 from ondevice.result import row
+from ondevice.search.bm25 import BM25
 from ondevice.session.session import Session
 from ondevice.session.shelf import word_scores
-from ondevice_bench.quality.bm25 import BM25
 from ondevice_bench.quality.contenders import text_document
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.tables import SHARE

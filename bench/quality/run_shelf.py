@@ -17,10 +17,9 @@ from ondevice.events import Event
 from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import pointed_at, shelve
-from ondevice_bench.quality.contenders import CONTENDERS, Retriever, budget_of, room_for_text, text_document
+from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget_of, room_for_text, text_document
 from ondevice_bench.quality.contest import Exam
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
-from ondevice_bench.quality.passages import GAP, Passages
 from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read_sources
 from ondevice_bench.quality.run_ruler import SCORE
 from ondevice_bench.quality.samples import exam_of
@@ -123,8 +122,8 @@ def _row(
         del sessions, session, chosen, shelf
     if SEARCH in names:
         config = CONTENDERS[SEARCH].config(given, budget)
-        passages = Passages(GAP.join(exam.body for exam in exams), engine.loaded.tokenizer.encode)
-        retriever, head = Retriever(SEARCH, passages, setup.report), exams[0].head
+        text, head = GAP.join(exam.body for exam in exams), exams[0].head
+        retriever = Retriever(SEARCH, text, engine.loaded.tokenizer.encode, setup.report)
         room = room_for_text(engine, config) - len(engine.loaded.tokenizer.encode(head)[0])
         for which, exam in enumerate(exams):
             began, session = time.perf_counter(), engine.session(config)

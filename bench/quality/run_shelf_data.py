@@ -21,10 +21,9 @@ from ondevice.library.signatures import signature_of, signature_of_question
 from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import MOST, pointed_at, shelve
-from ondevice_bench.quality.contenders import CONTENDERS, Retriever, budget_of, room_for_text, text_document
+from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget_of, room_for_text, text_document
 from ondevice_bench.quality.contest import Exam
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
-from ondevice_bench.quality.passages import GAP, Passages
 from ondevice_bench.quality.rows import Text, read_texts, select_tasks
 from ondevice_bench.quality.run_find import split
 from ondevice_bench.quality.run_longbench import exam_of
@@ -86,7 +85,7 @@ def _row(
         yield from Asker(name, budget, number).trial(shelf, exam, 0, seconds)
     del sessions, session, shelf
     config = CONTENDERS[SEARCH].config(given, budget)
-    retriever = Retriever(SEARCH, Passages(GAP.join(passages), engine.loaded.tokenizer.encode), setup.report)
+    retriever = Retriever(SEARCH, GAP.join(passages), engine.loaded.tokenizer.encode, setup.report)
     began, session = time.perf_counter(), engine.session(config)
     body = retriever.find(query, max(room_for_text(engine, config), 1))
     yield from session.read(text_document("passages.txt", (body,)))

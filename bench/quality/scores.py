@@ -25,6 +25,11 @@ def qa_f1(answer: str, reference: str, _: Sequence[str] = ()) -> float:
     return 2 * num_same / (ours.total() + right.total()) if num_same else 0.0
 
 
+def holds(text: str, reference: str, _: Sequence[str] = ()) -> float:
+    """1 where a text holds the reference as a string, whatever its case, punctuation and articles; else 0."""
+    return float(bool(right := normalized(reference)) and right in normalized(text))
+
+
 def rouge_l(answer: str, reference: str, _: Sequence[str] = ()) -> float:
     """ROUGE-L F as PyPI's `rouge` computes it: over sentences, by the set of words of their common subsequences."""
     ours, right = _sentences(answer), _sentences(reference)

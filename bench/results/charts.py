@@ -69,7 +69,7 @@ CURVES: Mapping[str, Picture] = {
     "ondevice eval perplexity": Curve("tokens", "loss", ""),
     "ondevice eval ruler": Bars("task", "scores of the contenders"),
     "ondevice eval babilong": Bars("task", "scores of the contenders"),
-    "ondevice eval qa": Bars("task", "scores of the contenders"),
+    "ondevice eval answers": Bars("task", "scores of the contenders"),
     "ondevice eval longbench": Bars("task", "scores of the contenders"),
     "ondevice eval shelf-data": Bars("task", "scores of the contenders"),
 }

@@ -52,7 +52,9 @@ READINGS: Mapping[str, Reading] = {
         better={"overlap with the catalyst alone": _NEITHER},
         is_last=True,
     ),
-    "ondevice eval qa": Reading(_ANSWERS, "questions to documents", _ASKED, only("budget")),
+    "ondevice eval answers": Reading(
+        _ANSWERS, "questions to documents", _ASKED, only("budget"), hidden=("answer in what was read for it",)
+    ),
     "ondevice eval longbench": Reading(_ANSWERS, "LongBench", _ASKED, only("budget")),
     "ondevice eval shelf": Reading(_ANSWERS, "one question over several documents", ("shelf",), only("budget")),
     "ondevice eval scan": Reading(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 import torch
@@ -49,7 +49,7 @@ def answer(
     clock: StageClock,
     *,
     attempt: int = 0,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Put the question into the pot, decode the answer token by token, take everything back.
 
     Args:

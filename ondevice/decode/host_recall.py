@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ondevice.context import Context
-from ondevice.decode.word_search import blocks_sharing_words
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensRecalled
 from ondevice.kernels.attention_sharpness import attention_sharpness
@@ -25,6 +24,7 @@ from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.host.retrieve import CLOSE_LOOK, FOLLOWING, rank_blocks
 from ondevice.pot.host.swapping import bring_back, plan_swap
 from ondevice.pot.undo import UndoLog
+from ondevice.search.blocks import blocks_sharing_words
 
 RECENT_TOKENS = 16  # of the answer, that are asked what they look for
 # Times as many blocks as may come back are compared key by key for the words that they share with the question. Of 12

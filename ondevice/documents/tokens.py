@@ -131,6 +131,12 @@ class DocumentTokens:
             known = self._unpacked = (index, _unpacked(self._steps[index]))
         return known[1]
 
+    def whole(self) -> tuple[str, Int32Array]:
+        """All of the text, page after page, and the character spans (n, 2) of its tokens there; needs `keeps_text`."""
+        starts = np.cumsum([0, *map(len, self.texts)], dtype=np.int32)
+        spans = [_unpacked(steps) + start for steps, start in zip(self._steps, starts, strict=False)]
+        return "".join(self.texts), np.concatenate([np.empty((0, 2), np.int32), *spans])
+
     def state(self) -> dict[str, npt.NDArray]:
         """Everything known of the tokens as arrays, for `restore`; a stream has no ids, spans and texts."""
         text = "".join(self.texts).encode()

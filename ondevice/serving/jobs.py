@@ -244,8 +244,8 @@ class Jobs:
             for event in _followed(workspace, session, events):
                 workspace.note(event)
                 yield event
+                yield from self._answer_asked(workspace, session)
                 if session.context.num_read:
-                    yield from self._answer_asked(workspace, session)
                     yield from _report_problem(workspace, self.keeping.keep_if_due(workspace))
                 if workspace.pause.is_set():
                     workspace.request_stop()
@@ -257,10 +257,16 @@ class Jobs:
         yield from _report_problem(workspace, self.keeping.keep(workspace))
 
     def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
-        """Answer the queued question between two chunks. A question asked before reading began waits for its end
-        (`is_read`) if that is near. A failure does not end reading."""
+        """Answer the queued question between two chunks: at once where a search of the text does.
+
+        One for the pot waits for the first chunk. Asked before reading began it waits for the end (`is_read`), if that
+        is near. A failure does not end reading.
+        """
         waiting = workspace.asked.waiting
-        if waiting is None or (waiting.is_early and not is_read and ends_soon(workspace.telemetry)):
+        if waiting is None or not session.context.is_open:
+            return
+        waits = not session.context.num_read or (waiting.is_early and ends_soon(workspace.telemetry))
+        if waits and not is_read and not session.searches(waiting.question, waiting.generation):
             return
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:

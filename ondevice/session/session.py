@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from ondevice.config import GenerationConfig
@@ -19,11 +20,22 @@ from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import EmptyDocument, PotError
-from ondevice.events import DocumentOpened, DocumentRead, Event, HeadsMeasured, Stage, TextTokenized
+from ondevice.events import (
+    AnswerFinished,
+    DocumentOpened,
+    DocumentRead,
+    Event,
+    HeadsMeasured,
+    Stage,
+    TextTokenized,
+    TokensRecalled,
+)
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
+from ondevice.search.passages import Bounds
 from ondevice.session.plan import Plan
+from ondevice.session.rereading import Rereading
 from ondevice.stage_clock import StageClock
 
 
@@ -46,6 +58,7 @@ class Session:
     def __init__(self, plan: Plan) -> None:
         self._stop = threading.Event()
         self.drafts, self.clock = Drafts(), StageClock(plan.decoder.synchronize)
+        self._rereading: Rereading | None = None  # made for the first question
         self._begin(plan)
         if plan.config.art.enabled:
             warm_up(plan.decoder.parts, plan.decoder.dtype, plan.decoder.device)
@@ -200,7 +213,11 @@ class Session:
             raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
         prompt = with_history(self.context.chat, question, history, self._prompt_tokens(generation))
-        yield from self.answer(question, replace(prompt, begun=tuple(begun)), generation, attempt, clock)
+        prompt = replace(prompt, begun=tuple(begun))
+        earlier = history[-1].question if prompt.history.num_remembered else ""
+        found = self._passages(question, generation, len(prompt.ids) + len(prompt.begun), earlier)
+        clock.book("search")
+        yield from self.answer(question, prompt, generation, attempt, clock, found)
 
     def answer(
         self,
@@ -209,19 +226,51 @@ class Session:
         generation: GenerationConfig,
         attempt: int = 0,
         clock: StageClock | None = None,
+        passages: Bounds = (),
     ) -> Iterator[Event]:
-        """As `ask`, with the tokens that go into the pot for it given; `clock` was started with the question."""
-        self.require_whole()
+        """As `ask`, with the tokens that go into the pot for it given; `clock` was started with the question.
+
+        Args:
+            passages: tokens [start, stop) of the document that it is answered from; none: from the pot.
+        """
         self._stop.clear()
         context, clock = self.context, clock or StageClock(self.context.decoder.synchronize)
+        recalled: TokensRecalled | None = None
         try:
             with memory_watched("answering", context.decoder.device):
-                yield from context.settle(clock, "question")  # where reading was left in its middle
-                yield from answer(
+                if passages:
+                    assert self._rereading is not None
+                    num_after = len(prompt.ids) + len(prompt.begun) + generation.max_new_tokens
+                    context, recalled = self._rereading.read(passages, num_after, self.is_stopping)
+                    clock.book("revival")
+                    yield recalled
+                else:
+                    self.require_whole()
+                    yield from context.settle(clock, "question")  # where reading was left in its middle
+                events = answer(
                     context, question, prompt, generation, self.drafts, self.is_stopping, clock, attempt=attempt
                 )
+                with closing(events):
+                    for event in events:
+                        if isinstance(event, AnswerFinished) and recalled is not None:
+                            event = replace(event, ledger=self.context.ledger, recalled=recalled)
+                        yield event
         finally:
             self.clock.restart()  # a reading that waited for the answer goes on
+
+    def searches(self, question: str, generation: GenerationConfig) -> bool:
+        """True if a question is answered from passages, which need not be read yet, and not from the pot."""
+        return bool(self._passages(question, generation))
+
+    def _passages(self, question: str, generation: GenerationConfig, num_asked: int = 0, earlier: str = "") -> Bounds:
+        """The passages that a question of `num_asked` tokens is answered from; none where that is the pot."""
+        tokens, plan = self.context.tokens, self.plan
+        if not generation.num_passage_tokens or not tokens.keeps_text or self.context.holds_all:
+            return ()
+        if self._rereading is None:
+            self._rereading = Rereading(plan, tokens)
+        room = plan.loaded.max_positions - len(plan.chat.prefix) - num_asked - generation.max_new_tokens
+        return self._rereading.find(question, min(generation.num_passage_tokens, room), earlier)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ondevice.config import EngineConfig
 from ondevice.context import Context
-from ondevice.decode.word_search import score_blocks
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
@@ -29,6 +28,7 @@ from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.host.tier_fields import stored_beside
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PotShape
+from ondevice.search.blocks import score_blocks
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 

@@ -17,6 +17,7 @@ STAGE_LABELS = {
     "offload": "Wait for copies",
     "other": "All else while reading",
     "question": "Read questions",
+    "search": "Search the text",
     "look": "Look for what to bring back",
     "revival": "Bring tokens back",
     "write": "Write answers",

@@ -187,8 +187,9 @@ def plain_config(**fields: Any) -> EngineConfig:
 
 
 def plain_generation(*values: Any, **fields: Any) -> GenerationConfig:
-    """Answers to questions as they are, which go on as the model wants; `fields` as those of `GenerationConfig`."""
-    return GenerationConfig(*values, **{"grounded": False, "stops_loops": False, **fields})
+    """Answers from the pot alone to questions as they are, which go on as the model wants; `fields` as those of
+    `GenerationConfig`."""
+    return GenerationConfig(*values, **{"grounded": False, "stops_loops": False, "num_passage_tokens": 0, **fields})
 
 
 def page_table(*page_sizes: int, unit: str = "part") -> PageTable:

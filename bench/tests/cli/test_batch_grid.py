@@ -25,7 +25,7 @@ GRIDS = {entry.name: entry for entry in EVALUATIONS if entry.grid}
 def test_each_value_is_a_cell() -> None:
     options = SimpleNamespace(lengths=(300, 600), depths=(0.5,))
     assert [cell.lengths for cell in cells_of(GRIDS["passkey"], options)] == [(300,), (600,)]
-    cells = cells_of(GRIDS["qa"], SimpleNamespace(contenders="pot,bm25", limit=3))
+    cells = cells_of(GRIDS["answers"], SimpleNamespace(contenders="pot,bm25", limit=3))
     assert [(cell.contenders, cell.limit) for cell in cells] == [("pot", 3), ("bm25", 3)]
 
 

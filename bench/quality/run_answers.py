@@ -1,18 +1,21 @@
-"""Questions about documents: how right the answers are, beside what a user would do instead of reading all.
+"""Answers to questions about documents, beside what a user would do instead: search, a full cache, the right passage.
 
-Every contender gets the question as `ondevice ask` puts it. Free answers are scored by F1 over words. A
-multiple-choice question is scored twice: by which choice the model finds likeliest, and by the letter that it writes.
+Every contender gets the question as `ondevice ask` puts it. Free answers are scored by F1 over words, and by whether
+the right one stood in what was before the model. A multiple-choice question is scored twice: by which choice the model
+finds likeliest, and by the letter that it writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
 
 from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.errors import ConfigError
-from ondevice.events import Event
+from ondevice.events import Event, TokensRecalled
 from ondevice.session.session import Session
 from ondevice_bench.quality import scores
 from ondevice_bench.quality.contenders import budget_of, chosen
@@ -20,23 +23,29 @@ from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_
 from ondevice_bench.quality.likelihood import log_likelihoods
 from ondevice_bench.quality.longbench_tasks import TASKS
 from ondevice_bench.quality.measurement import Measurement, Note, Setup
-from ondevice_bench.quality.qa_summary import qa_summary
+from ondevice_bench.quality.qa_summary import F1, HELD, answers_summary
 from ondevice_bench.quality.rows import Question, Text, read_texts, select
 from ondevice_bench.quality.trials import Trial, rows_of
 
-F1, LIKELIHOOD, GENERATION = "F1", "choice by likelihood", "choice by generation"
+LIKELIHOOD, GENERATION = "choice by likelihood", "choice by generation"
+Half = Literal["both", "choose", "report"]
 _SHORTLY = "Answer in a few words."
 _LETTER = "Answer with the letter of the right choice."
 _LETTER_TOKENS = 16  # of an answer that is a letter, with whatever stands around it
 
 
-def run_qa(
-    setup: Setup, texts: Sequence[tuple[Text, int]], names: Sequence[str], budget: int
+def run_answers(
+    setup: Setup,
+    texts: Sequence[tuple[Text, int]],
+    names: Sequence[str],
+    budget: int,
+    readings: Path | None = None,
 ) -> Iterator[Event | Note | Trial]:
     """Events and trials of all questions to some texts, given with their lengths in tokens.
 
     Args:
-        setup: its engine with settings from `qa_config`.
+        setup: its engine with settings from `answers_config`.
+        readings: a folder that keeps what was read, for the next run.
     """
     generation = setup.engine.config.generation
     exams = (
@@ -52,10 +61,10 @@ def run_qa(
         )
         for text, num_tokens in texts
     )
-    yield from run_exams(setup, exams, names, (budget,), qa_summary)
+    yield from run_exams(setup, exams, names, (budget,), answers_summary, readings)
 
 
-def qa_config(config: EngineConfig, new_tokens: int) -> EngineConfig:
+def answers_config(config: EngineConfig, new_tokens: int) -> EngineConfig:
     """The settings with which questions are asked: those given, greedy, without looking for sources."""
     generation = replace(config.generation, max_new_tokens=new_tokens, temperature=0.0, num_sources=0)
     return replace(config, generation=generation)
@@ -75,10 +84,29 @@ def _asked(question: Question, generation: GenerationConfig) -> Asked:
         )
 
     def reply(session: Session) -> Answering:
-        answer = yield from write_answer(session.ask(f"{question.text}\n{_SHORTLY}", generation))
-        return Outcome(answer, {F1: scores.best(scores.qa_f1, answer, question.references)})
+        generation = session.context.config.generation  # that of the contender
+        recalled = list[TokensRecalled]()
+        events = session.ask(f"{question.text}\n{_SHORTLY}", generation)
+        answer = yield from write_answer(_noted(events, recalled))
+        held = scores.best(scores.holds, _before_model(session, recalled), question.references)
+        return Outcome(answer, {F1: scores.best(scores.qa_f1, answer, question.references), HELD: held})
 
     return Asked(question.number, question.text, question.references, choose if question.choices else reply)
+
+
+def _noted(events: Iterator[Event], recalled: list[TokensRecalled]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, TokensRecalled):
+            recalled.append(event)
+        yield event
+
+
+def _before_model(session: Session, recalled: Sequence[TokensRecalled]) -> str:
+    """The text that came back for the question; all of it where nothing did."""
+    text, spans = session.context.tokens.whole()
+    if not recalled:
+        return text
+    return "\n".join(text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in recalled[-1].tokens)
 
 
 def _asks(text: Text) -> bool:
@@ -87,8 +115,13 @@ def _asks(text: Text) -> bool:
     return task is None or (task.chat and task.score is scores.qa_f1)
 
 
+def _is_in_half(text: Text, half: Half) -> bool:
+    """True for one half of the documents, by their text alone: settings are chosen by one and reported on the other."""
+    return half == "both" or sha256(text.text.encode()).digest()[0] % 2 == (half == "report")
+
+
 def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
-    config = qa_config(given(), options.new_tokens)
+    config = answers_config(given(), options.new_tokens)
     chosen(options.contenders)
     budget_of(config, options.budget)
     return config
@@ -97,7 +130,7 @@ def _config(given: Callable[..., EngineConfig], options: Any) -> EngineConfig:
 def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     encode, config = setup.engine.loaded.tokenizer.encode, setup.engine.config
     texts = select(
-        [text for text in read_texts(options.data) if _asks(text)],
+        [text for text in read_texts(options.data) if _asks(text) and _is_in_half(text, options.half)],
         config.seed,
         limit=options.limit,
         questions=options.questions,
@@ -107,7 +140,8 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     found = list(texts)
     if not found:
         raise ConfigError("No text has questions and a length as asked for", where=str(options.data))
-    yield from run_qa(setup, found, chosen(options.contenders), budget_of(config, options.budget))
+    names, budget = chosen(options.contenders), budget_of(config, options.budget)
+    yield from run_answers(setup, found, names, budget, options.readings)
 
 
 MEASUREMENT = Measurement[Trial](
@@ -116,5 +150,5 @@ MEASUREMENT = Measurement[Trial](
     lambda trials: trials[-1].summary,
     config=_config,
     line=lambda trial: trial.line,
-    figures=lambda rows, _: qa_summary(rows),
+    figures=lambda rows, _: answers_summary(rows),
 )

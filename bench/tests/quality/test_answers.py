@@ -1,4 +1,4 @@
-"""`ondevice eval qa`: what each contender reads, how answers are scored, and that a stopped run goes on."""
+"""`ondevice eval answers`: what each contender reads, how answers are scored, and that a stopped run goes on."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ondevice.errors import ConfigError
 from ondevice.result import Result, Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality import contenders as contenders_module
-from ondevice_bench.quality import run_qa as module
+from ondevice_bench.quality import run_answers as module
 from ondevice_bench.quality.contenders import CONTENDERS, TIER_BYTES, USUAL, chosen
 from ondevice_bench.quality.measurement import Note, Setup
-from ondevice_bench.quality.qa_summary import longbench_summary, qa_summary
+from ondevice_bench.quality.qa_summary import F1, HELD, answers_summary, longbench_summary
 from ondevice_bench.quality.rows import Question, Text
-from ondevice_bench.quality.run_qa import F1, GENERATION, LIKELIHOOD, qa_config, run_qa
+from ondevice_bench.quality.run_answers import GENERATION, LIKELIHOOD, answers_config, run_answers
 from ondevice_bench.quality.trials import Trial
 from ondevice_bench.results.charts import curve_of, draw
 from ondevice_bench.results.files import read_result
@@ -32,7 +32,7 @@ from tests.builders.models import plain_config, tiny_encoder, tiny_loaded
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 POT = PotConfig(capacity=640, num_kept=200, reserve=240, step_size=64)
-CONFIG = qa_config(plain_config(pot=POT), 8)
+CONFIG = answers_config(plain_config(pot=POT), 8)
 POT_FLAGS = ["--capacity", "640", "--keep", "200", "--reserve", "240", "--step", "64"]
 BODY = "\n\n".join(f"Keeper {i} lit lamp {i * 37 % 101} at dusk. The sea was calm." for i in range(30))
 QUESTIONS = (
@@ -54,7 +54,7 @@ def setup_of(config: EngineConfig = CONFIG, earlier: tuple[Row, ...] = (), out_f
 
 
 def trials(setup: Setup, names: str = "", budget: int = 640, text: Text = TEXT) -> list[Trial]:
-    return [item for item in run_qa(setup, [(text, NUM_TOKENS)], chosen(names), budget) if isinstance(item, Trial)]
+    return [item for item in run_answers(setup, [(text, NUM_TOKENS)], chosen(names), budget) if isinstance(item, Trial)]
 
 
 # -- contenders --------------------------------------------------------------------------------------
@@ -68,9 +68,9 @@ def test_every_contender_answers_every_question_within_its_budget() -> None:
     ]
     room = 640 - 240 - len(Engine(tiny_loaded(), CONFIG).plan().chat.prefix)
     for one in done:
-        assert set(one.scores) == ({F1} if one.question == 0 else {LIKELIHOOD, GENERATION})
+        assert set(one.scores) == ({F1, HELD} if one.question == 0 else {LIKELIHOOD, GENERATION})
         assert all(0 <= score <= 1 for score in one.scores.values())
-        if one.contender in ("truncation", "bm25", "minilm"):
+        if one.contender in ("truncation", "bm25", "minilm", "fused"):
             assert room * 0.4 < one.num_read <= room
         else:
             assert one.num_read == (1 if one.contender == "none" else NUM_TOKENS)
@@ -97,7 +97,7 @@ def test_the_settings_of_contenders_are_those_given_with_one_number_of_slots() -
 def test_a_full_cache_answers_only_where_it_fits() -> None:
     engine = Engine(tiny_loaded(max_positions=512), CONFIG)
     setup = replace(setup_of(), engine=engine)
-    items = list(run_qa(setup, [(TEXT, NUM_TOKENS)], ("full", "none"), 640))
+    items = list(run_answers(setup, [(TEXT, NUM_TOKENS)], ("full", "none"), 640))
     assert {one.contender for one in items if isinstance(one, Trial)} == {"none"}
     assert any(isinstance(item, Note) and "do not fit" in item.text for item in items)
 
@@ -109,7 +109,9 @@ def test_passages_are_found_for_each_question_and_whole_texts_read_once(monkeypa
     found: list[str] = []
     look = contenders_module.Retriever.find
     monkeypatch.setattr(
-        contenders_module.Retriever, "find", lambda self, query, room: found.append(query) or look(self, query, room)
+        contenders_module.Retriever,
+        "find",
+        lambda self, query, *given: found.append(query) or look(self, query, *given),
     )
     trials(setup_of(), "pot,bm25")
     assert read == ["infinipot", "full", "full"]
@@ -162,7 +164,7 @@ class Written:
 def test_free_answers_are_scored_by_f1_and_choices_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     written = Written(monkeypatch, "the lamp", "(C) birds")
     free, choice = trials(setup_of(), "none")
-    assert free.scores == {F1: pytest.approx(2 / 3)}
+    assert free.scores == {F1: pytest.approx(2 / 3), HELD: 0.0}
     assert choice.scores == {LIKELIHOOD: 0.0, GENERATION: 0.0}  # `sailors` and `keepers` are as long: the first
     assert written.asked == [
         "Which lamp did keeper 3 light?\nAnswer in a few words.",
@@ -183,11 +185,14 @@ def figures(**scores: list[float]) -> list[Row]:
 def test_the_summary_compares_over_the_questions_that_both_answered() -> None:
     rows = figures(default=[1.0, 0.5, 0.0], pot=[0.5, 0.25, 0.0], full=[1.0, 0.5, None], bm25=[0.0, 0.5, 0.5])
     rows += figures(pot_tier=[1.0, 1.0, 1.0])
-    assert qa_summary(rows) == pytest.approx(
+    rows += [replace(one, metric=HELD) for one in figures(default=[1.0, 0.0, 0.0], bm25=[1.0, 1.0, 0.0])]
+    assert answers_summary(rows) == pytest.approx(
         {
             "share_of_full_kv": 1.0,
-            "pot_alone_share_of_full_kv": 0.5,
-            "default_minus_bm25": 0.5 - 1 / 3,
+            "fits_minus_best": 0.0,
+            "product_minus_best_search": 0.5 - 1 / 3,
+            "answer_in_recalled": 1 / 3,
+            "answer_in_bm25": 2 / 3,
             "default": 0.5,
             "pot": 0.25,
             "full": 0.75,
@@ -197,11 +202,24 @@ def test_the_summary_compares_over_the_questions_that_both_answered() -> None:
     )
 
 
+def test_questions_over_several_places_are_told_apart_and_intervals_hold_the_difference() -> None:
+    rows = figures(default=[1.0, 0.5, 0.0, 1.0, 1.0, 0.5], bm25=[0.0, 0.5, 0.5, 0.5, 0.0, 0.0])
+    rows += [replace(one, case={**one.case, "task": "hotpotqa"}) for one in figures(default=[0.0], bm25=[1.0])]
+    rows += [replace(one, metric=HELD, case={**one.case, "task": "hotpotqa"}) for one in figures(default=[1.0])]
+    found = answers_summary(rows)
+    key = "product_minus_best_search"
+    assert found[key] == pytest.approx((2.5 - 1.0) / 7)
+    assert found[f"{key}_low"] < found[key] < found[f"{key}_high"]
+    assert found[f"{key}_multihop"] == -1.0
+    assert f"{key}_multihop_low" not in found, "too few"
+    assert "answer_in_recalled" not in found
+
+
 def test_a_question_with_two_metrics_counts_once() -> None:
     case = {"task": "t", "budget": 1, "trial": "0"}
     rows = [row("default", case, LIKELIHOOD, "share", [1.0]), row("default", case, GENERATION, "share", [0.0])]
     rows += figures(default=[None, 1.0])
-    assert qa_summary(rows) == {"default": 0.75}
+    assert answers_summary(rows) == {"default": 0.75}
 
 
 def test_longbench_is_the_average_over_tasks() -> None:
@@ -219,12 +237,12 @@ def test_contenders_stand_side_by_side_in_the_picture_and_on_the_page() -> None:
     rows.append(row("default", {"task": "u", "budget": 1, "trial": "0"}, F1, "share", [0.0]))
     machine = {"device": "a machine", "cores": 2, "memory_bytes": 2**30}
     result = Result(
-        "ondevice eval qa --data a.jsonl", {}, 0, machine, {}, "abc", "2026-01-01", tuple(rows), {"default": 0.5}
+        "ondevice eval answers --data a.jsonl", {}, 0, machine, {}, "abc", "2026-01-01", tuple(rows), {"default": 0.5}
     )
     pages = make_pages({"books": result}, "bench/results")
     assert pages["books.svg"] == draw(result, curve_of(result))
     assert all(name in pages["books.svg"] for name in ("default", "pot+tier", "75.0", "37.5", "mean over each task"))
-    page = pages["eval-qa.md"]
+    page = pages["eval-answers.md"]
     assert "](books.svg)" in page
     assert "| task | metric | n | default | pot+tier |" in page
     assert "| t | F1 | 2 | 75 % | 25 % |" in page
@@ -250,10 +268,10 @@ def data(tmp_path: Path) -> Path:
 def test_a_stopped_run_goes_on_where_it_ended(
     tmp_path: Path, checkpoint: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "qa.json"
-    command = ["eval", "qa", "--model", str(checkpoint), "--data", str(data), *POT_FLAGS, "--new-tokens", "4"]
+    out = tmp_path / "answers.json"
+    command = ["eval", "answers", "--model", str(checkpoint), "--data", str(data), *POT_FLAGS, "--new-tokens", "4"]
     command += ["--contenders", "default,truncation,bm25", "--out", str(out), "--json"]
-    real = module.run_qa
+    real = module.run_answers
 
     def stopped_after_three(*given):
         done = 0
@@ -263,27 +281,28 @@ def test_a_stopped_run_goes_on_where_it_ended(
             if done == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "run_qa", stopped_after_three)
+    monkeypatch.setattr(module, "run_answers", stopped_after_three)
     assert CliRunner().invoke(app, command).exit_code == 130
-    assert len(read_result(out).rows) == 3
-    monkeypatch.setattr(module, "run_qa", real)
+    assert len(read_result(out).rows) == 6
+    monkeypatch.setattr(module, "run_answers", real)
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
     assert "Going on with" in again.stderr
     final = json.loads(again.stdout.splitlines()[-1])
-    assert len(final["rows"]) == 12
+    assert len(final["rows"]) == 24
     assert len({json.dumps([one["contender"], one["case"]]) for one in final["rows"]}) == 12
-    assert set(final["summary"]) == {"default", "truncation", "bm25", "default_minus_truncation", "default_minus_bm25"}
-    assert final["summary"] == pytest.approx(qa_summary(read_result(out).rows))
+    compared = {"product_minus_best_search", "answer_in_recalled", "answer_in_bm25"}
+    assert set(final["summary"]) == {"default", "truncation", "bm25"} | compared
+    assert final["summary"] == pytest.approx(answers_summary(read_result(out).rows))
     with out.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 12
+    assert len(lines) == 24
     assert {line["contender"] for line in lines} == {"default", "truncation", "bm25"}
     assert all(line["references"] in ("lamp 10", "at dusk") for line in lines)
     fewer = CliRunner().invoke(app, [*command, "--limit", "1", "--questions", "1"])
-    assert len(json.loads(fewer.stdout.splitlines()[-1])["rows"]) == 3
+    assert len(json.loads(fewer.stdout.splitlines()[-1])["rows"]) == 6
     with out.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 3, "another run has a table of its own"
+        assert len(list(csv.DictReader(file))) == 6, "another run has a table of its own"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +315,7 @@ def test_a_stopped_run_goes_on_where_it_ended(
 )
 def test_what_cannot_be_measured_is_refused(flags: list[str], what: str, checkpoint: Path, data: Path) -> None:
     refused = CliRunner().invoke(
-        app, ["eval", "qa", "--model", str(checkpoint), "--data", str(data), *POT_FLAGS, *flags]
+        app, ["eval", "answers", "--model", str(checkpoint), "--data", str(data), *POT_FLAGS, *flags]
     )
     assert refused.exit_code != 0
     assert what in " ".join(refused.stderr.split())

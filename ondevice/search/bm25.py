@@ -1,0 +1,67 @@
+"""BM25: how well passages fit a question by the words that they share, rare ones first (Robertson and Zaragoza)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ondevice.search.blocks import K1, rarity
+
+B = 0.75  # how much a long passage is marked down
+_GROUPED = re.compile(r"(?<=\d)[,\u00a0\u202f](?=\d{3}\b)")  # between the digits of a thousand
+_WORD = re.compile(r"[^\W_]+")
+# Scripts without blanks between words: every two neighbours are a term.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+
+
+class BM25:
+    """An index of passages, as large as the pairs of a term and a passage with it.
+
+    Args:
+        passages: their texts; none of them is kept.
+    """
+
+    def __init__(self, passages: Sequence[str]) -> None:
+        numbers: dict[str, int] = {}
+        held, at, counts, lengths = list[int](), list[int](), list[int](), np.zeros(len(passages))
+        for index, passage in enumerate(passages):
+            counted = Counter(terms(passage))
+            lengths[index] = counted.total()
+            for term, count in counted.items():
+                held.append(numbers.setdefault(term, len(numbers)))
+                at.append(index)
+                counts.append(count)
+        order = np.argsort(held, kind="stable")
+        self._numbers, self._at = numbers, np.array(at, np.int32)[order]
+        norms = K1 * (1 - B + B * lengths / max(lengths.mean() if lengths.size else 0.0, 1.0))
+        found = np.array(counts, np.float64)[order]
+        self._gains = (found * (K1 + 1) / (found + norms[self._at])).astype(np.float32)
+        held_by = np.bincount(np.array(held, np.int64), minlength=len(numbers))
+        self._starts = np.concatenate(([0], np.cumsum(held_by)))
+        self._weights = rarity(len(passages), held_by)
+        self._num_passages = len(passages)
+
+    def scores(self, question: str) -> npt.NDArray[np.float64]:
+        """The score of each passage, shape (num_passages,); 0 where no term is shared."""
+        scores = np.zeros(self._num_passages)
+        for term in dict.fromkeys(terms(question)):
+            number = self._numbers.get(term)
+            if number is not None:
+                own = slice(self._starts[number], self._starts[number + 1])
+                scores[self._at[own]] += self._weights[number] * self._gains[own]
+        return scores
+
+
+def terms(text: str) -> Iterator[str]:
+    """The words of a text as they are compared: folded, stemmed, numbers without the marks between thousands."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    for word in _WORD.findall(_GROUPED.sub("", folded)):
+        if _UNSPACED.search(word):
+            yield from (word[i : i + 2] for i in range(max(len(word) - 1, 1)))
+        else:
+            yield word

@@ -1,0 +1,104 @@
+"""Passages of the document, read again as text right before the question, in a context of their own.
+
+A search of the whole text finds them, whether or not the model has read it yet, and nothing in the pot changes. A small
+reader does better with a few passages before its eyes than with everything that it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ondevice.config import SlimConfig, SpecConfig, TierConfig
+from ondevice.context import Context
+from ondevice.documents.tokens import DocumentTokens
+from ondevice.events import TokensRecalled
+from ondevice.model.passes import PassStopped
+from ondevice.pot.shape import PROMPT
+from ondevice.search.bm25 import BM25
+from ondevice.search.kinds import asks_for_whole
+from ondevice.search.passages import Bounds, Passages
+from ondevice.session.plan import Plan
+
+_BETWEEN = "\n\n"  # two passages that are no neighbours
+
+
+class Rereading:
+    """The passages of one document, and how they are read again.
+
+    Args:
+        plan: of the session.
+        tokens: all of the document, whose text is kept.
+    """
+
+    def __init__(self, plan: Plan, tokens: DocumentTokens) -> None:
+        self._plan, self._tokens = plan, tokens
+        self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
+        text, spans = tokens.whole()
+        self._passages = Passages(text, spans)
+        self._search = BM25([text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in self._passages.bounds])
+
+    def find(self, question: str, max_tokens: int, earlier: str = "") -> Bounds:
+        """The passages that a question is about, in the document's order.
+
+        Args:
+            max_tokens: of all of them together.
+            earlier: the question before this one, which it may speak of.
+
+        Returns:
+            Tokens [start, stop) of each; none where no passage shares a word with it, or it asks for the whole.
+        """
+        if max_tokens < 1 or asks_for_whole(question):
+            return ()
+        scores = self._search.scores(question) + self._search.scores(earlier) / 2
+        return self._passages.best(scores, max_tokens, self._between.size) if scores.any() else ()
+
+    def read(self, found: Bounds, num_after: int, is_stopped: Callable[[], bool]) -> tuple[Context, TokensRecalled]:
+        """A context that has read these passages and nothing else, or less where `is_stopped`, and their account.
+
+        Args:
+            num_after: tokens of question and answer, which it has room for.
+        """
+        plan, tokens = self._plan, self._tokens
+        parts = [(np.full(len(plan.chat.prefix), PROMPT, np.int32), np.array(plan.chat.prefix, np.int32))]
+        for start, stop in found:
+            if len(parts) > 1:
+                parts.append((np.full(self._between.size, PROMPT, np.int32), self._between))
+            parts.append((np.arange(start, stop, dtype=np.int32), tokens.ids(start, stop)))
+        origin, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
+        context = self._context(ids.size, num_after)
+        decoder, size = context.decoder, context.config.pot.pass_size(context.decoder.device.type)
+        try:
+            for at in range(0, ids.size, size):
+                decoder.forward(
+                    decoder.ids(ids[at : at + size]),
+                    context.pot,
+                    origin=torch.from_numpy(origin[at : at + size]).to(decoder.device),
+                    is_stopped=is_stopped,
+                )
+        except PassStopped:
+            pass  # the answer stops for the same reason
+        pages = dict.fromkeys(tokens.page_of(token) for start, stop in found for token in range(start, stop))
+        return context, TokensRecalled(np.array(found, np.int32), tuple(pages), ids.size, is_text=True)
+
+    def _context(self, num_before: int, num_after: int) -> Context:
+        """An empty context that keeps so many tokens as they are, and has room for question and answer."""
+        config = self._plan.config
+        pot = replace(
+            config.pot,
+            policy="full",
+            slot_shares="auto",
+            kv_dtype="model",
+            adaptive_keep=None,
+            capacity=num_before + num_after + 1,
+            num_kept=num_before,
+            reserve=num_after,
+        )
+        config = replace(config, pot=pot, slim=SlimConfig(), tier=TierConfig(budget_bytes=0), spec=SpecConfig())
+        plan = replace(self._plan, config=config, slim_steps=(), speculator=None)
+        context = plan.new_context()
+        context.pot, context.tokens = plan.new_pot(num_before), self._tokens
+        return context

@@ -1,0 +1,69 @@
+"""BM25 against values computed by hand, how words are compared, and the fusion of ranks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondevice.search.blocks import K1
+from ondevice.search.bm25 import BM25, B, terms
+from ondevice.search.fusion import fused
+
+
+def test_bm25_is_the_published_sum() -> None:
+    index = BM25(["the red boat", "The blue boat and the blue bird", "a fish"])
+    norms = K1 * (1 - B + B * np.array([3, 7, 2]) / 4)
+    blue = math.log(1 + (3 - 1 + 0.5) / 1.5) * 2 * (K1 + 1) / (2 + norms[1])
+    boat = math.log(1 + (3 - 2 + 0.5) / 2.5) * (K1 + 1) / (1 + norms)
+    assert index.scores("Blue boat, blue?") == pytest.approx([boat[0], blue + boat[1], 0.0])
+    assert index.scores("zebra") == pytest.approx([0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("passages", [[], [""], ["", "..."]])
+def test_texts_without_a_word_share_none(passages: list[str]) -> None:
+    assert not BM25(passages).scores("a lamp").any()
+    assert not BM25(["a lamp"]).scores("?!").any()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The KEEPER", "the keeper"),
+        ("1,234,567 lamps", "1234567 lamps"),
+        ("ﬁre", "fire"),
+        ("lamp_oil", "lamp oil"),
+        ("STRASSE", "straße"),
+    ],
+)
+def test_what_is_written_in_two_ways_is_the_same_term(one: str, other: str) -> None:
+    assert list(terms(one)) == list(terms(other))
+
+
+def test_numbers_in_a_list_stay_apart() -> None:
+    assert list(terms("12,5 and 3,1415")) == ["12", "5", "and", "3", "1415"]
+
+
+def test_scripts_without_blanks_are_searched_by_pairs() -> None:
+    index = BM25(["灯台守は灯りをともした", "海は静かだった", "灯"])
+    assert index.scores("灯台").argmax() == 0
+    assert index.scores("静か").argmax() == 1
+    assert index.scores("灯").argmax() == 2
+
+
+@given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=40))
+def test_scores_are_finite_and_never_negative(passages: list[str], question: str) -> None:
+    scores = BM25(passages).scores(question)
+    assert scores.shape == (len(passages),)
+    assert np.isfinite(scores).all()
+    assert (scores >= 0).all()
+
+
+def test_fused_ranks_are_sums_of_reciprocals() -> None:
+    one, other = np.array([3.0, 0.0, 1.0]), np.array([0.2, 0.9, 0.4])
+    assert fused([one, other]) == pytest.approx([1 / 61 + 1 / 63, 1 / 61, 1 / 62 + 1 / 62])
+    assert fused([one, other], [2.0, 1.0]) == pytest.approx([2 / 61 + 1 / 63, 1 / 61, 2 / 62 + 1 / 62])
+    assert not fused([np.zeros(3)]).any()

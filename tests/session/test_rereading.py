@@ -1,0 +1,176 @@
+"""Answers from passages that a search finds: what is read again, from where, and that the pot never notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from ondevice.config import PotConfig, TierConfig
+from ondevice.decode.prompt import Turn
+from ondevice.documents import Document, Page
+from ondevice.events import AnswerFinished, Event, TokensRead, TokensRecalled
+from ondevice.session.engine import Engine
+from ondevice.session.session import Session
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PAGES = tuple("".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(at, at + 20)) for at in (0, 20, 40))
+QUESTION = "Which lamp did keeper 41 light?"
+GENERATION = plain_generation(max_new_tokens=12, num_passage_tokens=220)
+POT = PotConfig(capacity=400, num_kept=160, reserve=160, step_size=60)
+
+
+def session_of(**fields: Any) -> Session:
+    settings = {"pot": POT, "generation": GENERATION, **fields}
+    return Engine(tiny_loaded(max_positions=4096), plain_config(**settings)).session()
+
+
+def document(pages: tuple[str, ...] = PAGES, **fields: Any) -> Document:
+    return Document(
+        **{
+            "name": "text",
+            "kind": "txt",
+            "unit": "part",
+            "pages": tuple(Page(number, text) for number, text in enumerate(pages, 1)),
+            "num_pages": len(pages),
+            "size_bytes": sum(map(len, pages)),
+            **fields,
+        }
+    )
+
+
+def finished(events: Iterator[Event]) -> tuple[AnswerFinished, TokensRecalled | None]:
+    seen = list(events)
+    recalled = [event for event in seen if isinstance(event, TokensRecalled)]
+    assert isinstance(seen[-1], AnswerFinished)
+    assert seen[-1].recalled == (recalled[-1] if recalled else None)
+    return seen[-1], recalled[-1] if recalled else None
+
+
+def answer_to(text: str) -> str:
+    """What a model says that reads nothing but this."""
+    session = session_of(pot=PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160))
+    list(session.read(document((text,))))
+    return finished(session.ask(QUESTION))[0].text
+
+
+def test_an_answer_is_that_of_a_model_that_reads_the_passages_alone() -> None:
+    session = session_of()
+    list(session.read(document()))
+    answer, recalled = finished(session.ask(QUESTION))
+    assert recalled is not None
+    text = "".join(PAGES)
+    assert recalled.is_text
+    assert 3 in recalled.pages
+    [[start, stop]] = recalled.tokens.tolist()
+    assert "Keeper 41 lit lamp 2." in text[start:stop]
+    assert stop - start <= 220
+    assert answer.text == answer_to(text[start:stop])
+    assert answer.ledger == session.context.ledger
+    assert sum(answer.stage_seconds.values()) == pytest.approx(answer.seconds)
+    assert {"search", "revival"} <= answer.stage_seconds.keys()
+
+
+@pytest.mark.parametrize("tier", [0, 1_000_000])
+def test_the_pot_never_notices(tier: int) -> None:
+    session = session_of(tier=TierConfig(budget_bytes=tier, max_tokens=64))
+    list(session.read(document()))
+    pot = session.context.pot
+    before = {name: value.clone() for name, value in pot.state().items()}
+    where = pot.origin.data_ptr(), pot.positions.data_ptr()
+    finished(session.ask(QUESTION))
+    assert (pot.origin.data_ptr(), pot.positions.data_ptr()) == where
+    assert all(torch.equal(before[name], value) for name, value in pot.state().items())
+
+
+def test_a_question_before_all_is_read_finds_what_was_not_read_yet_and_reading_goes_on() -> None:
+    session, whole = session_of(), session_of()
+    reading = session.read(document())
+    while not isinstance(next(reading), TokensRead):
+        pass
+    assert session.searches(QUESTION, GENERATION)
+    early, recalled = finished(session.ask(QUESTION))
+    assert early.ledger.tokens_unread > 0
+    assert recalled is not None
+    assert 3 in recalled.pages, "which is not read yet"
+    list(reading)
+    list(whole.read(document()))
+    late = finished(whole.ask(QUESTION))[0]
+    assert early.text == late.text == finished(session.ask(QUESTION))[0].text
+    pots = (session.context.pot.state(), whole.context.pot.state())
+    assert all(torch.equal(pots[0][name], pots[1][name]) for name in pots[0])
+
+
+@pytest.mark.parametrize(
+    ("question", "fields"),
+    [
+        ("Summarise the text.", {}),
+        ("Xylophone?", {}),
+        (QUESTION, {"generation": plain_generation(max_new_tokens=12)}),
+        (QUESTION, {"pot": PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160)}),
+    ],
+    ids=["the whole", "no word of it", "switched off", "the pot holds all"],
+)
+def test_otherwise_the_pot_answers(question: str, fields: dict[str, Any]) -> None:
+    session = session_of(**fields)
+    list(session.read(document()))
+    assert not session.searches(question, session.context.config.generation)
+    assert finished(session.ask(question))[1] is None
+
+
+def test_a_stream_is_not_searched() -> None:
+    session = session_of()
+    list(session.read(document(num_pages=None, size_bytes=None)))
+    assert finished(session.ask(QUESTION))[1] is None
+
+
+def test_a_follow_up_looks_for_what_was_asked_before_too() -> None:
+    session = session_of()
+    list(session.read(document()))
+    alone, after = (
+        finished(session.ask("And the lamp?", history=history))[1] for history in ((), (Turn(QUESTION, "2"),))
+    )
+    assert after is not None
+    assert 3 in after.pages
+    assert alone is None or 3 not in alone.pages
+
+
+def test_a_question_longer_than_the_reserve_is_answered() -> None:
+    session = session_of()
+    list(session.read(document()))
+    answer, recalled = finished(session.ask(QUESTION + " " + "Really? " * 60))
+    assert recalled is not None
+    assert answer.num_tokens
+
+
+def test_stopping_while_passages_are_read_ends_the_answer() -> None:
+    session = session_of()
+    list(session.read(document()))
+    events = session.ask(QUESTION)
+    forward = session.context.decoder.forward
+
+    def stopping(*given: Any, **options: Any) -> Any:
+        session.stop()
+        return forward(*given, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(session.context.decoder, "forward", stopping)
+        answer = finished(events)[0]
+    assert (answer.stop_reason, answer.num_tokens) == ("cancelled", 0)
+    assert finished(session.ask(QUESTION))[0].num_tokens
+
+
+def test_evidence_is_traced_to_the_passages() -> None:
+    session = session_of(generation=plain_generation(max_new_tokens=12, num_passage_tokens=220, num_sources=2))
+    list(session.read(document()))
+    answer, recalled = finished(session.ask(QUESTION))
+    assert recalled is not None
+    [[start, stop]] = recalled.tokens.tolist()
+    assert answer.sources.passages
+    for passage in answer.sources.passages:
+        assert passage.text in PAGES[passage.page - 1]
+        assert start <= passage.start_token < passage.stop_token <= stop
