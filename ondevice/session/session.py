@@ -263,7 +263,7 @@ class Session:
         return bool(self._passages(question, generation))
 
     def _passages(self, question: str, generation: GenerationConfig, num_asked: int = 0, earlier: str = "") -> Bounds:
-        """The passages that a question of `num_asked` tokens is answered from; none where that is the pot."""
+        """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
         tokens, plan = self.context.tokens, self.plan
         if not generation.num_passage_tokens or not tokens.keeps_text or self.context.holds_all:
             return ()

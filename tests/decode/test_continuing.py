@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "".join(f"Keeper {i} lit lamp {i * 37 % 101}. " for i in range(60))
 QUESTION = "Which lamp did keeper 7 light?"
 POT = PotConfig(capacity=400, num_kept=160, reserve=200, step_size=60)
-LONG = GenerationConfig(max_new_tokens=60, stops_loops=False)
+LONG = GenerationConfig(max_new_tokens=60, stops_loops=False, num_passage_tokens=0)
 CASES = {
     "in free slots": plain_config(pot=POT),
     "over slots of the document": plain_config(pot=replace(POT, reserve=80)),

@@ -11,7 +11,7 @@ import torch
 from ondevice.config import PotConfig, TierConfig
 from ondevice.decode.prompt import Turn
 from ondevice.documents import Document, Page
-from ondevice.events import AnswerFinished, Event, TokensRead, TokensRecalled
+from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
@@ -174,3 +174,12 @@ def test_evidence_is_traced_to_the_passages() -> None:
     for passage in answer.sources.passages:
         assert passage.text in PAGES[passage.page - 1]
         assert start <= passage.start_token < passage.stop_token <= stop
+
+
+def test_an_answer_from_passages_goes_on_after_it_was_cut() -> None:
+    session = session_of()
+    list(session.read(document()))
+    whole = [event.token_id for event in session.ask(QUESTION) if isinstance(event, AnswerToken)]
+    assert len(whole) > 4
+    rest = [event.token_id for event in session.ask(QUESTION, begun=whole[:4]) if isinstance(event, AnswerToken)]
+    assert whole[4:] == rest[: len(whole) - 4]

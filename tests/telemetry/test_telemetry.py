@@ -95,7 +95,7 @@ def test_every_second_belongs_to_one_stage() -> None:
         ),
         TokensRecalled(np.zeros((1, 2), np.int32), (1,), 64, 1000, 500),
         QuestionRead("q", 5),
-        finished(question=0.7, look=0.9, revival=0.2, write=1.5, sources=0.25, finish=0.05),
+        finished(question=0.7, search=0.15, look=0.9, revival=0.2, write=1.5, sources=0.25, finish=0.05),
         finished(question=0.1, write=1.0),
     )
     assert tuple(telemetry.stage_seconds) == STAGES
@@ -110,6 +110,7 @@ def test_every_second_belongs_to_one_stage() -> None:
             "offload": 0.1,
             "other": 0.3,
             "question": 0.8,
+            "search": 0.15,
             "look": 0.9,
             "revival": 0.2,
             "write": 2.5,
