@@ -20,8 +20,8 @@ LABORATORY = ("cli", "speed", "quality", "results", "recording", "paged")
 BATCH = ("command", "outcome", "jobs", "work", "asked", "corpus", "places", "cluster")
 PRODUCT = (
     "cli", "ui", "api", "serving", "scan", "library", "planning", "session", "prefill", "decode", "telemetry",
-    "context", "speculator", "model", "pot", "documents", "search", "result", "words", "config", "machine", "stage_clock",
-    "kernels", "client", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
+    "context", "speculator", "model", "pot", "documents", "search", "result", "words", "config", "machine",
+    "stage_clock", "kernels", "client", "regular_file", "files", "schema", "events", "errors", "extras", "assets",
 )  # fmt: skip
 FLOORS = [
     *(f"ondevice_bench.{name}" for name in LABORATORY),
