@@ -140,7 +140,7 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     """The account under an answer: where every token of the document is, and what the answer took."""
     ledger, so_far = answer.ledger, ""
     if ledger.tokens_unread:
-        so_far = f"Answered after {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
+        so_far = f"{_found_early(answer)} {count(ledger.tokens_read)} of {count(ledger.tokens_total)} tokens. "
     parts = [*unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
     if answer.share_read < 1:
         parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
@@ -150,6 +150,18 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     parts += [_took(answer)] if answer.ttft_seconds else []
     parts += _remembered(answer)
     return so_far + _REASONS[answer.stop_reason] + " · ".join(parts)
+
+
+def compared(earlier: str, text: str) -> str:
+    """The sentence on an answer from all of a document that follows one from before all of it was read."""
+    if "".join(filter(str.isalnum, earlier.casefold())) == "".join(filter(str.isalnum, text.casefold())):
+        return "Confirmed by reading all."
+    return f"In place of the answer before all was read: “{earlier}”"
+
+
+def _found_early(answer: AnswerFinished) -> str:
+    is_found = answer.recalled is not None and answer.recalled.is_text
+    return "From a search of the whole text, after reading" if is_found else "Answered after"
 
 
 def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]]:

@@ -50,6 +50,10 @@ def ask(
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Take the document's password from the first line of stdin.")
     ] = False,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="Answer at once from a search of the text, before reading it, and again after it."),
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option(
@@ -74,6 +78,7 @@ def ask(
         elif save_as != "own":
             raise ConfigError("--save-as says how to save, and nothing is saved", fix="Name a file with --save.")
         seconds: dict[str, float] = {}
+        early: list[AnswerFinished] = []
         keeper: Keeper | None = None
         if document.endswith(SAVED):
             session = _open_saved(Path(document), options, answers, display, seconds)
@@ -85,12 +90,13 @@ def ask(
             keeper = _keeper(*found, is_on=resume)
             # A reading for any question answers one, too.
             same = () if read_again else (config, options.config(answers.config()))
-            session = _read(*found, keeper, save, same, display, seconds)
+            asked_now = given if now else ()
+            session = _read(*found, keeper, save, same, asked_now, early, display, seconds)
         unsaved = None if save is None else _save(session, save, save_as, keeper)
         for notice in session.notices:
             say(notice)
         typed = _typed(document) if interactive else iter(())
-        finished = _converse(session, given, typed, display, remembers=answers.remember)
+        finished = _converse(session, given, typed, early, display, remembers=answers.remember)
         if keeper is not None and unsaved is None:
             keeper.remove()
         if as_json:
@@ -129,12 +135,14 @@ def _read(
     keeper: Keeper,
     save: Path | None,
     same: Sequence[EngineConfig],
+    asked_now: Sequence[str],
+    early: list[AnswerFinished],
     display: ProgressDisplay,
     seconds: dict[str, float],
 ) -> Session:
     """A session that has read the document, from where an earlier one was broken off; or the library's own, of the
-    `same` settings."""
-    from ondevice.cli.conversation import open_session, read_document
+    `same` settings. Questions of `asked_now` that a search finds passages for are answered before, into `early`."""
+    from ondevice.cli.conversation import answer, open_session, read_document
     from ondevice.cli.reuse import from_library
     from ondevice.session.saving import most_saved_bytes
 
@@ -147,6 +155,9 @@ def _read(
         if save is not None:
             _require_place(save, most_saved_bytes(session))
         if opened is None:
+            for question in asked_now:
+                if session.searches(question, session.context.config.generation):
+                    early.append(answer(session, question, display))
             read_document(session, document, display, keeper)
     return session
 
@@ -206,21 +217,38 @@ def _typed(document: str) -> Iterator[str]:
 
 
 def _converse(
-    session: Session, given: list[str], typed: Iterator[str], display: ProgressDisplay, *, remembers: bool
+    session: Session,
+    given: list[str],
+    typed: Iterator[str],
+    early: Sequence[AnswerFinished],
+    display: ProgressDisplay,
+    *,
+    remembers: bool,
 ) -> list[AnswerFinished]:
-    """Answer the questions of the command line, then those typed; a typed one may fail or be stopped by itself."""
+    """Answer the questions of the command line, then those typed; a typed one may fail or be stopped by itself.
+
+    Args:
+        early: answers to some of the first from before reading.
+    """
+    from ondevice import words
     from ondevice.cli.conversation import answer
-    from ondevice.decode.prompt import Turn
+    from ondevice.decode.prompt import Turn, is_worth_remembering
 
     finished: list[AnswerFinished] = []
 
     def history() -> list[Turn]:
-        return [Turn(earlier.question, earlier.text) for earlier in finished if remembers]
+        known = (one for one in finished if remembers)
+        return [
+            Turn(one.question, one.text) for one in known if is_worth_remembering(one.text, one.ledger.tokens_unread)
+        ]
 
     for question in given:
         if len(given) > 1:
             say(question, "bold")
         finished.append(answer(session, question, display, history()))
+        for before in early:
+            if before.question == question:
+                say(words.compared(before.text, finished[-1].text))
         if finished[-1].stop_reason == "cancelled":
             raise Interrupted("Stopped while answering; the pot is as it was before the question.")
     for question in typed:

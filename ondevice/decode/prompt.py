@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ondevice.events import History
-from ondevice.model.chat import ChatParts
+from ondevice.model.chat import NOT_THERE, ChatParts
 
 _FEWEST = 16  # tokens of an answer that are worth keeping of it
 
@@ -17,6 +17,14 @@ class Turn:
 
     question: str
     answer: str
+
+
+def is_worth_remembering(answer: str, num_unread: int) -> bool:
+    """True for an answer that a later one may follow: with words, from all of the document, and with something found.
+
+    Where it stands before the same question, a model says it again, whatever it has read since.
+    """
+    return bool(answer) and not num_unread and not answer.startswith(NOT_THERE)
 
 
 @dataclass(frozen=True, slots=True)

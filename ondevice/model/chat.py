@@ -17,9 +17,10 @@ from ondevice.errors import ModelError
 # Plain letters: no template trims, escapes or splits them, and no document's text is ever rendered.
 _DOCUMENT, _QUESTION, _ANSWER, _NEXT = "qzdocumentzq", "qzquestionzq", "qzanswerzq", "qznextzq"
 _GAP = "\n\n"  # between a document and its question
+NOT_THERE = "That is not in the document."
 # Of several wordings the one with which models of 0.5B and 1.5B parameters answer as many questions rightly as without
 # any, and the larger one says of what the text does not tell that it does not.
-_GROUND = 'Answer from the document above. If the answer is not in it, say: "That is not in the document."\n\n'
+_GROUND = f'Answer from the document above. If the answer is not in it, say: "{NOT_THERE}"\n\n'
 
 
 class Encoder(Protocol):

@@ -94,7 +94,8 @@ class Answer:
         self._is_finished = True
         self._show(answer.text or words.NO_WORDS)
         held = holdings(session, workspace.telemetry)
-        line = words.account(answer, held)
+        earlier = self._asked.instead_of
+        line = (f"{words.compared(earlier, answer.text)} " if earlier else "") + words.account(answer, held)
         record = answer_record(answer, held, session, self._asked)
         if answer.sources.passages:
             workspace.messages.append({"role": "assistant", "content": evidence_links(answer, held.unit)})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ondevice.decode.prompt import Turn
+from ondevice.decode.prompt import Turn, is_worth_remembering
 from ondevice.documents.shown import passage
 from ondevice.events import Source
 from ondevice.schema import SchemaError, parse
@@ -43,6 +43,13 @@ class Exchange:
         return bool(self.ids) and self.record.get("stop_reason") in _CUT
 
     @property
+    def num_unread(self) -> int:
+        """Tokens of the document that were not read yet."""
+        ledger = self.record.get("ledger")
+        number = ledger.get("tokens_unread") if isinstance(ledger, dict) else 0
+        return number if isinstance(number, int) else 0
+
+    @property
     def remembers(self) -> bool:
         """True if questions before it were known to it."""
         return bool(self.record.get("num_remembered"))
@@ -57,8 +64,8 @@ class Exchange:
 
 
 def turns(exchanges: Sequence[Exchange]) -> list[Turn]:
-    """The conversation so far, for a follow-up question; answers without a word say nothing."""
-    return [Turn(exchange.question, exchange.text) for exchange in exchanges if exchange.text]
+    """The conversation so far, for a follow-up question: what is worth remembering of it."""
+    return [Turn(one.question, one.text) for one in exchanges if is_worth_remembering(one.text, one.num_unread)]
 
 
 def sources_panel(exchanges: Sequence[Exchange], unit: str, kind: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -118,7 +118,8 @@ class Jobs:
             self._estimate(workspace, config)
             try:
                 self.keeping.begin(workspace)
-                yield from self._read(workspace, session, session.read(workspace.tokens or document))
+                opened = session.open(workspace.tokens or document)
+                yield from self._read(workspace, session, opened, session.resume())
             finally:
                 self.speeds.note(self.engine.loaded, config, workspace.telemetry)
 
@@ -237,18 +238,25 @@ class Jobs:
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
         return _run(workspace, activity, steps, self.engine)
 
-    def _read(self, workspace: Workspace, session: Session, events: Iterator[Event]) -> Job:
-        """Follow a reading; questions that are asked meanwhile are answered between two of its events."""
+    def _read(self, workspace: Workspace, session: Session, *steps: Iterator[Event]) -> Job:
+        """Follow the steps of a reading; questions that are asked meanwhile are answered between two of its events."""
         workspace.asked.open()
+        early = list[Asked]()
         try:
-            for event in _followed(workspace, session, events):
-                workspace.note(event)
-                yield event
-                yield from self._answer_asked(workspace, session)
-                if session.context.num_read:
-                    yield from _report_problem(workspace, self.keeping.keep_if_due(workspace))
-                if workspace.pause.is_set():
-                    workspace.request_stop()
+            for events in steps:
+                for event in _followed(workspace, session, events):
+                    workspace.note(event)
+                    yield event
+                    if session.context.spans:
+                        early += yield from self._answer_asked(workspace, session)
+                    if session.context.num_read:
+                        yield from _report_problem(workspace, self.keeping.keep_if_due(workspace))
+                    if workspace.pause.is_set():
+                        workspace.request_stop()
+                if session.context.spans:
+                    early += yield from self._answer_asked(workspace, session)
+            if not session.context.spans:
+                yield from self._answer_again(workspace, session, early)
             while not workspace.stop.is_set() and not workspace.asked.close_if_empty():
                 yield from self._answer_asked(workspace, session, is_read=True)
         finally:
@@ -256,21 +264,46 @@ class Jobs:
             workspace.note_rest()
         yield from _report_problem(workspace, self.keeping.keep(workspace))
 
-    def _answer_asked(self, workspace: Workspace, session: Session, *, is_read: bool = False) -> Job:
+    def _answer_again(self, workspace: Workspace, session: Session, early: Sequence[Asked]) -> Job:
+        """Answer from all of the document what was answered before it was read, if that is not done the same way."""
+        first = len(workspace.exchanges) - len(early)
+        given = workspace.exchanges[max(first, 0) :]
+        if [one.question for one in given] != [one.question.strip() for one in early]:
+            return  # the conversation was cleared, or an answer was stopped before its first word
+        if any(one.record.get("stop_reason") == "cancelled" for one in given):
+            return  # nobody waits for it
+        if all(session.searches(one.question, one.generation) for one in early):
+            return
+        for at, (asked, before) in enumerate(zip(early, given, strict=True), first):
+            if not workspace.stop.is_set():
+                again = replace(asked, at=at, begun=(), instead_of=before.text)
+                yield from self._answer_within(workspace, session, again)
+
+    def _answer_asked(
+        self, workspace: Workspace, session: Session, *, is_read: bool = False
+    ) -> Generator[JobEvent, None, tuple[Asked, ...]]:
         """Answer the queued question between two chunks: at once where a search of the text does.
 
         One for the pot waits for the first chunk. Asked before reading began it waits for the end (`is_read`), if that
-        is near. A failure does not end reading.
+        is near.
+
+        Returns:
+            The question, where it was answered.
         """
         waiting = workspace.asked.waiting
         if waiting is None or not session.context.is_open:
-            return
+            return ()
         waits = not session.context.num_read or (waiting.is_early and ends_soon(workspace.telemetry))
         if waits and not is_read and not session.searches(waiting.question, waiting.generation):
-            return
+            return ()
         asked = None if workspace.stop.is_set() else workspace.asked.take()
         if asked is None:
-            return
+            return ()
+        yield from self._answer_within(workspace, session, asked)
+        return (asked,)
+
+    def _answer_within(self, workspace: Workspace, session: Session, asked: Asked) -> Job:
+        """Answer a question in the course of a reading, which a failure does not end."""
         with workspace.working(Phase.ANSWERING):
             yield Working(Phase.ANSWERING)
             try:

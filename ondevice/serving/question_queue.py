@@ -16,6 +16,7 @@ class Asked:
     Attributes:
         history: what it may refer to instead, if that is known elsewhere.
         is_early: it was asked before anything was read.
+        instead_of: the answer from before all was read, which this one confirms or replaces; "": there is none.
         at: the exchange whose place it takes, and that of all that came after; None: it comes last.
         begun: tokens of the answer that are there already; it goes on after them.
         attempt: at this answer; each draws other tokens where the temperature is above 0.
@@ -26,6 +27,7 @@ class Asked:
     remembers: bool
     history: tuple[Turn, ...] = ()
     is_early: bool = False
+    instead_of: str = ""
     at: int | None = None
     begun: tuple[int, ...] = ()
     attempt: int = 0

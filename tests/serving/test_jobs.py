@@ -176,11 +176,12 @@ def test_a_question_while_reading_is_answered_in_between(house: House) -> None:
         if isinstance(event, TokensRead) and not house.workspace.exchanges and house.workspace.asked.waiting is None:
             assert house.workspace.asked.put(WHEN)
     works = [event.activity for event in events if isinstance(event, Working)]
-    assert works == [Phase.READING, Phase.ANSWERING, Phase.READING]
+    assert works == [Phase.READING, Phase.ANSWERING, Phase.READING, Phase.ANSWERING, Phase.READING]
     begun = events.index(Working(Phase.ANSWERING))
     assert isinstance(events[begun + 1], QuestionRead)
-    assert isinstance(events[-1], DocumentRead)
-    assert house.workspace.exchanges[0].account.startswith("Answered after ")
+    assert [type(event) for event in events if isinstance(event, DocumentRead | AnswerFinished)] == [
+        AnswerFinished, DocumentRead, AnswerFinished,
+    ]  # fmt: skip
 
 
 def test_a_question_that_fails_while_reading_does_not_end_it(house: House) -> None:
@@ -370,3 +371,61 @@ def test_a_long_answer_gives_way_to_who_waits(house: House, monkeypatch: pytest.
     assert awaited.stop_reason == "turn"
     assert awaited.num_tokens < alone.num_tokens
     assert answered(is_awaited=False).text == alone.text, "the pot is as it was"
+
+
+QUESTION = "When is the lamp lit?"
+
+
+def asked_while_reading(house: House, config: EngineConfig, *questions: str) -> list[JobEvent]:
+    """Events of a reading, in the course of which questions are asked, the first of them before it."""
+    left, events = list(questions), list[JobEvent]()
+    house.workspace.asked.put(Asked(left.pop(0), config.generation, remembers=True, is_early=True))
+    for event in house.jobs.read(house.claimed(), config):
+        events.append(event)
+        if left and isinstance(event, AnswerFinished):
+            house.workspace.asked.put(Asked(left.pop(0), config.generation, remembers=True))
+    return events
+
+
+def with_passages(config: EngineConfig, number: int) -> EngineConfig:
+    return replace(config, generation=replace(config.generation, num_passage_tokens=number))
+
+
+def test_a_search_answers_before_a_token_is_read_and_again_once_all_is_in_the_pot(house: House) -> None:
+    whole = replace(CONFIG, pot=replace(CONFIG.pot, policy="full", capacity=4 * len(TEXT)))
+    config = with_passages(whole, 100)
+    events = asked_while_reading(house, config, QUESTION, "And who lights it?")
+    kinds = names(events)
+    assert kinds.index("AnswerFinished") < kinds.index("TokensRead")
+    early, second, *again = [event for event in events if isinstance(event, AnswerFinished)]
+    assert (early.ledger.tokens_read, second.history.num_remembered) == (0, 0), "an early answer is not remembered"
+    assert early.recalled is not None
+    assert [one.question for one in again] == [QUESTION, "And who lights it?"]
+    assert [one.ledger.tokens_unread for one in again] == [0, 0]
+    assert again[0].recalled is None, "the pot has it all"
+    assert again[1].history.num_remembered == 1
+    exchanges = house.workspace.exchanges
+    assert [one.question for one in exchanges] == [QUESTION, "And who lights it?"]
+    assert [one.text for one in exchanges] == [one.text for one in again]
+    for exchange, before in zip(exchanges, (early, second), strict=True):
+        same = exchange.text == before.text
+        assert exchange.account.startswith("Confirmed by reading all." if same else "In place of the answer before all")
+        assert same or before.text in exchange.account
+
+
+def test_an_early_answer_stays_where_the_same_passages_would_answer_again(house: House) -> None:
+    events = asked_while_reading(house, with_passages(CONFIG, 100), QUESTION)
+    (answer,) = [event for event in events if isinstance(event, AnswerFinished)]
+    assert answer.ledger.tokens_unread == len(TEXT)
+    (exchange,) = house.workspace.exchanges
+    assert exchange.account.startswith(f"From a search of the whole text, after reading 0 of {len(TEXT):,} tokens.")
+
+
+def test_a_cleared_conversation_is_not_answered_again(house: House) -> None:
+    house.workspace.asked.put(Asked(QUESTION, CONFIG.generation, remembers=True))
+    answered = 0
+    for event in house.jobs.read(house.claimed(), CONFIG):
+        if isinstance(event, AnswerFinished):
+            answered += 1
+            house.jobs.clear_conversation(house.workspace)
+    assert answered == 1
