@@ -110,6 +110,21 @@ def test_several_questions_share_one_reading(checkpoint: Path, text: Path) -> No
     assert done.stderr.count("Read 780 tokens") == 1
 
 
+@pytest.mark.parametrize(("capacity", "fits"), [(400, False), (2000, True)])
+def test_now_a_search_answers_before_the_reading_which_answers_again(
+    capacity: int, fits: bool, checkpoint: Path, text: Path
+) -> None:
+    pot = ["--model", checkpoint, *POT, "--capacity", capacity, "--max-new-tokens", "6", "--no-chat"]
+    questions = ["Who lights the lamp?", "Summarise it."]
+    done = run("ask", text, *questions, "--now", "--passages", "100", "--json", *pot)
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.stderr.split())
+    assert said.index("From a search of the whole text, after reading 0 of 780 tokens.") < said.index("Read 780 tokens")
+    assert said.count("From a search") == 1, "a summary waits for the reading"
+    assert ("Confirmed by reading all." in said) or ("In place of the answer before all was read: “" in said)
+    assert (last_json(done)["turns"][0]["num_revived"] == 0) == fits
+
+
 def test_an_answer_names_where_it_looked_unless_told_not_to(checkpoint: Path, text: Path) -> None:
     done = ask(checkpoint, text, "When?", "--sources", "2", "--json")
     sources = last_json(done)["turns"][0]["sources"]
