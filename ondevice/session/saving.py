@@ -313,8 +313,7 @@ def reopened(saved: EngineConfig, asked: EngineConfig) -> EngineConfig:
     """The settings in which a session that was made with `saved` is opened and asked: those of `asked` wherever they
     do not touch what was read.
 
-    Where files go, and where the speculator's weights lie if they moved, is for `asked` to say, too. What the saved
-    pot cannot do is refused by `load_session`.
+    Where files go, and where the speculator's weights lie if they moved, is for `asked` to say, too.
 
     Raises:
         ModelError: only the file names the speculator, and it is not on this machine.
