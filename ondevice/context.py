@@ -36,7 +36,7 @@ class Context:
         chat: the model's template in pieces.
         num_protected: slots at logical positions below this are never evicted (prompt and sinks).
         slim_steps: where hidden states are pruned; none: nowhere.
-        speculator: reads first or drafts; None: there is none.
+        speculator: reads first; None: there is none.
 
     Attributes:
         host: host memory for evicted and pruned tokens; None: there is none.
@@ -177,7 +177,7 @@ class Context:
 
     @property
     def speculator_bytes(self) -> int:
-        """Memory of the speculator's pot and of its mean keys; 0 without one."""
+        """Memory of the speculator's pot; 0 without one."""
         return 0 if self.speculator is None else self.speculator.nbytes
 
     @property

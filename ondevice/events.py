@@ -311,26 +311,6 @@ class History:
     is_shortened: bool = False
 
 
-@dataclass(slots=True)
-class DraftCount:
-    """Speculative decoding of one answer.
-
-    Tokens drafted and accepted, passes over drafts, tokens read a second time to tell near ties apart, and whether
-    drafting was given up because it did not pay.
-    """
-
-    num_drafted: int = 0
-    num_accepted: int = 0
-    num_rounds: int = 0
-    num_read_again: int = 0
-    fell_back: bool = False
-
-    @property
-    def acceptance(self) -> float | None:
-        """Of the drafted tokens, those accepted; None where nothing was drafted."""
-        return self.num_accepted / self.num_drafted if self.num_drafted else None
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerFinished:
     """The answer is complete and the pot is as it was before the question.
@@ -363,7 +343,6 @@ class AnswerFinished:
     recalled: TokensRecalled | None = None
     sources: Sources = Sources()
     history: History = History()
-    drafts: DraftCount = field(default_factory=DraftCount)
     unfounded: tuple[str, ...] = ()
     num_before: int = 0
     undo_bytes: int = 0
@@ -403,7 +382,6 @@ class AnswerFinished:
 
     def to_dict(self) -> dict[str, Any]:
         """The account of the answer as JSON has it, without its text, passages and ledger."""
-        history, drafts = asdict(self.history), asdict(self.drafts)
         return {
             "num_tokens": self.num_tokens,
             "num_before": self.num_before,
@@ -420,8 +398,7 @@ class AnswerFinished:
             "share_read": self.share_read,
             "unfounded": self.unfounded,
             "num_sourced": self.sources.num_tokens,
-            **history,
-            **drafts,
+            **asdict(self.history),
             "undo_bytes": self.undo_bytes,
         }
 

@@ -144,7 +144,6 @@ def account(answer: AnswerFinished, held: Holdings) -> str:
     parts = [*unfounded(answer), *recalled(answer, held.unit), ledger_line(ledger, held)]
     if answer.share_read < 1:
         parts.append(f"{share(answer.share_read, 1.0)} of the pot read for a token")
-    parts += drafted(answer)
     if answer.num_overwritten:
         parts.append(f"{plural(answer.num_overwritten, 'slot')} lent to this answer")
     parts += [_took(answer)] if answer.ttft_seconds else []
@@ -182,7 +181,6 @@ def account_rows(answer: AnswerFinished, held: Holdings) -> list[tuple[str, str]
         ("Host tier", _tier(held) if held.tier_bytes or held.tier_most_bytes else ""),
         ("Brought back", ". ".join(recalled(answer, held.unit))),
         ("Attention", "" if answer.share_read == 1 else f"{share(answer.share_read, 1.0)} of the pot read for a token"),
-        ("Drafts", ". ".join(drafted(answer))),
         ("Overwritten", f"{plural(answer.num_overwritten, 'slot')}, given back" if answer.num_overwritten else ""),
         ("Conversation", ", ".join(_remembered(answer)).capitalize()),
     ]
@@ -258,16 +256,6 @@ def recalled(answer: AnswerFinished, unit: str) -> list[str]:
     if answer.num_aside:
         lines.append(f"{plural(answer.num_aside, 'kept token')} stood aside for them: too far from what came back")
     return lines
-
-
-def drafted(answer: AnswerFinished) -> list[str]:
-    """The lines for the drafted tokens that stand in the answer, where there were any."""
-    if not answer.drafts.num_drafted:
-        return []
-    ended = ", then none: they did not pay" if answer.drafts.fell_back else ""
-    return [
-        f"{count(answer.drafts.num_accepted)} of {plural(answer.drafts.num_drafted, 'drafted token')} accepted{ended}"
-    ]
 
 
 def skipped_pages(skipped: Sequence[tuple[int, int]], unit: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ondevice import words
-from ondevice.events import AnswerFinished, DraftCount, History, Ledger, PageNote, TokensRecalled
+from ondevice.events import AnswerFinished, History, Ledger, PageNote, TokensRecalled
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,7 @@ def test_the_account_tells_of_every_method() -> None:
     answer = replace(
         ANSWER, num_tokens=15, stage_seconds={},
         ledger=ledger, stop_reason="length", share_read=0.4, num_overwritten=1, unfounded=("22", "Ingrid Lund"),
-        drafts=DraftCount(num_drafted=20, num_accepted=12, fell_back=True), history=History(1, 2),
-        recalled=TokensRecalled(NO_TOKENS, (4, 3, 9), 128, num_aside=640),
+        history=History(1, 2), recalled=TokensRecalled(NO_TOKENS, (4, 3, 9), 128, num_aside=640),
     )  # fmt: skip
     held = words.Holdings("page", 1_000_000, 500_000, 2_000_000, 11_264, 0.75, 9_000_000)
     assert words.account(answer, held).split(" · ") == [
@@ -98,7 +97,6 @@ def test_the_account_tells_of_every_method() -> None:
         "the small model's pot: 500 kB",
         "host tier: 11,264 tokens, 2.0 MB of at most 9.0 MB, 75 % of the copying hidden",
         "40 % of the pot read for a token",
-        "12 of 20 drafted tokens accepted, then none: they did not pay",
         "1 slot lent to this answer",
         "first word after 0.8 s",
         "1 earlier question remembered, 2 left out for lack of room",

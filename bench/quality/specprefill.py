@@ -148,7 +148,7 @@ def _readings(
 ) -> Iterator[tuple[str, int, Session]]:
     """Sessions with a speculator that knows the question, as in `_plain`."""
     # What answers do with a speculator needs its pot, and there is none: every prompt is scored once.
-    spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None, num_draft=0)
+    spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None)
     config = specprefill_config(replace(engine.config, spec=spec), question)
     stretch = score(prompt_session(engine, variants(spec)[-1], question, document))
     for keep in keeps:

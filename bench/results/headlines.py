@@ -79,7 +79,7 @@ READINGS: Mapping[str, Reading] = {
     "ondevice bench slim": Reading(_METHODS, "SlimInfer", ("InfiniPot", "SlimInfer")),
     "ondevice bench equip": Reading(_METHODS, "EQUIP", ("EQUIP",)),
     "ondevice bench art": Reading(_METHODS, "ART", ("ART",)),
-    "ondevice bench specprefill": Reading(_METHODS, "SpecPrefill and drafts", ("SpecPrefill", "drafts")),
+    "ondevice bench specprefill": Reading(_METHODS, "SpecPrefill", ("SpecPrefill",)),
     "ondevice bench distillation": Reading(_METHODS, "distillation"),
     "ondevice eval slim-curve": Reading(_METHODS, "SlimInfer's schedules"),
     "ondevice eval art-curve": Reading(_METHODS, "ART's thresholds"),

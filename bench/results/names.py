@@ -34,14 +34,12 @@ def contender_name(config: EngineConfig) -> str:
 
 
 def _spec(spec: SpecConfig) -> str:
-    """` + SpecPrefill 30% (raw)`, with the speculator's depth where it is named, ` + drafts of 4`."""
+    """` + SpecPrefill 30% (raw)`, with the speculator's depth where it is named."""
     parts = []
     if spec.skips:
         low_high = spec.adaptive_keep
         share = f"{spec.keep:.0%}" if low_high is None else f"{low_high[0]:.0%}-{low_high[1]:.0%}"
         parts.append(f"SpecPrefill {share} {spec_variant(spec)}")
-    if spec.num_draft:
-        parts.append(f"drafts of {spec.num_draft}")
     which = [spec.model] * bool(spec.model) + [f"{spec.layers} layers"] * bool(spec.layers)
     if parts and which:
         parts.append(f"speculator {' '.join(which)}")

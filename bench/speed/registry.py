@@ -10,11 +10,10 @@ from ondevice_bench.quality.entry import INTS, Entry, Option
 _TEXT = Option("text", Path, "Read this document instead of generated text.")
 _QUICK = Option("quick", bool, "The same on small sizes, in under a minute.", False, flag="--quick")
 _SPECPREFILL = """\
-Time to the first token with SpecPrefill, beside the paper's estimate, and answers written with drafts.
+Time to the first token with SpecPrefill, beside the paper's estimate.
 
 The first token comes from random weights of the proportions of a 1B and an 8B model and, without --speculator, from
-the model named and its first layers; drafts from the speculator of --speculator and --speculator-layers. About 25
-minutes on two cores.
+the model named and its first layers.
 """
 
 BENCHMARKS = (
@@ -171,11 +170,8 @@ BENCHMARKS = (
         "ondevice_bench.speed.specprefill",
         _SPECPREFILL,
         (
-            _TEXT,
             Option("tokens", int, "Tokens of the prompt.", shown="2048"),
             Option("rounds", int, "Rounds of prompts; each measures all shares.", 3, min=1),
-            Option("prompts", int, "Prompts of speculative decoding.", shown="50"),
-            Option("new_tokens", int, "Tokens of each answer.", shown="128"),
             _QUICK,
         ),
     ),

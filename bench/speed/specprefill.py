@@ -23,9 +23,7 @@ from ondevice.session.engine import Engine
 from ondevice.speculator.choose import choose, importance
 from ondevice.speculator.speculator import Speculator
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
-from ondevice_bench.speed import speculative
 from ondevice_bench.speed.random_model import SHAPES, random_model
-from ondevice_bench.speed.source import chosen
 from ondevice_bench.speed.turns import Seconds, take_turns
 
 KEEPS = (10, 30, 50)
@@ -229,21 +227,12 @@ def _pairs(engine: Engine) -> list[Pair]:
 def _measure(setup: Setup, options: Any) -> Iterator[Table]:
     engine, quick, rows = setup.engine, options.quick, list[Row]()
     num_tokens, rounds = options.tokens or (256 if quick else 2048), 1 if quick else options.rounds
-    num_prompts, num_new = options.prompts or (2 if quick else 50), options.new_tokens or (16 if quick else 128)
     for pair in _pairs(engine):
         for num_lookahead in (0,) if quick else (0, 8):
             setup.report(f"Reading prompts with {pair.name}", None)
             step_size = engine.config.pot.pass_size(engine.decoder.device.type)
             rows += run_ttft(pair, num_tokens, num_lookahead=num_lookahead, step_size=step_size, rounds=rounds)
-    document = chosen(setup, options.text, 512 if quick else 1024)
-    setup.report("Reading with and without drafts", None)
-    rows += speculative.run_reading(engine, document, rounds)
-    answers: list[list[speculative.Answer]] = []
-    for one in speculative.run_speculative(engine, document, num_prompts, num_new):
-        answers.append(one)
-        setup.report("Answering with and without drafts", len(answers) / num_prompts)
-    rows += speculative.rows_of(answers, num_new)
-    yield Table(rows, summary_of(rows) | speculative.summary_of(rows))
+    yield Table(rows, summary_of(rows))
 
 
 MEASUREMENT = Measurement[Table](_measure)

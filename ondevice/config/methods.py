@@ -179,7 +179,7 @@ class ArtConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpecConfig:
-    """SpecPrefill (arXiv 2502.02789), and speculative decoding with the same small model."""
+    """SpecPrefill (arXiv 2502.02789)."""
 
     panel: ClassVar = "Speculator"
 
@@ -218,15 +218,6 @@ class SpecConfig:
     # the last on the other (docs/results/eval-recall.md).
     novelty: SpecNoveltyName = setting(
         "known", "Where the novelty of a token after a skipped one comes from.", option="--spec-novelty")
-    num_draft: int = setting(
-        0, "Tokens that it drafts at once while an answer is written; 0: none.", option="--draft",
-        api="draft", answers=True, check=at_least(0, "tokens"), label="Draft the answer",
-        form=Control(18, "Tokens that the first layers draft at once, for all layers to check. Default {default}. "
-                         "The words stay those of the model, and drafts end by themselves where they do not pay. "
-                         "Takes effect at the next reading.", low=0))
-    falls_back: bool = setting(
-        True, "Go on without drafts where they are measured not to pay.", answers=True,
-        option="--draft-while-it-pays/--always-draft")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -240,7 +231,3 @@ class SpecConfig:
     def skips(self) -> bool:
         """True if tokens of the document may be kept from the main model."""
         return self.keep < 1.0 or self.adaptive_keep is not None
-
-    @property
-    def needs_speculator(self) -> bool:
-        return self.skips or self.num_draft > 0

@@ -12,7 +12,6 @@ from ondevice.config import GenerationConfig
 from ondevice.context import Context
 from ondevice.decode.calibration import calibrated
 from ondevice.decode.combine import combine
-from ondevice.decode.drafting import DraftedStep, Drafts
 from ondevice.decode.host_recall import HostRecall
 from ondevice.decode.loop_guard import LoopGuard
 from ondevice.decode.prompt import Prompt
@@ -24,7 +23,6 @@ from ondevice.errors import PotError
 from ondevice.events import (
     AnswerFinished,
     AnswerToken,
-    DraftCount,
     Event,
     QuestionRead,
     Sources,
@@ -44,7 +42,6 @@ def answer(
     question: str,
     prompt: Prompt,
     generation: GenerationConfig,
-    drafts: Drafts,
     is_stopped: Callable[[], bool],
     clock: StageClock,
     *,
@@ -55,7 +52,6 @@ def answer(
     Args:
         prompt: the question with whatever the template, and earlier questions, put around it, and what is written of
             the answer already.
-        drafts: of the session.
         is_stopped: polled between layers and tokens; the answer then ends as `cancelled`.
         clock: of the answer, running since the question.
         attempt: at the same answer; each draws other tokens where tokens are drawn.
@@ -63,7 +59,7 @@ def answer(
     Raises:
         PotError: the question does not fit into the free slots.
     """
-    one = _Answer(context, question, prompt, generation, drafts, is_stopped, clock, attempt)
+    one = _Answer(context, question, prompt, generation, is_stopped, clock, attempt)
     try:
         yield from one.recall()
         yield one.read()
@@ -98,7 +94,6 @@ class _Answer:
         question: str,
         prompt: Prompt,
         generation: GenerationConfig,
-        drafts: Drafts,
         is_stopped: Callable[[], bool],
         clock: StageClock,
         attempt: int,
@@ -110,8 +105,7 @@ class _Answer:
             )
         self.stop_reason = "length"
         self._context, self._question, self._prompt, self._clock = context, question, prompt, clock
-        self._generation, self._drafts = generation, drafts
-        self._is_stopped, self._attempt = is_stopped, attempt
+        self._generation, self._is_stopped, self._attempt = generation, is_stopped, attempt
         settings = replace(context.config, generation=generation)
         self._features = combine(settings, context.decoder, is_stream=not context.tokens.keeps_text)
         self._question_ids: Tensor = context.decoder.ids(prompt.ids)
@@ -121,7 +115,7 @@ class _Answer:
         self._recalled: TokensRecalled | None = None
         self._overwriting: OverwritingStep | None = None
         self._swapping: SwappingStep | None = None
-        self._drafted: DraftedStep | None = None
+        self._plain: PlainStep | None = None
         self._step: Step | None = None
         self._out: Pass | None = None
         self._stream, self._written = context.loaded.tokenizer.stream_decoder(), list(prompt.begun)
@@ -162,15 +156,11 @@ class _Answer:
         generator = torch.Generator(device=context.decoder.device).manual_seed(seed)
         plain = PlainStep(context.decoder, pot, self._generation, generator, self._attention, self._is_stopped)
         step: Step = plain
+        self._plain = plain
         if may_overflow:
             eviction = _eviction(context, num_document, self._out.mass, self._undo)
             step = self._overwriting = OverwritingStep(plain, eviction)
-        observes = self._overwriting is not None and self._overwriting.eviction.observes
-        if self._features.drafts and not observes and not later:
-            self._drafted = self._drafts.begin(context, plain, step, context.decoder.ids(ids), self._is_stopped)
-        if self._drafted is not None:
-            step = self._drafted
-        elif self._host is not None:
+        if self._host is not None:
             step = self._swapping = SwappingStep(
                 self._host,
                 step,
@@ -189,12 +179,13 @@ class _Answer:
 
     def write(self) -> Iterator[Event]:
         """Decode until the model ends the answer, or it is as long as it may be."""
-        assert self._step is not None, "the question is read first"
+        assert self._plain is not None, "the question is read first"
+        assert self._step is not None
         assert self._out is not None
         decoder, tokenizer, out = self._context.decoder, self._context.loaded.tokenizer, self._out
         self._out = None
         while True:
-            token = self._step.choose(decoder.head.logits(out.hidden_states[:, -1]))
+            token = self._plain.choose(decoder.head.logits(out.hidden_states[:, -1]))
             if not self._num_new:
                 self._clock.book("question")
                 self._ttft = self._clock.total
@@ -236,8 +227,6 @@ class _Answer:
         else:
             self._end_writing()
         self._undo.rewind()
-        if self._drafted is not None:
-            self._drafted.end()
 
     def finish(self) -> Iterator[Event]:
         """The account of the answer."""
@@ -258,7 +247,6 @@ class _Answer:
             recalled=self._recalled,
             sources=self._sources,
             history=self._prompt.history,
-            drafts=DraftCount() if self._drafted is None else self._drafted.count,
             unfounded=unfounded(text, self._question, tokens.texts) if tokens.keeps_text else (),
             num_before=len(self._prompt.begun),
             undo_bytes=self._undo.peak_bytes,

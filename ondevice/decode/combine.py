@@ -14,14 +14,12 @@ class Combination:
 
     Attributes:
         ends_early: decode attention may end early (ART).
-        drafts: the speculator drafts.
         recalls_host: evicted tokens come back from the host tier.
         names_sources: passages that the answer attended to are named.
         notices: what was asked for and is off, or off at times, and why; a sentence each.
     """
 
     ends_early: bool
-    drafts: bool
     recalls_host: bool
     names_sources: bool
     notices: tuple[str, ...] = ()
@@ -30,8 +28,7 @@ class Combination:
 def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) -> Combination:
     """Combine the features under these settings, with this model, for a file or for a stream whose text is not kept."""
     model = decoder.parts
-    wants_art, wants_drafts = config.art.enabled, config.spec.num_draft > 0
-    wants_host = config.tier.budget_bytes > 0
+    wants_art, wants_host = config.art.enabled, config.tier.budget_bytes > 0
     is_windowed = any(layer.sliding_window is not None for layer in model.layers)
     reads_codes = wants_art and config.pot.kv_dtype != "model" and not decoder.ends_early_in_codes
     ends_early = (
@@ -58,15 +55,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
             ends_early and is_windowed,
             "Attention does not end early in layers with a sliding window once the text is longer than the window.",
         ),
-        (ends_early and wants_drafts, "Attention does not end early in passes over drafts, only after them."),
-        (
-            wants_drafts and recalls_host,
-            "The host tier is searched before an answer with drafts, and not again while it is written.",
-        ),
-        (
-            wants_drafts and config.pot.decode_method.observes_answer,
-            f"There are no drafts for answers that may fill the pot: {config.pot.decode_policy} observes every token.",
-        ),
         (
             config.tier != TierConfig() and wants_host and not recalls_host and config.pot.method.skips_middle,
             f"The host tier stays empty: what policy {config.pot.policy} leaves out was never read.",
@@ -78,7 +66,6 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
     )
     return Combination(
         ends_early=ends_early,
-        drafts=wants_drafts,
         recalls_host=recalls_host,
         names_sources=config.generation.num_sources > 0 and not is_stream,
         notices=tuple(text for applies, text in rules if applies),

@@ -1,8 +1,7 @@
 """Steps of an answer: each object has one `next(token)`, the state after one more token of the answer.
 
 `PlainStep` runs the model. `OverwritingStep` makes room for its token first, `SwappingStep` looks now and then whether
-other blocks should be in the pot, and `DraftedStep` (in `drafting`) lets the speculator run ahead; each of them goes
-around another step. Which of them go together is decided in `combine`.
+other blocks should be in the pot; each of them goes around another step.
 """
 
 from __future__ import annotations
@@ -31,10 +30,6 @@ IsStopped = Callable[[], bool]
 
 class Step(Protocol):
     """One way to go on."""
-
-    def choose(self, logits: Tensor) -> int:
-        """The next token of the answer, from logits (1, vocab_size) of the last state."""
-        ...
 
     def next(self, token: int) -> Pass:
         """The state after one more token of the answer.
@@ -69,6 +64,7 @@ class PlainStep:
         self.keeps_queries = False
 
     def choose(self, logits: Tensor) -> int:
+        """The next token of the answer, from logits (1, vocab_size) of the last state."""
         temperature, top_p = self.generation.temperature, self.generation.top_p
         return int(sample(logits, temperature=temperature, top_p=top_p, generator=self.generator))
 
@@ -103,7 +99,6 @@ class OverwritingStep:
     def __init__(self, plain: PlainStep, eviction: Eviction) -> None:
         self.num_overwritten = 0
         self._plain = plain
-        self.choose = plain.choose
         self.begin(eviction)
 
     def begin(self, eviction: Eviction) -> None:
@@ -160,7 +155,6 @@ class SwappingStep:
         self._every, self._is_overwriting, self._read_again = every, is_overwriting, read_again
         self._written: list[int] = []
         self._recent: deque[Sequence[Tensor]] = deque(maxlen=RECENT_TOKENS)
-        self.choose = inner.choose
 
     def next(self, token: int) -> Pass:
         self._written.append(token)

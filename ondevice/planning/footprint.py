@@ -95,7 +95,7 @@ class MemoryPlan:
         self._engine = Engine(loaded, self.config)
         self._weights = loaded.weight_bytes
         spec = self.config.spec
-        if spec.needs_speculator and spec.model:
+        if spec.skips and spec.model:
             small = _outline(spec.model, replace(self.config, quantization="auto"), machine)
             self._engine.add_speculator(spec.model, small)
             self._weights += small.weight_bytes

@@ -76,8 +76,7 @@ class Reader:
         self.unrepeated: list[Tensor] = []
         self.chunk: Chunk | None = None
         self.is_torn = False
-        skips = context.speculator is not None and context.config.spec.skips
-        self.selection = Selection(context.speculator) if skips and context.speculator is not None else None
+        self.selection = None if context.speculator is None else Selection(context.speculator)
 
     def begin(self, num_tokens: int | None) -> None:
         """Store the prompt in front of a document of `num_tokens` tokens; None: a stream."""
@@ -180,8 +179,6 @@ class Reader:
         self._clock.book("other")
         all_ids = context.decoder.ids(context.tokens.ids(part.start, part.stop))
         ids = all_ids if part.offsets is None else all_ids[:, part.offsets]
-        if context.speculator is not None and self.selection is None:
-            context.speculator.follow(ids, part.start, self._is_stopped)
         words = self.words.copy() if prunes else self.words  # a stopped pass does not count
         rarity = words.rarity(all_ids[0]) if prunes else None
         out = self._forward(part, ids, rarity, distills=distills, prunes=prunes)

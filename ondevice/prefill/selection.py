@@ -63,7 +63,7 @@ class Selection:
         speculator, tokens = self.speculator, context.tokens
         start, stop = context.spans[0]
         if speculator.room == 0:
-            speculator.make_room(is_stopped)
+            speculator.make_room()
         end = start + speculator.room
         if stop == UNTIL_END:
             is_at_end = not tokens.ensure(end + 1)

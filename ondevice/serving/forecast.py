@@ -98,7 +98,7 @@ def is_measured(engine: Engine) -> bool:
 
 def foreseen_seconds(engine: Engine, config: EngineConfig, num_tokens: int) -> float | None:
     """Seconds until so many tokens are read with these settings, by the roofline; None if unknown."""
-    if not num_tokens or config.spec.needs_speculator or engine.loaded.model is None:  # it is being changed
+    if not num_tokens or config.spec.skips or engine.loaded.model is None:  # it is being changed
         return None
     try:
         plan, device = engine.plan(config).sized(num_tokens), engine.loaded.device.type

@@ -108,7 +108,7 @@ class Engine:
             ConfigError: more layers are asked for than that model has, or the vocabularies differ.
             ModelError: it cannot be loaded.
         """
-        if not spec.needs_speculator:
+        if not spec.skips:
             return None
         if not spec.model:
             return _first_layers(self.decoder, spec.layers or -(-len(self.decoder.parts.layers) // OWN_SHARE))

@@ -416,7 +416,7 @@ def make_plan(
         loaded=loaded,
         decoder=decoder,
         config=config,
-        speculator=speculator if config.spec.needs_speculator else None,
+        speculator=speculator if config.spec.skips else None,
         speculator_fingerprint=speculator_fingerprint,
         chat=chat,
         num_protected=max(len(chat.prefix), config.pot.num_sink_tokens),

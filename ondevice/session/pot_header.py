@@ -23,7 +23,7 @@ _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: 
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
     "slim": {"novelty": "survivors"},
     "art": {"is_relative": True, "traversal": "importance"},
-    "spec": {"num_restored": 0},
+    "spec": {"num_restored": 0, "num_draft": 0, "falls_back": True},
 }
 _RENAMED = {"stored": "kv_dtype", "retention": "profile"}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}

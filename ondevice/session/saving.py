@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import SETTINGS, EngineConfig, SaveAs, SpecConfig, value_of, with_values
+from ondevice.config import SETTINGS, EngineConfig, SaveAs, value_of, with_values
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
-from ondevice.errors import DamagedPot, NotResumable, PotError, PotMismatch
+from ondevice.errors import DamagedPot, NotResumable, PotError
 from ondevice.events import Event
 from ondevice.machine.memory import memory_watched
 from ondevice.model.loading.load import require_local
@@ -93,7 +93,7 @@ def require_resumable(session: Session) -> None:
     if session.context.speculator is not None:
         raise NotResumable(
             "A reading that a small model takes part in cannot be kept in its middle",
-            fix="Read without {spec.keep} and {spec.num_draft}.",
+            fix="Read without {spec.keep}.",
         )
 
 
@@ -203,7 +203,6 @@ def _load(
     engine: Engine, path: Path, header: PotHeader, config: EngineConfig | None, *, is_reading: bool = False
 ) -> Session:
     session = engine.session(config)
-    _require_kept(path, header, session.context.config.spec)
     header.check_match(path, _fingerprints(session))
     tensors = read_tensors(path, header.sha256)
     try:
@@ -212,16 +211,6 @@ def _load(
         error.where = error.where or str(path)
         raise
     return session
-
-
-def _require_kept(path: Path, header: PotHeader, spec: SpecConfig) -> None:
-    """Refuse settings for answers that need what was not kept; raises PotMismatch."""
-    if spec.num_draft and not spec.skips and "spec" not in header.method:
-        raise PotMismatch(
-            "The pot was saved without {spec.num_draft}, and no speculator has read the document",
-            where=str(path),
-            fix="Leave {spec.num_draft} out, or read the document again with it.",
-        )
 
 
 def _fill(session: Session, header: PotHeader, tensors: dict[str, Tensor], *, is_reading: bool) -> None:
@@ -324,15 +313,14 @@ def reopened(saved: EngineConfig, asked: EngineConfig) -> EngineConfig:
     """The settings in which a session that was made with `saved` is opened and asked: those of `asked` wherever they
     do not touch what was read.
 
-    Where files go, and where the speculator's weights lie if they moved, is for `asked` to say, too. What the saved
-    pot cannot do is refused by `load_session`.
+    Where files go, and where the speculator's weights lie if they moved, is for `asked` to say, too.
 
     Raises:
         ModelError: only the file names the speculator, and it is not on this machine.
     """
     answers = {path: value_of(asked, path) for path in _ANSWERS}
     config = with_values(saved, {**answers, "spec.model": asked.spec.model or saved.spec.model})
-    if config.spec.needs_speculator and config.spec.model and not asked.spec.model:
+    if config.spec.skips and config.spec.model and not asked.spec.model:
         require_local(config.spec.model)
     return config
 
@@ -364,10 +352,9 @@ def _fingerprints(session: Session) -> dict[str, Any]:
     method["chat"] = session.context.config.generation.chat
     steps = [asdict(step) for step in session.context.slim_steps]
     method["slim"] = asdict(session.context.config.slim) | {"schedule": steps} if steps else None
-    if session.context.config.spec.needs_speculator:  # what was read also lies in the speculator's own pot
-        spec = asdict(session.context.config.spec)
-        method["spec"] = {name: value for name, value in spec.items() if f"spec.{name}" not in _ANSWERS}
-        method["spec"]["model"] = session.plan.speculator_fingerprint  # a name is a place, not what lies there
+    if session.context.config.spec.skips:  # what was read also lies in the speculator's own pot
+        # A name is a place, not what lies there.
+        method["spec"] = asdict(session.context.config.spec) | {"model": session.plan.speculator_fingerprint}
     return {
         "model": session.context.loaded.fingerprint,
         "tokenizer": session.context.loaded.tokenizer.fingerprint,

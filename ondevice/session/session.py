@@ -14,7 +14,6 @@ from dataclasses import replace
 from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
 from ondevice.decode.combine import combine
-from ondevice.decode.drafting import Drafts
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
 from ondevice.documents.tokens import DocumentTokens
@@ -48,7 +47,6 @@ class Session:
     Attributes:
         context: the document, its pot and all that is counted of them.
         reader: reads into it.
-        drafts: which answers are drafted.
         clock: of the reading.
 
     Raises:
@@ -57,7 +55,7 @@ class Session:
 
     def __init__(self, plan: Plan) -> None:
         self._stop = threading.Event()
-        self.drafts, self.clock = Drafts(), StageClock(plan.decoder.synchronize)
+        self.clock = StageClock(plan.decoder.synchronize)
         self._rereading: Rereading | None = None  # made for the first question
         self._begin(plan)
         if plan.config.art.enabled:
@@ -247,9 +245,7 @@ class Session:
                 else:
                     self.require_whole()
                     yield from context.settle(clock, "question")  # where reading was left in its middle
-                events = answer(
-                    context, question, prompt, generation, self.drafts, self.is_stopping, clock, attempt=attempt
-                )
+                events = answer(context, question, prompt, generation, self.is_stopping, clock, attempt=attempt)
                 with closing(events):
                     for event in events:
                         if isinstance(event, AnswerFinished) and recalled is not None:

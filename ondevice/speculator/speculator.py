@@ -96,7 +96,7 @@ class Speculator:
         num_layers = len(decoder.parts.layers)
         usual = num_layers if config.model else -(-num_layers // 2)
         self._num_scoring = min(config.score_layers or usual, num_layers)
-        self._mass: list[Tensor] = []  # of the prompt, as the pot is now; empty: not asked since something came
+        self._mass: list[Tensor] = []  # of the prompt after the last stretch; empty where it decides nothing
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -141,28 +141,9 @@ class Speculator:
         """Move the cursor on to document token `start` where it is before it: policy `truncate` leaves out a middle."""
         self.num_seen = max(self.num_seen, start)
 
-    def follow(self, ids: Tensor, start: int, is_stopped: IsStopped = None) -> None:
-        """Read tokens [start, start + n) of the document, ids (1, n), without scoring them; those seen are left out.
-
-        Raises:
-            PassStopped: `is_stopped` returned True; what was read by then stays.
-        """
-        self.go_on_at(start)
-        ids = ids[:, self.num_seen - start :]
-        while ids.shape[1]:
-            if self.room == 0:
-                self.make_room(is_stopped)
-            part, ids = ids[:, : self.room], ids[:, self.room :]
-            with self._undone_on_failure():
-                self._read_tokens(part, is_stopped)
-            self.num_seen += part.shape[1]
-            self._score_novelty()
-
-    def make_room(self, is_stopped: IsStopped = None) -> None:
-        """Distill the pot; raises as `read`."""
+    def make_room(self) -> None:
+        """Distill the pot by what the prompt after the last stretch attended to."""
         assert self._policy is not None, "a pot that is never distilled does not overflow"
-        if not self._mass and self.pot_config.method.observes != "nothing":
-            self._ask(is_stopped)
         distill(
             self.opened_pot(),
             self._policy,
@@ -171,7 +152,6 @@ class Speculator:
             num_protected=self._num_protected,
             rotate_keys=self.decoder.rotate_keys,
         )
-        self._mass = []
 
     @property
     def nbytes(self) -> int:
@@ -220,7 +200,6 @@ class Speculator:
 
     def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> Tensor | None:
         """Passes of even size; how rare each word is (n,), if that is asked for."""
-        self._mass = []
         num_tokens, step, device = ids.shape[1], self.pot_config.pass_size(ids.device.type), ids.device
         needs_words = self.config.novelty == "rarity" or (self.pot_config.needs_novelty and not self._knows_loss)
         rarity = self._words.rarity(ids[0]) if needs_words else None

@@ -124,7 +124,7 @@ def _ledger(column: Column) -> str:
     finished, held = column.finished, column.held
     if finished is None or held is None:
         return ""
-    parts = [*words.recalled(finished, held.unit), words.ledger_line(finished.ledger, held), *words.drafted(finished)]
+    parts = [*words.recalled(finished, held.unit), words.ledger_line(finished.ledger, held)]
     return " · ".join(parts)
 
 

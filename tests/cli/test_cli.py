@@ -217,13 +217,10 @@ def test_a_saved_pot_does_not_send_for_the_model_it_names(
 
 def test_a_saved_pot_is_asked_as_the_options_say_now(checkpoint: Path, text: Path, tmp_path: Path) -> None:
     pot = tmp_path / "lamp.pot"
-    assert ask(checkpoint, text, "--draft", "2", "--speculator-layers", "1", "--save", pot).exit_code == 0
-    drafting, plain = (
-        last_json(run("ask", pot, "When?", "--max-new-tokens", "6", "--draft", number, "--json"))["config"]
-        for number in (3, 0)
-    )
-    assert (drafting["spec"]["num_draft"], plain["spec"]["num_draft"]) == (3, 0)
-    assert drafting["spec"]["layers"] == 1
+    assert ask(checkpoint, text, "--seed", "2", "--save", pot).exit_code == 0
+    asked = run("ask", pot, "When?", "--max-new-tokens", "6", "--seed", "3", "--art", "--json")
+    config = last_json(asked)["config"]
+    assert (config["seed"], config["art"]["enabled"]) == (3, True)
 
 
 def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: Path) -> None:
@@ -473,7 +470,7 @@ def test_every_option_reaches_its_setting() -> None:
         host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
         art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_block=64,
         spec_keep=0.5, spec_adaptive="0.1,0.4", speculator="s", speculator_layers=3, spec_look_ahead=4, spec_pool=7,
-        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity", draft=3, draft_while_it_pays=False,
+        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity",
     )  # fmt: skip
     pot = PotConfig(
         512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25,
@@ -485,7 +482,7 @@ def test_every_option_reaches_its_setting() -> None:
     slim = SlimConfig("3:50%", rarity=0.25)
     tier = TierConfig(1_500_000_000, "stored", "tiers", 512, 99, gamma=0.5, every=8, reads_on=False)
     art = ArtConfig(True, 0.5, 0.25, 3, 64)
-    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity", num_draft=3, falls_back=False)
+    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity")
     expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, art, spec, generation)
     assert options.config(answers.config()) == expected
 

@@ -214,19 +214,19 @@ def test_every_option_and_key_reaches_its_setting() -> None:
     }
     keys = {one.api for one in SETTINGS.values() if one.api}
     assert keys == {one.api for one in (*READING.values(), *ANSWERING.values()) if one.api}
-    sent = {"capacity": 512, "num_kept": 64, "novelty": 1, "slim": "auto", "art": True, "draft": 2, "seed": 7}
+    sent = {"capacity": 512, "num_kept": 64, "novelty": 1, "slim": "auto", "art": True, "spec_keep": 0.5, "seed": 7}
     config = with_choices(EngineConfig(pot=PotConfig(adaptive_keep=(100, 200))), by_key(READING, sent))
     assert (config.pot.capacity, config.pot.num_kept, config.pot.novelty) == (512, 64, 1.0)
     older = with_choices(EngineConfig(), by_key(READING, {"retention": "fast", "pot_type": "model"}))
     assert older == with_choices(EngineConfig(), by_key(READING, {"profile": "fast", "kv_dtype": "model"}))
     assert config.pot.adaptive_keep is None, "sizes that are named replace bounds"
-    assert (config.slim.schedule, config.art.enabled, config.spec.num_draft, config.seed) == ("auto", True, 2, 7)
+    assert (config.slim.schedule, config.art.enabled, config.spec.keep, config.seed) == ("auto", True, 0.5, 7)
     answering = with_values(GenerationConfig(), by_key(ANSWERING, {"temperature": 1, "num_sources": 0}))
     assert answering == GenerationConfig(temperature=1.0, num_sources=0)
 
 
 def test_the_form_shows_a_config_and_gives_it_back() -> None:
-    config = EngineConfig(seed=4, tier=TierConfig(budget_bytes=2_300_000), spec=SpecConfig(keep=0.35, num_draft=2))
+    config = EngineConfig(seed=4, tier=TierConfig(budget_bytes=2_300_000), spec=SpecConfig(keep=0.35))
     form = Form.of(config)
     assert list(form.values) == list(CONTROLS)
     assert (form.values["tier.budget_bytes"], form.values["spec.keep"]) == (2.3, 35)
@@ -251,6 +251,6 @@ def test_what_may_differ_when_a_saved_pot_is_opened_touches_no_reading() -> None
         "slim": set(),
         "tier": {"folder", "max_tokens", "num_beside", "coverage", "gamma", "every"},
         "art": {one.name for one in fields(ArtConfig)},
-        "spec": {"num_draft", "falls_back"},
+        "spec": set(),
         "generation": {one.name for one in fields(GenerationConfig)} - {"chat"},
     }

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from ondevice.kernels.backend import choosing
 
-from ondevice.config import ArtConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import ArtConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.decode.combine import combine
 from ondevice.model.decoder import Decoder
 from tests.builders.models import plain_config, plain_generation, tiny_model
 
 PLAIN = plain_config(generation=plain_generation(num_sources=0))
-ART, TIER, DRAFTS = ArtConfig(enabled=True), TierConfig(budget_bytes=10**6), SpecConfig(num_draft=2)
-NAMES = ("ends_early", "drafts", "recalls_host", "names_sources")
+ART, TIER = ArtConfig(enabled=True), TierConfig(budget_bytes=10**6)
+NAMES = ("ends_early", "recalls_host", "names_sources")
 CASES = [
     ("llama", {}, False, set(), 0),
     ("llama", {"art": ART}, False, {"ends_early"}, 0),
@@ -22,10 +22,6 @@ CASES = [
     ("llama", {"art": ART, "pot": PotConfig(key_rotation="half-cache")}, False, {"ends_early"}, 0),
     ("gemma2", {"art": ART}, False, set(), 1),
     ("windowed", {"art": ART}, False, {"ends_early"}, 1),
-    ("llama", {"art": ART, "spec": DRAFTS}, False, {"ends_early", "drafts"}, 1),
-    ("llama", {"spec": DRAFTS}, False, {"drafts"}, 0),
-    ("llama", {"spec": DRAFTS, "pot": PotConfig(decode_policy="h2o")}, False, {"drafts"}, 1),
-    ("llama", {"spec": DRAFTS, "tier": TIER}, False, {"drafts", "recalls_host"}, 1),
     ("llama", {"tier": TIER}, False, {"recalls_host"}, 0),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="full")}, False, set(), 0),
     ("llama", {"tier": TIER, "pot": PotConfig(policy="full"), "slim": SlimConfig("auto")}, False, {"recalls_host"}, 0),

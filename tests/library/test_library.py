@@ -74,7 +74,7 @@ def test_what_goes_in_comes_out(library: Library, saved: Entry) -> None:
 
 def test_it_is_asked_as_was_chosen_for_it(library: Library) -> None:
     """Not as the app's own settings say, which another document may be read with."""
-    spec = SpecConfig(keep=0.5, layers=1, num_draft=2)
+    spec = SpecConfig(keep=0.5, layers=1)
     entry = library.save(read_session(tiny_engine(replace(CONFIG, spec=spec))), RECORD)
     session, _ = library.open(ENGINE, entry.id)
     assert session.context.config.spec == spec

@@ -94,7 +94,6 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"slim": SlimConfig(schedule="1:50%", block_size=8, unit_size=4)},
         {"art": ArtConfig(enabled=True, block_size=16)},
         {"spec": SpecConfig(layers=1, keep=0.7)},
-        {"spec": SpecConfig(layers=1, num_draft=3)},
     ],
     ids=shortly,
 )

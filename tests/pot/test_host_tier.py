@@ -7,7 +7,7 @@ import pytest
 import torch
 from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
 
-from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import PotConfig, SlimConfig, TierConfig
 from ondevice.config.policies import POLICIES
 from ondevice.decode import host_recall
 from ondevice.decode.host_recall import HostRecall
@@ -572,18 +572,6 @@ def test_where_an_answer_leaves_no_room_nothing_is_swapped_any_more(monkeypatch)
     monkeypatch.setattr(session.context.loaded.tokenizer, "eos_ids", ())  # chance is not to end it early
     events = _asked_without_a_trace(session, max_new_tokens=160)
     assert 1 < len([event for event in events if isinstance(event, TokensRecalled)]) < 8
-
-
-def test_an_answer_is_drafted_over_what_came_back():
-    tier = TierConfig(budget_bytes=10**7, max_tokens=64)
-    engine = _engine(tier)
-    plain = [event.token_id for event in _asked_without_a_trace(_read(engine), max_new_tokens=20)[:-1]
-             if isinstance(event, AnswerToken)]  # fmt: skip
-    config = replace(engine.config, spec=SpecConfig(num_draft=3, layers=1, falls_back=False))
-    events = _asked_without_a_trace(_read(Engine(engine.loaded, config)), max_new_tokens=20)
-    assert [event.token_id for event in events if isinstance(event, AnswerToken)] == plain
-    assert isinstance(events[0], TokensRecalled)
-    assert events[-1].drafts.num_drafted > 0
 
 
 def test_the_pot_holds_the_chosen_blocks_while_it_answers():

@@ -247,7 +247,7 @@ def asked_house(folder: Path, config: EngineConfig) -> House:
 @pytest.mark.parametrize(
     ("changes", "texts"),
     [
-        ({"spec": SpecConfig(num_draft=3, layers=2, falls_back=False)}, ["drafted tokens accepted"]),
+        ({"spec": SpecConfig(keep=0.5, layers=2)}, ["the small model's pot: "]),
         ({"tier": TierConfig(budget_bytes=2_000_000)}, ["host tier: ", "Brought back "]),
     ],
 )

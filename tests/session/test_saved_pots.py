@@ -33,7 +33,7 @@ ASKED = plain_config(generation=plain_generation(max_new_tokens=3, num_sources=1
 ENGINE = Engine(LOADED, ASKED)
 POT = PotConfig(capacity=224, num_kept=64, reserve=96, step_size=60, context_reset="always")
 SLIM = SlimConfig("1:50%,2:25%", block_size=8, unit_size=4, window=2)
-SPEC = SpecConfig(keep=0.5, layers=1, num_draft=2, chunk_size=8)
+SPEC = SpecConfig(keep=0.5, layers=1, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
@@ -43,7 +43,7 @@ BASES: dict[str, EngineConfig] = {
     "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),
     "full": plain_config(pot=replace(POT, policy="full"), slim=SlimConfig("1:128,2:64", block_size=8, unit_size=4)),
     "truncate": plain_config(pot=replace(POT, policy="truncate")),
-    "stream": plain_config(pot=POT, spec=SpecConfig(num_draft=2, layers=1)),
+    "stream": plain_config(pot=POT),
 }
 
 
@@ -80,9 +80,8 @@ def little_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def reopen(path: Path, num_draft: int = 0) -> Session:
-    asked = replace(ASKED, spec=SpecConfig(num_draft=num_draft))
-    return load_session(ENGINE, path, reopened(saved_config(path), asked))
+def reopen(path: Path) -> Session:
+    return load_session(ENGINE, path, reopened(saved_config(path), ASKED))
 
 
 def ask(session: Session, **generation: Any) -> AnswerFinished:
@@ -96,7 +95,7 @@ def test_what_an_older_version_saved_still_opens(name: str, pots: dict[str, Save
     pot = pots[name]
     (tmp_path / "new.pot").write_bytes(pot.data)
     write_unsummed(tmp_path / "old.pot", pot.tensors, pot.header)
-    new, old = (reopen(tmp_path / f"{age}.pot", BASES[name].spec.num_draft) for age in ("new", "old"))
+    new, old = (reopen(tmp_path / f"{age}.pot") for age in ("new", "old"))
     assert new.context.ledger == old.context.ledger
     assert ask(new).text == ask(old).text
     assert ask(new, temperature=1.0).text == ask(old, temperature=1.0).text
@@ -112,6 +111,8 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         ("pot", "refits_values", False, True),
         ("pot", "renews_novelty", False, True),
         ("spec", "num_restored", 0, 24),
+        ("spec", "num_draft", 0, 4),
+        ("spec", "falls_back", True, False),
         ("slim", "novelty", "survivors", "rarity"),
         ("art", "is_relative", True, False),
         ("art", "traversal", "importance", "recency"),
@@ -121,7 +122,7 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         config[part][setting] = off
         if part == "pot" or method.get(part):
             (method if part == "pot" else method[part])[setting] = off
-    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method}), BASES[name].spec.num_draft)
+    reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method}))
     for part, setting, off, on in gone:
         config[part][setting] = on
         with pytest.raises(PotMismatch, match=rf"{part}\.{setting}.*no longer exists") as caught:
@@ -159,7 +160,7 @@ def test_no_mutant_does_harm(
         done = spoil(pots[name], path, rng)
         began = time.process_time()
         try:
-            session = reopen(path, BASES[name].spec.num_draft)
+            session = reopen(path)
             ask(session, temperature=rng.choice((0.0, 1.0)))
             num_asked += 1
         except OndeviceError:
@@ -212,11 +213,11 @@ def test_checksums_say_which_tensor_has_changed(pots: dict[str, SavedPot], tmp_p
 
 def test_positions_do_not_size_what_they_like(pots: dict[str, SavedPot], tmp_path: Path, little_memory: None) -> None:
     """One wrong number was the size of a table of 22 GB."""
-    for name, pot in pots.items():
+    for pot in pots.values():
         for value in (2**31 - 1, 2**20, -1, -(2**31)):
             path = spoilt(pot, tmp_path / "a.pot", positions=filled(pot.tensors["positions"], value))
             with pytest.raises(DamagedPot, match="positions of layer 0"):
-                reopen(path, BASES[name].spec.num_draft)
+                reopen(path)
     pot = pots["plain"]
     path = spoilt(pot, tmp_path / "a.pot", next_position=torch.full((3,), 2**31))
     with pytest.raises(DamagedPot, match="next_position"):
@@ -269,7 +270,7 @@ def test_every_number_is_looked_at(
         changed = filled(changed, value)
     path = spoilt(pot, tmp_path / "a.pot", **{tensor: changed})
     with pytest.raises(DamagedPot, match=reason) as caught:
-        reopen(path, BASES[name].spec.num_draft)
+        reopen(path)
     assert caught.value.where == str(path)
 
 

@@ -286,17 +286,6 @@ def test_layers_of_different_length_are_lined_up_at_their_ends(loaded, monkeypat
     assert stretch.maxima.tolist() == [list(range(1000 - num_added - 30, 1000 - num_added))] * 3
 
 
-@pytest.mark.parametrize(("policy", "is_asked"), [("streaming-llm", False), ("sirllm", False), ("tova", True)])
-def test_the_prompt_is_read_to_make_room_only_for_policies_that_look(loaded, monkeypatch, policy, is_asked):
-    asked = []
-    ask = Speculator._ask
-    monkeypatch.setattr(Speculator, "_ask", lambda self, is_stopped: asked.append(1) or ask(self, is_stopped))
-    speculator = new_speculator(loaded, HALF, policy=policy)
-    speculator.follow(loaded_ids(TEXT[:300]), 0)
-    assert speculator.opened_pot().num_cached[0] < 300, "it was distilled"
-    assert bool(asked) == is_asked
-
-
 def test_skipped_tokens_are_told_by_page(loaded):
     session = engine(loaded).session()
     events = read(session)
@@ -430,26 +419,20 @@ def test_a_saved_session_belongs_to_the_speculators_weights_and_not_to_their_pla
 
 
 def test_a_saved_session_is_asked_as_is_wished_now(loaded, tmp_path):
-    def reopen(path, **spec):
+    def reopen(path):
         pot, generation = PotConfig(key_rotation="half-cache"), plain_generation(max_new_tokens=12)
-        asked = plain_config(pot=pot, seed=9, spec=SpecConfig(**spec), generation=generation)
+        asked = plain_config(pot=pot, seed=9, generation=generation)
         return load_session(Engine(loaded, asked), path, reopened(saved_config(path), asked))
 
-    paths = {}
-    for name, spec in {"skims": HALF, "drafts": SpecConfig(num_draft=2, layers=1), "plain": SpecConfig()}.items():
-        session, paths[name] = engine(loaded, spec).session(), tmp_path / f"{name}.pot"
+    for spec in (HALF, SpecConfig()):
+        session, path = engine(loaded, spec).session(), tmp_path / "a.pot"
         for _ in session.read(document(TEXT[:500])):
             pass
-        save_session(session, paths[name])
-    for name in ("skims", "drafts"):
-        drafting, plain = reopen(paths[name], num_draft=3), reopen(paths[name])
-        assert list(complete(drafting, "why?"))[-1].drafts.num_drafted > 0
-        assert list(complete(plain, "why?"))[-1].drafts.num_drafted == 0
-        assert (plain.context.config.seed, plain.context.config.spec.keep) == (9, HALF.keep if name == "skims" else 1.0)
-        assert not plain.context.pot.rotated
-        assert tokens_of(drafting) == tokens_of(plain)
-    with pytest.raises(PotMismatch, match=r"without spec\.num_draft"):
-        reopen(paths["plain"], num_draft=3)
+        save_session(session, path)
+        again = reopen(path)
+        assert (again.context.config.seed, again.context.config.spec) == (9, spec)
+        assert not again.context.pot.rotated
+        assert len(tokens_of(again)) == 12
 
 
 def test_what_cannot_work_is_refused(loaded):
@@ -467,7 +450,7 @@ def test_what_cannot_work_is_refused(loaded):
         engine(loaded).add_speculator("other", other)
     for wrong in (
         {"keep": 0.0}, {"keep": 1.2}, {"pool_size": 4}, {"chunk_size": 0}, {"num_lookahead": -1},
-        {"adaptive_keep": (0.5, 0.2)}, {"novelty": "none"}, {"num_draft": -1}, {"layers": -1},
+        {"adaptive_keep": (0.5, 0.2)}, {"novelty": "none"}, {"layers": -1},
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             SpecConfig(**wrong)
@@ -487,7 +470,7 @@ def test_the_terminal_names_the_pages_that_were_skipped():
         (SpecConfig(keep=0.3), " + SpecPrefill 30% full"),
         (SpecConfig(keep=0.3, pool_size=1, chunk_size=1), " + SpecPrefill 30% raw"),
         (SpecConfig(adaptive_keep=(0.1, 0.5), num_lookahead=8), " + SpecPrefill 10%-50% full LAH 8"),
-        (SpecConfig(num_draft=3, layers=8), " + drafts of 3 + speculator 8 layers"),
+        (SpecConfig(keep=0.5, layers=8), " + SpecPrefill 50% full + speculator 8 layers"),
         (SpecConfig(keep=0.5, model="small"), " + SpecPrefill 50% full + speculator small"),
     ],
 )

@@ -473,7 +473,6 @@ def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
         "engine.seed": 7,
         "generation.num_sources": 1,
         "spec.keep": 30,
-        "spec.num_draft": 3,
     }
     config = form.engine_config(base)
     assert config.slim.schedule == "auto"
@@ -482,7 +481,7 @@ def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
     assert config.pot.decode_policy == "h2o"
     assert config.seed == 7
     assert config.generation.num_sources == 1
-    assert (config.spec.keep, config.spec.num_draft) == (0.3, 3)
+    assert config.spec.keep == 0.3
     with pytest.raises(ConfigError) as refused:
         (form | {"engine.seed": None}).engine_config(base)
     assert on_screen(refused.value) == "“Seed” is empty. Give it a number."

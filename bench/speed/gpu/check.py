@@ -57,7 +57,6 @@ PARTS = {
     "attention": Part("ondevice_bench.speed.gpu.attention", "measure_attention", 60),
     "prompt": Part("ondevice_bench.speed.gpu.prompts", "measure_prompt", 50),
     "specprefill": Part("ondevice_bench.speed.gpu.prompts", "measure_specprefill", 90),
-    "drafts": Part("ondevice_bench.speed.gpu.drafts", "measure_drafts", 30),
 }
 MODEL = {"model": Part("ondevice_bench.speed.gpu.real_model", "measure_model", 400)}  # instead, where --model names one
 

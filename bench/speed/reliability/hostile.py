@@ -82,18 +82,15 @@ def spoil_documents(folder: Path, num_cases: int, seed: int = 0) -> Iterator[Tal
 def spoil_pots(engine: Engine, folder: Path, num_cases: int, seed: int = 0) -> Iterator[Tally]:
     """Saved pots of several settings, each opened and asked."""
     tally, path = Tally("saved pots"), folder / "case.pot"
-    configs = _settings(engine.config)
-    pots = {name: _saved(engine, config, folder / name) for name, config in configs.items()}
+    pots = {name: _saved(engine, config, folder / name) for name, config in _settings(engine.config).items()}
     for case in range(seed, seed + num_cases):
         rng = random.Random(case)
         name = rng.choice(list(pots))
         spoil(pots[name], path, rng)
-        num_draft = configs[name].spec.num_draft
         temperature = rng.choice((0.0, 1.0))
 
-        def act(num_draft: int = num_draft, temperature: float = temperature) -> None:
-            asked = replace(engine.config, spec=SpecConfig(num_draft=num_draft))
-            session = load_session(engine, path, reopened(saved_config(path), asked))
+        def act(temperature: float = temperature) -> None:
+            session = load_session(engine, path, reopened(saved_config(path), engine.config))
             for _ in session.ask(_QUESTION, replace(_ANSWER, temperature=temperature)):
                 pass
 
@@ -138,7 +135,7 @@ def _spoilt_text(text: str, rng: random.Random) -> str:
 def _settings(config: EngineConfig) -> dict[str, EngineConfig]:
     """Settings that put different things into a saved pot."""
     slim = SlimConfig("1:50%", block_size=8, unit_size=4, window=2)
-    spec = SpecConfig(keep=0.5, layers=1, num_draft=2, chunk_size=8)
+    spec = SpecConfig(keep=0.5, layers=1, chunk_size=8)
     plain = replace(
         config, pot=_POT, generation=_ANSWER, slim=SlimConfig(), spec=SpecConfig(), tier=TierConfig(budget_bytes=0)
     )

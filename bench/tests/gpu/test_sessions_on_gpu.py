@@ -53,7 +53,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tier, long answer": ({"reserve": 60}, LONG, {"tier": TIER}),
     "art": ({}, {}, {"art": ArtConfig(enabled=True, block_size=16)}),
     "spec": ({}, {}, {"spec": SpecConfig(keep=0.4)}),
-    "drafts": ({}, {}, {"spec": SpecConfig(num_draft=3, falls_back=False)}),
 }
 
 

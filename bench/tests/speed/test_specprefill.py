@@ -8,7 +8,6 @@ import torch
 
 from ondevice.config import PotConfig, SpecConfig
 from ondevice.documents import Document, Page
-from ondevice.events import DraftCount
 from ondevice.model.decoder import Decoder
 from ondevice.result import new_result
 from ondevice.session.engine import Engine
@@ -18,8 +17,6 @@ from ondevice_bench.quality.completion import complete
 from ondevice_bench.quality.passkey import Case
 from ondevice_bench.results.charts import curve_of, draw
 from ondevice_bench.speed.specprefill import own_pair, prompt_flops, run_ttft, summary_of, ttft_bound
-from ondevice_bench.speed.speculative import rows_of, run_reading, run_speculative
-from ondevice_bench.speed.speculative import summary_of as decoding_summary
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 TEXT = "The lamp is lit at dusk by the keeper, who reads. " * 6
@@ -77,50 +74,8 @@ def test_prompts_are_timed_against_their_bound(engine):
     assert 0 < summary["ttft_share_of_bound_worst"] <= summary["ttft_share_of_bound"]
 
 
-def test_answers_with_drafts_stand_beside_plain_ones(engine):
-    rounds = list(run_speculative(engine, document(), num_prompts=2, num_new=8))
-    assert [[one.contender for one in answers] for answers in rounds] == [
-        ["plain decoding", "drafts always", "drafts while they pay"]
-    ] * 2
-    assert all(one.tokens == answers[0].tokens for answers in rounds for one in answers)
-    summary = decoding_summary(rows_of(rounds, 8))
-    assert summary["speculative_greedy_equal"] == 1.0
-    assert summary["speculative_speedup"] > 0
-    undrafted = [
-        [*answers[:2], replace(answers[2], finished=replace(answers[2].finished, drafts=DraftCount()))]
-        for answers in rounds
-    ]
-    shares = [row.p50 for row in rows_of(undrafted, 8) if row.metric == "answers without drafts, or that gave them up"]
-    assert shares == [0.0, 1.0]
-    altered = [[answers[0], replace(answers[1], tokens=(0,)), answers[2]] for answers in rounds]
-    assert decoding_summary(rows_of(altered, 8))["speculative_greedy_equal"] == 0.0
-
-
-def test_reading_with_drafts_to_come_is_measured_beside_plain_reading(engine, monkeypatch):
-    """By a clock on which every pass of a layer takes equally long: one of three layers reads everything twice."""
-    passes = []
-    forward = Decoder.forward
-    monkeypatch.setattr(
-        Decoder, "forward", lambda self, *given, **named: passes.append(self) or forward(self, *given, **named)
-    )
-    monkeypatch.setattr(
-        "ondevice_bench.speed.turns.time",
-        SimpleNamespace(perf_counter=lambda: sum(len(d.parts.layers) for d in passes)),
-    )
-    rows = run_reading(engine, document(), 2)
-    speeds = {row.contender: row for row in rows if row.metric == "reading speed"}
-    assert [row.n for row in speeds.values()] == [2, 2]
-    assert {row.case["tokens"] for row in rows} == {len(TEXT)}
-    ratio = speeds["drafts always"].p50 / speeds["plain decoding"].p50
-    answers = rows_of(list(run_speculative(engine, document(), num_prompts=1, num_new=4)), 4)
-    assert decoding_summary([*rows, *answers])["speculative_reading_ratio"] == pytest.approx(ratio)
-    assert 0.7 < ratio < 0.8
-
-
 def test_every_variant_reads_its_share(engine):
-    spec = replace(engine.config.spec, num_draft=2)  # it is left alone
-    passkeys = Engine(engine.loaded, replace(engine.config, spec=spec))
-    points = list(evaluation.run_passkeys(passkeys, (Case(500, 0.5, 0),), (40,)))
+    points = list(evaluation.run_passkeys(engine, (Case(500, 0.5, 0),), (40,)))
     points += evaluation.run_recalls(engine, document(), 1, (40,))
     assert [point.contender for point in points[:5]] == [
         "full KV", "truncation", "SpecPrefill raw", "SpecPrefill full", "SpecPrefill full LAH 8"

@@ -1,4 +1,4 @@
-"""An answer that was cut off goes on where it ended, while its words are drafted."""
+"""An answer that was cut off goes on where it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.config import SpecConfig
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, Visit
@@ -21,8 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 
-DRAFTED = SpecConfig(num_draft=3, layers=1, falls_back=False)
-ENGINE = tiny_engine(plain_config(pot=POT, spec=DRAFTED, generation=plain_generation(max_new_tokens=12)))
+ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +38,15 @@ def answer(visit: Visit, length: int) -> str:
     return text.inner_text().strip()
 
 
-def drafted(visit: Visit) -> str:
-    """What its account says of drafts."""
-    said = [part for part in visit.text("#od-chat .thought-group").split("·") if "draft" in part]
-    assert len(said) == 1
-    return said[0]
-
-
-def test_a_drafted_answer_goes_on(visit: Visit) -> None:
+def test_a_cut_answer_goes_on(visit: Visit) -> None:
     page = visit.page
     page.click("#od-sample")
     visit.state("read")
     visit.ask("How many steps?")
     first = answer(visit, 1)
-    assert "accepted" in drafted(visit)
     page.click(".od-continue")
     more = answer(visit, len(first) + 1)
     assert more.startswith(first), "the same words, and more of them"
-    assert "accepted" in drafted(visit), "drafted, too"
     page.click(".od-continue")
     assert answer(visit, len(more) + 1).startswith(more), "and once more"
     visit.reload()
