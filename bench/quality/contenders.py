@@ -59,7 +59,7 @@ def _pot(config: EngineConfig, budget: int, tier_bytes: int) -> EngineConfig:
     pot = config.pot if config.pot.method.distills else replace(config.pot, policy=PotConfig().policy)
     if budget != pot.capacity:
         num_kept = _kept(round(pot.num_kept * budget / pot.capacity), budget, pot)
-        pot = replace(pot, capacity=budget, num_kept=num_kept, adaptive_keep=None)
+        pot = replace(pot, capacity=budget, num_kept=num_kept)
     return replace(_from_pot(config), pot=pot, tier=replace(config.tier, budget_bytes=tier_bytes))
 
 
@@ -82,7 +82,7 @@ def _plain(config: EngineConfig, budget: int, policy: str) -> EngineConfig:
     """Plain attention over what is read, with nothing evicted, pruned or skipped."""
     config = _with_size(config, budget)
     kept = _kept(config.pot.num_kept, budget, config.pot)
-    pot = replace(config.pot, policy=policy, slot_shares="auto", capacity=budget, num_kept=kept, adaptive_keep=None)
+    pot = replace(config.pot, policy=policy, slot_shares="auto", capacity=budget, num_kept=kept)
     tier = TierConfig(budget_bytes=0)
     config = _from_pot(config)
     return replace(config, pot=pot, slim=SlimConfig(), tier=tier, art=ArtConfig(), spec=SpecConfig())

@@ -26,11 +26,10 @@ def contender_name(config: EngineConfig) -> str:
         return f"{_method(pot)} auto{slim}{more}"
     if not pot.method.distills:
         return f"{pot.method.label} {pot.capacity}{slim}{more}"
-    kept = f"{pot.num_kept}" if pot.adaptive_keep is None else "{}-{}".format(*pot.adaptive_keep)
     reset = {"never": " without context reset", "late": " with late reset"}.get(pot.context_reset, "")
     shared = pot.slot_shares if pot.slot_shares != "auto" else "even" if config.tier.budget_bytes else pot.method.shares
     slots = "" if shared == "even" else f" slots {shared}"
-    return f"{_method(pot)}{reset}{slots} {pot.capacity}/{kept}{slim}{more}"
+    return f"{_method(pot)}{reset}{slots} {pot.capacity}/{pot.num_kept}{slim}{more}"
 
 
 def _spec(spec: SpecConfig) -> str:

@@ -64,14 +64,12 @@ READING = {path: one for path, one in SETTINGS.items() if path not in ANSWERING}
 
 
 def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
-    """`base` with what a person has chosen, by path: sizes that are named replace bounds that follow the text, and what
-    a named choice stands for replaces single ones.
+    """`base` with what a person has chosen, by path; what a named choice stands for replaces single ones.
 
     Raises:
         ConfigError: the values cannot work.
     """
-    sized = {"pot.capacity", "pot.num_kept"} & chosen.keys()
-    return with_values(base, {**({"pot.adaptive_keep": None} if sized else {}), **settled(chosen)})
+    return with_values(base, settled(chosen))
 
 
 def option_name(path: str) -> str:

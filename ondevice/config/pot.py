@@ -96,8 +96,6 @@ class PotConfig:
         "past the window that the model was trained on; never.", option="--context-reset")
     num_sink_tokens: int = setting(
         4, "First tokens that are never evicted.", option="--sinks", check=at_least(0, "tokens"))
-    adaptive_keep: tuple[int, int] | None = setting(
-        None, "Let the kept size follow the text, between two bounds.", option="--adaptive-keep")
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
         0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",
         check=at_least(0, "tokens"))
@@ -147,13 +145,6 @@ class PotConfig:
             f"{{pot.slot_shares}} is {self.slot_shares}, which does not go with {{pot.policy}} {self.policy}",
             f"Choose {' or '.join(('auto', *self.method.may_share))}, or another policy.",
         )
-        if self.adaptive_keep is not None:
-            low, high = self.adaptive_keep
-            require(
-                self.num_sink_tokens < low <= high and (self.is_auto or high + self.reserve < self.capacity),
-                f"{{pot.adaptive_keep}} is {low},{high}",
-                "Give two rising token counts that leave room to read in the pot.",
-            )
 
     @property
     def is_auto(self) -> bool:
@@ -163,8 +154,7 @@ class PotConfig:
     @property
     def usual_capacity(self) -> int:
         """Slots of a pot that a text does not fit into, where the settings leave that open."""
-        most_kept = self.adaptive_keep[1] if self.adaptive_keep is not None else self.num_kept
-        return max(_USUAL_CAPACITY, 2 * most_kept + self.reserve)
+        return max(_USUAL_CAPACITY, 2 * self.num_kept + self.reserve)
 
     def sized(self, capacity: int, *, fits: bool = False) -> PotConfig:
         """The same with this many slots.
@@ -178,7 +168,7 @@ class PotConfig:
         if not fits:
             return replace(self, capacity=capacity)
         num_kept = min(self.num_kept or capacity, _usual_kept(capacity, self.reserve, self.method))
-        return replace(self, capacity=capacity, num_kept=num_kept, adaptive_keep=None, novelty=0.0)
+        return replace(self, capacity=capacity, num_kept=num_kept, novelty=0.0)
 
     def pass_size(self, device: str) -> int:
         """Tokens per forward pass on a kind of device, "cpu" or "cuda"."""

@@ -234,7 +234,7 @@ class _Pass:
             self._pot,
             policy,
             out.mass,
-            replace(self._config, capacity=self._pot.shape.capacity, num_kept=num_slots // 2, adaptive_keep=None),
+            replace(self._config, capacity=self._pot.shape.capacity, num_kept=num_slots // 2),
             num_protected=self._config.num_sink_tokens,
             rotate_keys=self._decoder.rotate_keys,
         )

@@ -67,8 +67,7 @@ class _Walk:
         self._parts: ModelParts = plan.decoder.parts
         pot = plan.config.pot
         self._num_catalyst = len(catalyst_ids(plan.config, plan.slim_steps, plan.loaded.tokenizer.encode))
-        bounds = pot.adaptive_keep or (pot.num_kept, pot.num_kept)
-        self.slots, kept = len(plan.chat.prefix), sum(bounds) // 2
+        self.slots, kept = len(plan.chat.prefix), pot.num_kept
         self.seconds = self._read(self.slots, 0)
         self.measuring = self._chunk(_NEED_TOKENS, is_distilled=False) if plan.must_measure(num_tokens) else 0.0
         left = sum(stop - start for start, stop in plan.spans(num_tokens))

@@ -18,9 +18,6 @@ from ondevice.pot.memory_pot import MemoryPot, RotateKeys
 from ondevice.pot.policies import LayerView, RetentionPolicy, layer_budgets
 from ondevice.pot.shape import FREE
 
-# Share of the catalyst's attention that an adaptive kept size has to cover.
-ADAPTIVE_COVERAGE = 0.95
-
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
@@ -50,7 +47,7 @@ def distill(
         rotate_keys: applies RoPE.
     """
     num_before = max(pot.by_layer(pot.num_cached))
-    budgets = layer_budgets(config, kept_size(mass, config), num_protected, pot.shape)
+    budgets = layer_budgets(config, config.num_kept, num_protected, pot.shape)
     novel_tokens: list[Tensor] = []
     # Layers that hold equally many slots are scored together: few large operations instead of many small ones.
     for layers, length, num_kept in _alike(pot, budgets):
@@ -84,22 +81,6 @@ def _alike(pot: MemoryPot, budgets: Sequence[int]) -> Iterator[tuple[slice, int,
         for num_kept, group in groupby(range(layers.start, layers.stop), key=budgets.__getitem__):
             same = list(group)
             yield slice(same[0], same[-1] + 1), length, num_kept
-
-
-def kept_size(mass: list[Tensor], config: PotConfig) -> int:
-    """Slots to keep: `num_kept`, or with `adaptive_keep` as many as cover the catalyst's attention.
-
-    The adaptive size is the mean over layers and heads of the fewest slots that receive `ADAPTIVE_COVERAGE` of the
-    mass, held between the two bounds: a text of few salient tokens leaves more room for what comes.
-    """
-    if config.adaptive_keep is None or not mass:
-        return config.num_kept
-    low, high = config.adaptive_keep
-    sizes = []
-    for layer_mass in mass:
-        share = layer_mass.sort(dim=-1, descending=True).values.cumsum(dim=-1)
-        sizes.append((share < ADAPTIVE_COVERAGE * share[..., -1:]).sum(dim=-1).float().mean() + 1)
-    return min(max(round(float(torch.stack(sizes).mean())), low), high)
 
 
 def _most_important_first(importance: Tensor, survivors: Tensor) -> Tensor:

@@ -389,7 +389,7 @@ class Plan:
                 "A model on several GPUs takes neither {art.enabled}, nor {pot.key_rotation} half-cache, nor codes",
                 fix="Leave {art.enabled}, {pot.key_rotation} and {pot.kv_dtype} out.",
             )
-        if self.num_protected >= (config.pot.adaptive_keep or (config.pot.num_kept,))[0]:
+        if self.num_protected >= config.pot.num_kept:
             raise ConfigError(
                 f"The model's prompt and the sinks take {self.num_protected} slots, all that {{pot.num_kept}} leaves",
                 fix="Raise {pot.num_kept}, or ask without the chat template.",

@@ -20,7 +20,7 @@ _BY_NATURE = {  # of pots from before these could be set
     "profile": "as-set",
 }
 _GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
-    "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False},
+    "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False, "adaptive_keep": None},
     "slim": {"novelty": "survivors"},
     "art": {"is_relative": True, "traversal": "importance"},
     "spec": {"num_restored": 0, "num_draft": 0, "falls_back": True},

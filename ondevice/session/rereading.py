@@ -92,7 +92,6 @@ class Rereading:
             policy="full",
             slot_shares="auto",
             kv_dtype="model",
-            adaptive_keep=None,
             capacity=num_before + num_after + 1,
             num_kept=num_before,
             reserve=num_after,

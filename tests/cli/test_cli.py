@@ -240,7 +240,7 @@ def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: 
         (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
         (["ask", "nowhere.txt"], "config", "There is no question"),
         (["ask", "a.txt", "When?", "--capacity", "99", "--keep", "98"], "config", "--keep 98"),
-        (["ask", "a.txt", "When?", "--adaptive-keep", "5"], "config", "LOW,HIGH"),
+        (["ask", "a.txt", "When?", "--spec-adaptive", "5"], "config", "LOW,HIGH"),
         (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
         (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),
         (["eval", "passkey", "--lengths", "many"], "config", "--lengths is 'many'"),
@@ -430,7 +430,7 @@ def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
 
 SHARED = {
     "--model", "--capacity", "--keep", "--reserve", "--catalyst", "--catalyst-text", "--novelty", "--policy",
-    "--context-reset", "--sinks", "--adaptive-keep", "--step", "--device", "--dtype", "--quantization", "--seed",
+    "--context-reset", "--sinks", "--step", "--device", "--dtype", "--quantization", "--seed",
     "--decode-policy", "--key-rotation", "--slot-shares",
 }  # fmt: skip
 ANSWERING = {"--max-new-tokens", "--temperature", "--top-p", "--no-chat"}
@@ -465,7 +465,7 @@ def test_every_option_reaches_its_setting() -> None:
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
         policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-layer",
         context_reset="never", sinks=2,
-        adaptive_keep="64,200", step=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
+        step=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
         slim="3:50%", slim_rarity=0.25, host_tier="1.5GB", host_dtype="stored",
         host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
         art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_block=64,
@@ -475,7 +475,7 @@ def test_every_option_reaches_its_setting() -> None:
     pot = PotConfig(
         512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25,
         slot_shares="by-layer", context_reset="never", num_sink_tokens=2,
-        adaptive_keep=(64, 200), step_size=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
+        step_size=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
     )  # fmt: skip
     answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)
     generation = GenerationConfig(9, 0.5, 0.9, False)

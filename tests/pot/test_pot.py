@@ -9,7 +9,7 @@ from ondevice.kernels.rope import rotate, signed_sine
 from ondevice.config import POLICIES, PotConfig
 from ondevice.errors import ConfigError
 from ondevice.pot.catalyst import PROMPTS, catalyst_prompt
-from ondevice.pot.distill import distill, kept_size
+from ondevice.pot.distill import distill
 from ondevice.pot.eviction import FixedOrder, HeavyHitter, SinkRecent, least_attended
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import LayerView, make_policy
@@ -297,21 +297,6 @@ def test_tova_averages_over_heads_and_random_differs_between_heads():
     assert torch.equal(scores, make_policy(config(policy="random"), 0).scores(view))
 
 
-def test_adaptive_size_follows_the_distribution_between_its_bounds():
-    settings_ = config(adaptive_keep=(6, 30))
-    peaked = [torch.zeros(1, HEADS, 40).index_fill(2, torch.tensor([3, 4]), 1.0)]
-    medium = [torch.zeros(1, HEADS, 40).index_fill(2, torch.arange(20), 1.0)]
-    flat = [torch.ones(1, HEADS, 40)]
-    assert kept_size(peaked, settings_) == 6
-    assert kept_size(medium, settings_) == 19  # 95 % of 20 equal shares
-    assert kept_size(flat, settings_) == 30
-    assert kept_size(flat, config()) == 16
-    pot = new_pot()
-    feed(pot, 40, 0)
-    run_distill(pot, medium * LAYERS, settings_)
-    assert pot.num_cached == [19] * LAYERS
-
-
 def test_retention_counts_heads_per_token():
     pot = new_pot()
     feed(pot, 5, 0)
@@ -356,7 +341,6 @@ def test_catalyst_prompts_are_those_of_table_2():
         {"novelty": 1.5},
         {"catalyst": "text"},
         {"catalyst": "question", "catalyst_text": "  "},
-        {"adaptive_keep": (30, 10)},
         {"policy": "best"},
         {"reserve": 0},
         {"step_size": -1},

@@ -122,7 +122,6 @@ def test_what_is_named_is_kept() -> None:
     assert engine(pot=PotConfig(num_kept=3000)).plan().config.pot.usual_capacity == 6256
     assert PotConfig(num_kept=500).sized(4096).num_kept == 500
     assert PotConfig(capacity=512).num_kept == 170, "half would leave no room to read"
-    assert PotConfig(adaptive_keep=(100, 3000)).usual_capacity == 6256
 
 
 def test_a_window_that_leaves_no_room_to_read_is_refused() -> None:

@@ -37,7 +37,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         for policy in ("streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "full", "truncate")
     },
     "positions run on": ({"context_reset": "never"}, {}, {}),
-    "adaptive": ({"adaptive_keep": (32, 90)}, {}, {}),
     "half-cache": ({"key_rotation": "half-cache"}, {}, {}),
     "on-read": ({"key_rotation": "on-read"}, {}, {}),
     "long answer": ({"reserve": 60}, LONG, {}),
