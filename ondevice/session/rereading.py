@@ -86,16 +86,9 @@ class Rereading:
 
     def _context(self, num_before: int, num_after: int) -> Context:
         """An empty context that keeps so many tokens as they are, and has room for question and answer."""
-        config = self._plan.config
-        pot = replace(
-            config.pot,
-            policy="full",
-            slot_shares="auto",
-            kv_dtype="model",
-            capacity=num_before + num_after + 1,
-            num_kept=num_before,
-            reserve=num_after,
-        )
+        config, capacity = self._plan.config, num_before + num_after + 1
+        pot = replace(config.pot, policy="full", slot_shares="auto", kv_dtype="model")
+        pot = replace(pot, capacity=capacity, num_kept=num_before, reserve=num_after)
         config = replace(config, pot=pot, slim=SlimConfig(), tier=TierConfig(budget_bytes=0), spec=SpecConfig())
         plan = replace(self._plan, config=config, slim_steps=(), speculator=None)
         context = plan.new_context()
