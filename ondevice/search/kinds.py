@@ -10,6 +10,7 @@ _WHOLE = re.compile(
     r"|\b(?:main|key|central|overall) (?:idea|point|topic|theme|argument|finding|message|purpose|conclusion)s?\b"
     rf"|\bwhat (?:is|are|was|does) (?:this|the|that)? ?{_TEXT}s? (?:about|all about|talk about|deal with|say|cover)\b"
     r"|\b(?:entire|whole) (?:document|text|paper|book|article|report|contract|story)\b"
+    r"|\b(?:list|name|enumerate|give me) (?:all|every|each)\b|\bwhat (?:has |have |was |were )?changed\b"
     r"|\bzusammenfass|\bworum geht|\bfasse?\b.*\bzusammen\b"
     r"|\brésum|\bde quoi parle|\bresum(?:e|en|ir|a)\b|\bde qué trata",
     re.IGNORECASE,

@@ -127,6 +127,7 @@ def test_a_question_while_reading_is_answered_at_once_and_reading_goes_on(
     assert now == total
 
 
+@pytest.mark.slow
 def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> None:
     page = visit.page
     visit.read_sample()
@@ -151,6 +152,7 @@ def test_charts_can_be_read_with_the_keyboard_and_the_pointer(visit: Visit) -> N
     assert "of the blocks read" in visit.text("#od-blocks")
 
 
+@pytest.mark.slow
 def test_what_keys_chose_in_a_chart_stays_where_the_page_scrolls_beneath_the_pointer(visit: Visit) -> None:
     page = visit.page
     page.set_viewport_size({"width": 1280, "height": 620})

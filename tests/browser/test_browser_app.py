@@ -207,6 +207,7 @@ def test_what_is_not_in_the_document_is_marked_in_the_answer(visit: Visit, monke
     assert "Not found in the document: 224, Oslo" in visit.text(".od-unfounded")
 
 
+@pytest.mark.slow
 def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def test_panels_that_change_while_hidden_are_drawn_when_their_tab_is_chosen(
     visit.until(lambda: canvas.evaluate(painted) != unread, "the canvas is drawn again")
 
 
+@pytest.mark.slow
 def test_progress_comes_at_most_ten_times_a_second(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
@@ -256,7 +258,7 @@ SMALL_TEXTS = (
 )
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), pytest.param("dark", 1280, marks=pytest.mark.slow)])
 def test_every_screen_fits_and_reads_well(program: Any, url: str, scheme: str, width: int) -> None:
     context = new_context(program, width=width, color_scheme=scheme)
     with visiting(context, url) as visit:
@@ -293,6 +295,7 @@ def test_settings_follow_the_preset_and_the_preset_follows_them(visit: Visit) ->
     visit.until(lambda: page.locator("#od-preset input:checked").count() == 0, "own sizes are no preset")
 
 
+@pytest.mark.slow
 def test_settings_say_what_is_wrong_at_their_field_and_when_they_count(visit: Visit) -> None:
     page = visit.page
     visit.read_sample()

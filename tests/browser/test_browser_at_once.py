@@ -73,6 +73,7 @@ def test_a_question_waits_for_its_document_and_is_answered_when_that_is_read(vis
     assert "dropped.txt" in visit.text("#od-card")
 
 
+@pytest.mark.slow
 def test_a_question_is_taken_while_several_files_are_opened(
     visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_question_is_taken_while_several_files_are_opened(
     assert "When?" in visit.text("#od-chat")
 
 
+@pytest.mark.slow
 def test_what_would_be_lost_is_asked_about(visit: Visit) -> None:
     page = visit.page
     page.click("#od-sample")
@@ -167,6 +169,7 @@ def test_an_answer_goes_on_is_written_anew_and_its_question_is_edited(visit: Vis
     assert asked.all_inner_texts() == ["How many windows?"]
 
 
+@pytest.mark.slow
 def test_the_account_unfolds_to_rows(visit: Visit) -> None:
     page = visit.page
     page.click("#od-sample")
@@ -203,7 +206,7 @@ def test_the_next_question_is_written_while_an_answer_is(visit: Visit, monkeypat
 WIDE, NARROW = [(1440, 900), (1024, 768)], [(390, 844)]
 
 
-@pytest.mark.parametrize(("width", "height"), WIDE)
+@pytest.mark.parametrize(("width", "height"), [WIDE[0], pytest.param(*WIDE[1], marks=pytest.mark.slow)])
 def test_answer_evidence_document_and_map_are_in_view_together(program: Any, url: str, width: int, height: int) -> None:
     context = new_context(program, width=width, height=height)
     with visiting(context, url) as visit:
@@ -277,6 +280,7 @@ _PASTE = """(text) => {
     document.body.dispatchEvent(event); }"""
 
 
+@pytest.mark.slow
 def test_what_is_pasted_is_read(visit: Visit) -> None:
     visit.page.evaluate(_PASTE, "The lamp was lit at dusk. " * 40)
     visit.state("read")
@@ -306,6 +310,7 @@ def test_escape_stops_the_answer_and_the_passages_lead_to_the_document(
     expect(page.locator("#od-stop-answer")).not_to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     blank = """() => [...document.querySelectorAll("#od-workbench button")].filter((button) =>
@@ -338,6 +343,7 @@ def test_a_double_click_blanks_no_button(visit: Visit, monkeypatch: pytest.Monke
     assert page.evaluate(blank) == []
 
 
+@pytest.mark.slow
 def test_a_double_click_opens_the_sample_once(visit: Visit) -> None:
     visit.page.dblclick("#od-sample")
     visit.state("read")

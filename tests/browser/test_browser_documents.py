@@ -165,6 +165,7 @@ def test_a_document_is_saved_renamed_reopened_and_deleted(visit: Visit) -> None:
     visit.until(lambda: "Save to library" in visit.text("#od-save"), "what is open is not saved any more")
 
 
+@pytest.mark.slow
 def test_a_busy_page_shows_how_quick_work_ended(visit: Visit) -> None:
     visit.open_sample()
     visit.page.click("#od-read")
@@ -175,6 +176,7 @@ def test_a_busy_page_shows_how_quick_work_ended(visit: Visit) -> None:
     visit.state("read")
 
 
+@pytest.mark.slow
 def test_the_chosen_one_of_many_documents_and_reading_stay_in_view(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     (tmp_path / "other").mkdir()
@@ -208,6 +210,7 @@ def test_the_chosen_one_of_many_documents_and_reading_stay_in_view(visit: Visit,
         visit.until(lambda number=number: listed.count() == (number if number > 1 else 0), "it is closed")
 
 
+@pytest.mark.slow
 def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
     page = visit.page
     visit.read_sample()
@@ -223,6 +226,7 @@ def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
     assert page.evaluate(overlaps) == []
 
 
+@pytest.mark.slow
 def test_what_was_asked_last_is_compared(visit: Visit) -> None:
     page, field = visit.page, visit.page.locator("#od-compare-question textarea")
     visit.read_sample()
@@ -240,6 +244,7 @@ def test_what_was_asked_last_is_compared(visit: Visit) -> None:
     assert field.input_value() == "And who?", "not over what was written"
 
 
+@pytest.mark.slow
 def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
     page = visit.page
     visit.open_sample()
@@ -261,6 +266,7 @@ def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
     assert [column["name"] for column in record["columns"]] == ["Present settings", "Truncation"]
 
 
+@pytest.mark.slow
 def test_a_comparison_is_stopped(visit: Visit, slow: None) -> None:
     page = visit.page
     visit.open_sample()

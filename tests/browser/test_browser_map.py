@@ -18,6 +18,7 @@ from ondevice.ui.launch import serving
 from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
 from tests.browser.map_frames import ACTS, FRAMES_PER_SECOND, frames_of, open_million
 from tests.browser.million import NUM_TOKENS, served_million
+from tests.builders.grids import first_of
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
 
@@ -166,6 +167,7 @@ def test_what_could_not_be_fetched_is_asked_for_again(visit: Visit) -> None:
     page.wait_for_selector(".od-text .od-t")
 
 
+@pytest.mark.slow
 def test_one_head_alone(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
@@ -186,6 +188,7 @@ def test_one_head_alone(visit: Visit) -> None:
     visit.until(lambda: page.locator(".od-map").evaluate(FINGERPRINT) == everything, "as it was")
 
 
+@pytest.mark.slow
 def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     page = visit.page
     visit.open_sample()
@@ -225,6 +228,7 @@ def test_the_replay_stands_still_while_reading_goes_on(visit: Visit, monkeypatch
     visit.until(lambda: data(visit, "cycle") == "now", "back to the present")
 
 
+@pytest.mark.slow
 def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     page = visit.page
     visit.open_sample()
@@ -258,6 +262,7 @@ def test_the_text_with_what_became_of_it(visit: Visit) -> None:
     visit.until(lambda: page.is_visible(".od-detail"), "and says what became of the word")
 
 
+@pytest.mark.slow
 def test_fingers_zoom_and_move_the_map(program: Any, url: str) -> None:
     context = program.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     with visiting(context, url) as visit:
@@ -292,7 +297,7 @@ def test_fingers_zoom_and_move_the_map(program: Any, url: str) -> None:
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_of("light", "dark"))
 def test_marks_can_be_read(program: Any, url: str, scheme: str) -> None:
     context = new_context(program, color_scheme=scheme)
     with visiting(context, url) as visit:

@@ -116,6 +116,7 @@ def test_a_reading_that_the_end_of_the_app_broke_off_is_resumed(
     visit.state("empty")
 
 
+@pytest.mark.slow
 def test_a_page_that_stayed_open_says_what_to_do(served: Served) -> None:
     visit, page = served.visit, served.visit.page
     page.click("#od-sample")
@@ -130,6 +131,7 @@ def test_a_page_that_stayed_open_says_what_to_do(served: Served) -> None:
     visit.state("empty")
 
 
+@pytest.mark.slow
 def test_everything_is_forgotten_at_once_after_a_second_word(served: Served) -> None:
     visit, page = served.visit, served.visit.page
     page.click("#od-sample")
@@ -147,6 +149,7 @@ def test_everything_is_forgotten_at_once_after_a_second_word(served: Served) -> 
     assert num_kept() == 0
 
 
+@pytest.mark.slow
 def test_what_another_browser_had_open_is_not_forgotten_after_a_restart(served: Served, program: Any) -> None:
     visit, page = served.visit, served.visit.page
     with visiting(new_context(program), served.address) as other:

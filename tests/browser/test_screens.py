@@ -25,7 +25,7 @@ from tests.browser.axe import serious_violations
 from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
-from tests.builders.grids import first_of
+from tests.builders.grids import first_of, slow
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import tiny_engine
 
@@ -118,7 +118,7 @@ STATES: dict[str, Callable[[Visit, Clock, Path], None]] = {
 
 
 @pytest.mark.parametrize("scheme", first_of(*SCHEMES))
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [slow(name) if name == "compare" else name for name in STATES])
 def test_screen(
     state: str, scheme: str, program: Any, url: str, clock: Clock, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -165,6 +165,7 @@ FADED_IN = """() => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", first_of(*SCHEMES))
 def test_a_toast_is_accessible(scheme: str, program: Any, url: str, clock: Clock, tmp_path: Path) -> None:
     context = new_context(program, color_scheme=scheme)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from ondevice.cli import app
 from ondevice_bench.results.files import read_result
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 POT = ["--capacity", "400", "--keep", "96", "--reserve", "160", "--step", "64"]
 

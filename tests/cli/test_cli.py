@@ -30,7 +30,7 @@ from ondevice.events import AnswerToken, PagesExtracted, TokensRead
 from ondevice.session.engine import Engine
 from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
-from tests.builders.models import tiny_loaded
+from tests.builders.models import plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -375,7 +375,7 @@ def test_ctrl_c_ends_an_answer_and_leaves_the_pot_as_it_was(
     pot = PotConfig(capacity=256, num_kept=96, reserve=80, step_size=64)
     engine = Engine(
         tiny_loaded(),
-        EngineConfig(pot=pot, generation=GenerationConfig(max_new_tokens=500, grounded=False, stops_loops=False)),
+        EngineConfig(pot=pot, generation=plain_generation(max_new_tokens=500)),
     )
     session = engine.session()
     for _ in session.read(Document("d", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ondevice.config import GenerationConfig, PotConfig, TierConfig
+from ondevice.config import PotConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerToken
 from ondevice.session.engine import Engine
 from tests.builders.grids import first_of
-from tests.builders.models import plain_config, tiny_loaded
+from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,7 +26,7 @@ def test_a_look_back_at_the_very_token_that_fills_the_pot(policy: str, every: in
     config = plain_config(
         pot=replace(POT, decode_policy=policy),
         tier=TierConfig(budget_bytes=1_000_000, max_tokens=64, every=every),
-        generation=GenerationConfig(max_new_tokens=140),
+        generation=plain_generation(max_new_tokens=140),
     )
     session = Engine(tiny_loaded(), config).session()
     list(session.read(Document("text", "txt", "part", (Page(1, TEXT),), num_pages=1, size_bytes=len(TEXT))))

@@ -19,7 +19,7 @@ from ondevice.planning.machines import PRESETS, Machine, this_machine
 from ondevice.session.engine import Engine
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 GB = 10**9
 ROOMY = Machine("this machine", "", "cpu", 16 * GB, 16 * GB)

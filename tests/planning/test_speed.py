@@ -100,6 +100,7 @@ def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_what_is_timed_has_the_form_of_the_model(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "tiny.gguf")
     outline, loaded = outline_model(str(path), torch.device("cpu")), load_model(str(path), device="cpu")

@@ -13,7 +13,6 @@ from torch import Tensor
 from ondevice.config import (
     ArtConfig,
     EngineConfig,
-    GenerationConfig,
     PotConfig,
     SlimConfig,
     SpecConfig,
@@ -28,7 +27,8 @@ from ondevice.session import plan
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from ondevice.telemetry.provenance import take_provenance
-from tests.builders.models import FAMILIES, plain_config, tiny_loaded, tiny_model
+from tests.builders.grids import first_of
+from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,7 +51,7 @@ def answer_of(events: list[Event]) -> list[int]:
 
 def shortly(settings: dict[str, Any]) -> str:
     """What differs from the usual settings."""
-    usual = {"pot": POT, "tier": TierConfig(), "generation": GenerationConfig()}
+    usual = {"pot": POT, "tier": TierConfig(), "generation": plain_generation()}
     parts = []
     for name, value in settings.items():
         plain = asdict(usual.get(name, type(value)()))
@@ -77,7 +77,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("even_need")
 @pytest.mark.parametrize(
     "settings",
-    [
+    first_of(
         {},
         {"pot": replace(POT, key_rotation="half-cache")},
         {"pot": replace(POT, key_rotation="on-read")},
@@ -86,15 +86,15 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"pot": replace(POT, policy="foresight")},
         {"pot": replace(POT, policy="expected")},
         {"pot": replace(POT, policy="h2o")},
-        {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": GenerationConfig(max_new_tokens=180)},
+        {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": plain_generation(max_new_tokens=180)},
         {
             "pot": replace(POT, reserve=150, decode_policy="streaming-llm"),
-            "generation": GenerationConfig(max_new_tokens=180),
+            "generation": plain_generation(max_new_tokens=180),
         },
         {"slim": SlimConfig(schedule="1:50%", block_size=8, unit_size=4)},
         {"art": ArtConfig(enabled=True, block_size=16)},
         {"spec": SpecConfig(layers=1, keep=0.7)},
-    ],
+    ),
     ids=shortly,
 )
 def test_heads_apart_that_hold_equally_many_compute_the_same(settings: dict[str, Any]) -> None:
@@ -144,9 +144,9 @@ def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"pot": replace(POT, policy="expected")},
         {
             "pot": replace(POT, reserve=150, decode_policy="streaming-llm"),
-            "generation": GenerationConfig(max_new_tokens=180),
+            "generation": plain_generation(max_new_tokens=180),
         },
-        {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": GenerationConfig(max_new_tokens=180)},
+        {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": plain_generation(max_new_tokens=180)},
         {"tier": TIER},
         {"slim": SlimConfig(schedule="1:50%", block_size=8, unit_size=4), "tier": TIER},
         {"art": ArtConfig(enabled=True, block_size=16)},

@@ -13,6 +13,8 @@ from ondevice.search.kinds import asks_for_whole
         "TL;DR",
         "Give an overview of the contract.",
         "What does the paper say?",
+        "List all chapters.",
+        "What has changed between A and B?",
         "Worum geht es?",
         "Fasse den Text zusammen",
     ],

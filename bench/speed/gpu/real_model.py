@@ -50,7 +50,9 @@ def measure_model(
     run.summary["model_reading_speed"] = num_read / (time.perf_counter() - began)
     run.add([row("pot", case, "reading speed", "tokens/s", [run.summary["model_reading_speed"]])])
     times = list[float]()
-    for event in session.ask(_QUESTION, GenerationConfig(temperature=0.0, max_new_tokens=_NEW_TOKENS)):
+    for event in session.ask(
+        _QUESTION, GenerationConfig(temperature=0.0, max_new_tokens=_NEW_TOKENS, num_passage_tokens=0)
+    ):
         if isinstance(event, AnswerToken):
             times.append(time.perf_counter())
     if len(times) > 1:  # the model may have nothing to say
