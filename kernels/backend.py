@@ -7,8 +7,7 @@ but one that Numba compiles for CPUs, takes that with `auto`.
 
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -56,20 +55,6 @@ def chosen(variable: str, choices: Sequence[str]) -> str:
     if choice not in choices:
         raise ValueError(f"{variable} is {choice!r}; it must be one of {', '.join(choices)}")
     return choice
-
-
-@contextmanager
-def choosing(variable: str, choice: str) -> Iterator[None]:
-    """Set an environment variable meanwhile: measurements let implementations take turns."""
-    before = os.environ.get(variable)
-    os.environ[variable] = choice
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[variable]
-        else:
-            os.environ[variable] = before
 
 
 def _choice() -> str:

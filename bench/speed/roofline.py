@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from ondevice.kernels.attention import attention
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.projection import project
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.speed.bandwidth import ReadBandwidth
+from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.decode import bytes_per_token
 from ondevice_bench.speed.turns import Seconds, speedup_row, take_turns, time_rows
 

@@ -32,7 +32,7 @@ _PARTS = {
     "tier": "host tier, at most",
     "measuring": "before the pot, once for a model: what its heads need",
     "reading": "while it reads: activations",
-    "undo": "while it answers: copy of the pot, at most",
+    "undo": "while it answers: passages, or copy of the pot",
     "answering": "while it answers: activations",
 }
 _IN_MAIN = ("program", "tier")  # wherever the model computes

@@ -33,7 +33,7 @@ class Footprint:
         tier: host memory for what was evicted, at most; always main memory.
         measuring: what the heads of the model need, before there is a pot; 0 if that is known.
         reading: activations while a text is read.
-        undo: the copy of the pot by which an answer is taken back, at most.
+        undo: the copy of the pot by which an answer is taken back, or the passages that it is given from, at most.
         answering: activations of a question and its answer.
     """
 

@@ -101,6 +101,7 @@ def planned(config: EngineConfig, num_tokens: int) -> Planned:
 def held(config: EngineConfig, num_tokens: int) -> Taken:
     """A session of this process: a generated text is read, and some questions are answered."""
     generation = replace(config.generation, max_new_tokens=_NEW_TOKENS, temperature=0.0, stops_loops=False)
+    generation = replace(generation, num_passage_tokens=0)  # what the pot takes
     engine = Engine.load(replace(config, generation=generation))
     document = generated(num_tokens, engine.loaded.tokenizer, config.seed)
     session, telemetry = engine.session(), Telemetry()

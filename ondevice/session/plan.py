@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ondevice.config import EngineConfig, SlimLayer, SlotShares, TierConfig
+from ondevice.config import EngineConfig, SlimConfig, SlimLayer, SlotShares, SpecConfig, TierConfig
 from ondevice.context import UNTIL_END, Context, left_out
 from ondevice.errors import ConfigError, PotError
 from ondevice.kernels.codes import Frame
@@ -293,9 +293,31 @@ class Plan:
             and all(low <= slots - pot.room <= high for slots in capacities)
         )
 
+    def for_passages(self, num_tokens: int, num_after: int) -> Plan:
+        """The plan for a text that is read whole and kept as it is, with room for question and answer after it.
+
+        Args:
+            num_tokens: of the text, the model's prompt among them.
+            num_after: of question and answer.
+        """
+        pot = replace(self.config.pot, policy="full", slot_shares="auto", kv_dtype="model")
+        pot = replace(pot, capacity=num_tokens + num_after + 1, num_kept=num_tokens, reserve=num_after)
+        tier, slim, spec = TierConfig(budget_bytes=0), SlimConfig(), SpecConfig()
+        config = replace(self.config, pot=pot, slim=slim, tier=tier, spec=spec)
+        return replace(self, config=config, slim_steps=(), speculator=None)
+
     def undo_bytes(self, num_tokens: int | None = None) -> int:
-        """The most that an answer copies of the pot to restore it: all of it where tokens come back, or where the
-        answer's own attention decides what it overwrites; else the slots that it may overwrite."""
+        """The most that an answer takes beside the pot: the passages it is given from, or its copies of slots."""
+        copied, most = self._copied_bytes(num_tokens), self.config.generation.num_passage_tokens
+        if not most or self.config.pot.method.keeps_all or self._fits(num_tokens):
+            return copied
+        num_after = self.config.pot.reserve + self.config.generation.max_new_tokens
+        num_before = most + len(self.chat.prefix)
+        return max(copied, self.for_passages(num_before, num_after).pot_bytes(num_before))
+
+    def _copied_bytes(self, num_tokens: int | None) -> int:
+        """The most of the pot that an answer copies to restore it: all of it where tokens come back, or where its own
+        attention decides what it overwrites; else the slots that it may overwrite."""
         pot, whole = self.config.pot, self.pot_bytes(num_tokens)
         if self._has_host or pot.decode_method.observes_answer:
             return whole

@@ -7,12 +7,10 @@ reader does better with a few passages before its eyes than with everything that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
 
-from ondevice.config import SlimConfig, SpecConfig, TierConfig
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.events import TokensRecalled
@@ -69,7 +67,9 @@ class Rereading:
                 parts.append((np.full(self._between.size, PROMPT, np.int32), self._between))
             parts.append((np.arange(start, stop, dtype=np.int32), tokens.ids(start, stop)))
         origin, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
-        context = self._context(ids.size, num_after)
+        plan = plan.for_passages(ids.size, num_after)
+        context = plan.new_context()
+        context.pot, context.tokens = plan.new_pot(ids.size), tokens
         decoder, size = context.decoder, context.config.pot.pass_size(context.decoder.device.type)
         try:
             for at in range(0, ids.size, size):
@@ -83,14 +83,3 @@ class Rereading:
             pass  # the answer stops for the same reason
         pages = dict.fromkeys(tokens.page_of(token) for start, stop in found for token in range(start, stop))
         return context, TokensRecalled(np.array(found, np.int32), tuple(pages), ids.size, is_text=True)
-
-    def _context(self, num_before: int, num_after: int) -> Context:
-        """An empty context that keeps so many tokens as they are, and has room for question and answer."""
-        config, capacity = self._plan.config, num_before + num_after + 1
-        pot = replace(config.pot, policy="full", slot_shares="auto", kv_dtype="model")
-        pot = replace(pot, capacity=capacity, num_kept=num_before, reserve=num_after)
-        config = replace(config, pot=pot, slim=SlimConfig(), tier=TierConfig(budget_bytes=0), spec=SpecConfig())
-        plan = replace(self._plan, config=config, slim_steps=(), speculator=None)
-        context = plan.new_context()
-        context.pot, context.tokens = plan.new_pot(num_before), self._tokens
-        return context

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from unittest import mock
 
 import pytest
-from ondevice.kernels.backend import choosing
 
 from ondevice.config import ArtConfig, PotConfig, SlimConfig, TierConfig
 from ondevice.decode.combine import combine
@@ -58,7 +59,7 @@ def test_where_no_kernel_ends_early_over_codes_it_is_said(kernels: str, rotated:
         )
     )
     config = replace(PLAIN, art=ART, pot=PotConfig(kv_dtype="int8"))
-    with choosing("KERNELS_IMPL", kernels):
+    with mock.patch.dict(os.environ, {"KERNELS_IMPL": kernels}):
         found = combine(config, decoder)
     assert found.ends_early == ends_early
     assert any("codes" in notice for notice in found.notices) != ends_early

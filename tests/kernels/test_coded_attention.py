@@ -1,8 +1,10 @@
 """Attention over quantised keys and values: every implementation against the reference, and the codes themselves."""
 
+import os
+from unittest import mock
+
 import pytest
 import torch
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
 from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
 from ondevice.kernels.quantize import dequantize_four, quantize_four, quantize_four_ref
@@ -22,7 +24,7 @@ SHAPES = [(1, 9, 3, 300, 64), (1, 2, 2, 1, 16), (2, 8, 2, 129, 80), (1, 14, 2, 2
 @pytest.mark.parametrize("bits", BITS)
 def test_attention_is_that_of_the_reference(shape, dtype, is_shared, bits, choice):
     args = coded_inputs(shape, dtype, bits=bits, is_shared=is_shared)
-    with choosing("KERNELS_IMPL", choice):
+    with mock.patch.dict(os.environ, {"KERNELS_IMPL": choice}):
         out, blocks_read = coded_attention(*args, scale=0.1)
     expected, blocks = coded_attention_ref(*args, scale=0.1)
     assert torch.allclose(out.float(), expected.float(), atol=1e-5 if dtype == torch.float32 else 2e-2)
@@ -32,7 +34,7 @@ def test_attention_is_that_of_the_reference(shape, dtype, is_shared, bits, choic
 @pytest.mark.parametrize("choice", ["auto", "torch"])
 def test_of_a_part_that_turns_alone_the_rest_stays(choice):
     args = coded_inputs((1, 4, 2, 90, 32), rotary_dim=16)
-    with choosing("KERNELS_IMPL", choice):
+    with mock.patch.dict(os.environ, {"KERNELS_IMPL": choice}):
         out, _ = coded_attention(*args, scale=0.1)
     assert torch.allclose(out, coded_attention_ref(*args, scale=0.1)[0], atol=1e-5)
 

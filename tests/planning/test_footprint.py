@@ -39,8 +39,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ondevice.planning.footprint.resident_bytes", lambda: 600 * 10**6)
 
 
+ALONE = GenerationConfig(num_passage_tokens=0)
+
+
 def planned(checkpoint: str, machine: Machine = ROOMY, num_tokens: int | None = None, **fields: object) -> MemoryPlan:
-    return MemoryPlan(EngineConfig(model=checkpoint, **{"pot": POT, **fields}), machine, num_tokens)  # type: ignore[arg-type]
+    return MemoryPlan(
+        EngineConfig(model=checkpoint, **{"pot": POT, "generation": ALONE, **fields}), machine, num_tokens
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +94,21 @@ def test_an_answer_copies_what_it_may_change(checkpoint: str) -> None:
         return footprint.undo / footprint.pot
 
     assert undo() == pytest.approx(200 / 1024, rel=0.01), "the slots of a long answer"
-    assert undo(generation=GenerationConfig(max_new_tokens=5000)) == 1.0
+    assert undo(generation=replace(ALONE, max_new_tokens=5000)) == 1.0
     assert undo(tier=TierConfig(10**7)) == 1.0, "what comes back changes all"
     assert undo(pot=replace(POT, decode_policy="h2o")) == 1.0
+
+
+def test_an_answer_from_passages_takes_what_they_take(checkpoint: str) -> None:
+    def undo(num_tokens: int | None) -> int:
+        return planned(
+            checkpoint, num_tokens=num_tokens, generation=GenerationConfig(), tier=TierConfig(0)
+        ).footprint.undo
+
+    whole = planned(checkpoint, tier=TierConfig(0)).footprint
+    slots = 1024 + POT.reserve + 200
+    assert slots <= undo(None) * 1024 / whole.pot <= slots + 64, "the prompt beside"
+    assert undo(300) < whole.undo * 1.1, "what the pot holds is not searched for"
 
 
 def test_the_peak_is_the_larger_of_reading_and_answering() -> None:

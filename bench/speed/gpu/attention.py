@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.termination import Termination
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from ondevice.result import Row, row
 from ondevice_bench.paged.paged_attention import paged_attention
+from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
 from ondevice_bench.speed.gpu.run import Run
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
 from ondevice.kernels.codes import Coded, Frame, encode, encode_keys
 from ondevice.kernels.rope import signed_sine
 from torch import Tensor
+
+from ondevice_bench.speed.choosing import choosing
 
 # batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
 SHAPES = [(1, 2, 2, 1, 8, 64, 64), (2, 9, 3, 137, 160, 64, 64), (1, 14, 2, 71, 71, 80, 80), (1, 3, 1, 40, 64, 80, 32)]

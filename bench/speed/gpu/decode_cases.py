@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from ondevice.kernels.attention import attention_ref
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.decode_attention import decode_attention, decode_attention_ref
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
+from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 
 _RACES = 50  # runs of a case whose outcome depends on which program is ahead

@@ -9,7 +9,6 @@ from functools import partial
 from itertools import chain, product
 
 import torch
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention, rope_attention_ref
 from ondevice.kernels.store_token import store_token_, store_token_ref
@@ -17,6 +16,7 @@ from ondevice.kernels.token_loss import token_loss, token_loss_ref
 from torch import Tensor
 
 from ondevice_bench.paged.paged_attention import paged_attention, paged_attention_ref
+from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.coded_inputs import BITS, SHAPES, coded_outputs
 from ondevice_bench.speed.gpu.decode_cases import decode_cases
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of

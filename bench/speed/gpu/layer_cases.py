@@ -10,13 +10,14 @@ from itertools import product
 
 import torch
 import torch.nn.functional as F
-from ondevice.kernels.backend import choosing, is_interpreted
+from ondevice.kernels.backend import is_interpreted
 from ondevice.kernels.gated import gated, gated_ref, gelu_tanh
 from ondevice.kernels.int4 import Int4Rows, Int4Weight, pack_int4, widened, widened_ref
 from ondevice.kernels.norm import RMSNorm, add_norm_, add_norm_ref
 from ondevice.kernels.projection import project, project_ref
 from torch import Tensor
 
+from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)

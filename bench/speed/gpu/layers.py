@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ondevice.kernels.backend import choosing
 from ondevice.kernels.gated import gated
 from ondevice.kernels.int4 import Int4Rows, tinygemm, widened
 from ondevice.kernels.norm import RMSNorm, add_norm_
@@ -19,6 +18,7 @@ from ondevice.kernels.rounding import quantize_int4
 from torch import Tensor
 
 from ondevice.result import Row, row
+from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.attention import milliseconds
 from ondevice_bench.speed.gpu.run import Run
 

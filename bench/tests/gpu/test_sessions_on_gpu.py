@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ondevice.kernels.backend import choosing
 
 from ondevice.config import ArtConfig, EngineConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished
 from ondevice.session.engine import Engine
+from ondevice_bench.speed.choosing import choosing
 from tests.builders.models import FAMILIES, plain_generation, tiny_loaded
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU that torch can use")
