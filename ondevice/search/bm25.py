@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +29,8 @@ class BM25:
 
     def __init__(self, passages: Sequence[str]) -> None:
         numbers: dict[str, int] = {}
-        held, at, counts, lengths = list[int](), list[int](), list[int](), np.zeros(len(passages))
+        held, at, counts = array("i"), array("i"), array("i")  # a list would take ten times as much
+        lengths = np.zeros(len(passages))
         for index, passage in enumerate(passages):
             counted = Counter(terms(passage))
             lengths[index] = counted.total()
@@ -36,12 +38,12 @@ class BM25:
                 held.append(numbers.setdefault(term, len(numbers)))
                 at.append(index)
                 counts.append(count)
-        order = np.argsort(held, kind="stable")
+        order = np.argsort(np.array(held, np.int32), kind="stable")
         self._numbers, self._at = numbers, np.array(at, np.int32)[order]
         norms = K1 * (1 - B + B * lengths / max(lengths.mean() if lengths.size else 0.0, 1.0))
         found = np.array(counts, np.float64)[order]
         self._gains = (found * (K1 + 1) / (found + norms[self._at])).astype(np.float32)
-        held_by = np.bincount(np.array(held, np.int64), minlength=len(numbers))
+        held_by = np.bincount(np.array(held, np.int32), minlength=len(numbers))
         self._starts = np.concatenate(([0], np.cumsum(held_by)))
         self._weights = rarity(len(passages), held_by)
         self._num_passages = len(passages)

@@ -26,7 +26,6 @@ class Passages:
     """
 
     def __init__(self, text: str, spans: Spans) -> None:
-        self._num_tokens = len(spans)
         self.bounds: Bounds = list(_cut(text, spans))
 
     def best(
@@ -45,17 +44,13 @@ class Passages:
             num_between: tokens that stand between two stretches.
             fits: False for stretches that have no room after all: the last passages are left out then.
         """
-        taken = np.zeros(self._num_tokens, bool)
         accepted: list[Bounds] = [[]]
-        for index in np.argsort(-scores, kind="stable"):
-            start, stop = self.bounds[index]
-            more = taken.copy()
-            more[start:stop] = True
-            found = _stretches(more)
-            if more.sum() + num_between * (len(found) - 1) <= max_tokens:
-                taken = more
+        for index in np.argsort(-scores, kind="stable").tolist():
+            found = _with(accepted[-1], *self.bounds[index])
+            if sum(stop - start for start, stop in found) + num_between * (len(found) - 1) <= max_tokens:
                 accepted.append(found)
-            elif not taken.any():
+            elif len(accepted) == 1:
+                start = self.bounds[index][0]
                 accepted.append([(start, start + max_tokens)])  # not even one passage has room
                 break
         while len(accepted) > 2 and not fits(accepted[-1]):
@@ -82,7 +77,7 @@ def _end_near(text: str, spans: Spans, low: int, high: int) -> int:
     for end in _ENDS:
         at = text.rfind(end, first, last + 1)
         if at >= 0:
-            token = int(np.searchsorted(spans[:, 0], at + len(end)))
+            token = low + int(np.searchsorted(spans[low : high + 2, 0], at + len(end)))
             # A token may begin with the blank that ends the word before it.
             token -= int(token > 0 and spans[token - 1, 1] > at + len(end))
             if low < token <= high:
@@ -90,7 +85,9 @@ def _end_near(text: str, spans: Spans, low: int, high: int) -> int:
     return high
 
 
-def _stretches(taken: npt.NDArray[np.bool_]) -> Bounds:
-    """Bounds of runs of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], taken, [False])).astype(np.int8)))
-    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+def _with(found: Bounds, start: int, stop: int) -> Bounds:
+    """Rising stretches with one more, which is one with those that it touches."""
+    apart = [(first, last) for first, last in found if last < start or first > stop]
+    touched = [(first, last) for first, last in found if first <= stop and last >= start]
+    start, stop = min([start, *(first for first, _ in touched)]), max([stop, *(last for _, last in touched)])
+    return sorted([*apart, (start, stop)])

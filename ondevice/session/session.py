@@ -188,10 +188,11 @@ class Session:
         begun: Sequence[int] = (),
         attempt: int = 0,
     ) -> Iterator[Event]:
-        """Answer a question from the pot, reading no document token again. Afterwards the pot is bit-identical.
+        """Answer a question from passages that a search finds, or from the pot: see `searches`. Afterwards the pot is
+        bit-identical.
 
-        It may be asked while `resume` waits between two of its events: the answer comes from what has been read so
-        far, and reading goes on from there as if nothing had been asked.
+        It may be asked while `resume` waits between two of its events: passages come from all of the text, the pot
+        knows what has been read so far, and reading goes on from there as if nothing had been asked.
 
         Args:
             history: earlier questions with their answers, the oldest first; the last ones stand before the question
