@@ -96,12 +96,12 @@ def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytes
     """A thousand steps in two seconds: as many patches as the throttle lets through, and the last state."""
     now = [0.0]
 
-    def fast(self: Any, document: Any) -> Iterator[Any]:
+    def fast(self: Any) -> Iterator[Any]:
         for i in range(1000):
             now[0] += 0.002
             yield TokensRead(i, 1000, 1, 1, 0.002, (1,), 512)
 
-    monkeypatch.setattr(Session, "read", fast)
+    monkeypatch.setattr(Session, "resume", fast)
     actions = Actions(Runner(desk.jobs, clock=lambda: now[0]), Uploads(desk.uploads_folder))
     patches = [patch for patch in actions.read(desk.id, desk.form) if "map" in patch]
     assert 7 <= len(patches) <= 10
@@ -114,11 +114,11 @@ def test_the_forecast_is_a_measured_one_or_none(desk: Desk, monkeypatch: pytest.
 
     num_tokens = desk.workspace.page_table.num_tokens if desk.workspace.page_table else 0
 
-    def measured(self: Session, document: Any) -> Iterator[Any]:
+    def measured(self: Session) -> Iterator[Any]:
         for i in range(20, num_tokens + 1, 20):
             yield TokensRead(i, num_tokens, 20, 1, 2.0, (1,), 512)  # 10 tokens a second
 
-    monkeypatch.setattr(Session, "read", measured)
+    monkeypatch.setattr(Session, "resume", measured)
 
     def said() -> list[str]:
         patches = desk.actions.read(desk.id, desk.form)
@@ -544,11 +544,11 @@ def test_our_own_failure_has_a_reference_and_no_text_in_the_log(
 def test_failures_while_reading_leave_the_workspace_at_rest(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def failing(self: Any, document: Any) -> Iterator[Any]:
+    def failing(self: Any) -> Iterator[Any]:
         yield TokensRead(1, 2, 1, 1, 0.1, (1,), 512)
         raise error
 
-    monkeypatch.setattr(Session, "read", failing)
+    monkeypatch.setattr(Session, "resume", failing)
     screen = desk.read()
     assert screen["problem"]["text"]
     assert screen["toast"] == screen["problem"]["text"]
