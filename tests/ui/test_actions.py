@@ -101,6 +101,7 @@ def test_a_fast_engine_does_not_flood_the_browser(desk: Desk, monkeypatch: pytes
             now[0] += 0.002
             yield TokensRead(i, 1000, 1, 1, 0.002, (1,), 512)
 
+    monkeypatch.setattr(Session, "open", lambda self, document: (event for event in ()))
     monkeypatch.setattr(Session, "resume", fast)
     actions = Actions(Runner(desk.jobs, clock=lambda: now[0]), Uploads(desk.uploads_folder))
     patches = [patch for patch in actions.read(desk.id, desk.form) if "map" in patch]
