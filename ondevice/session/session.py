@@ -33,7 +33,7 @@ from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.search.passages import Bounds
-from ondevice.session.plan import Plan
+from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading
 from ondevice.stage_clock import StageClock
 
@@ -262,12 +262,14 @@ class Session:
     def _passages(self, question: str, generation: GenerationConfig, num_asked: int = 0, earlier: str = "") -> Bounds:
         """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
         tokens, plan = self.context.tokens, self.plan
-        if not generation.num_passage_tokens or not tokens.keeps_text or self.context.holds_all:
+        most = generation.num_passage_tokens
+        is_short = tokens.num_tokens <= SHORT_TEXT * most and self.context.holds_all
+        if not most or not tokens.keeps_text or is_short:
             return ()
         if self._rereading is None:
             self._rereading = Rereading(plan, tokens)
         room = plan.loaded.max_positions - len(plan.chat.prefix) - num_asked - generation.max_new_tokens
-        return self._rereading.find(question, min(generation.num_passage_tokens, room), earlier)
+        return self._rereading.find(question, min(most, room), earlier)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -116,7 +116,7 @@ def test_now_a_search_answers_before_the_reading_which_answers_again(
 ) -> None:
     pot = ["--model", checkpoint, *POT, "--capacity", capacity, "--max-new-tokens", "6", "--no-chat"]
     questions = ["Who lights the lamp?", "Summarise it."]
-    done = run("ask", text, *questions, "--now", "--passages", "100", "--json", *pot)
+    done = run("ask", text, *questions, "--now", "--passages", "200", "--json", *pot)
     assert done.exit_code == 0, done.output
     said = " ".join(done.stderr.split())
     assert said.index("From a search of the whole text, after reading 0 of 780 tokens.") < said.index("Read 780 tokens")

@@ -393,7 +393,7 @@ def with_passages(config: EngineConfig, number: int) -> EngineConfig:
 
 def test_a_search_answers_before_a_token_is_read_and_again_once_all_is_in_the_pot(house: House) -> None:
     whole = replace(CONFIG, pot=replace(CONFIG.pot, policy="full", capacity=4 * len(TEXT)))
-    config = with_passages(whole, 100)
+    config = with_passages(whole, 200)
     events = asked_while_reading(house, config, QUESTION, "And who lights it?")
     kinds = names(events)
     assert kinds.index("AnswerFinished") < kinds.index("TokensRead")

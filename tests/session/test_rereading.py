@@ -23,6 +23,8 @@ QUESTION = "Which lamp did keeper 41 light?"
 GENERATION = plain_generation(max_new_tokens=12, num_passage_tokens=220)
 POT = PotConfig(capacity=400, num_kept=160, reserve=160, step_size=60)
 
+FULL = PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160)
+
 
 def session_of(**fields: Any) -> Session:
     settings = {"pot": POT, "generation": GENERATION, **fields}
@@ -111,15 +113,22 @@ def test_a_question_before_all_is_read_finds_what_was_not_read_yet_and_reading_g
         ("Summarise the text.", {}),
         ("Xylophone?", {}),
         (QUESTION, {"generation": plain_generation(max_new_tokens=12)}),
-        (QUESTION, {"pot": PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160)}),
+        (QUESTION, {"pot": FULL, "generation": plain_generation(max_new_tokens=12, num_passage_tokens=440)}),
     ],
-    ids=["the whole", "no word of it", "switched off", "the pot holds all"],
+    ids=["the whole", "no word of it", "switched off", "the pot holds all of a short text"],
 )
 def test_otherwise_the_pot_answers(question: str, fields: dict[str, Any]) -> None:
     session = session_of(**fields)
     list(session.read(document()))
     assert not session.searches(question, session.context.config.generation)
     assert finished(session.ask(question))[1] is None
+
+
+def test_a_long_text_is_searched_although_the_pot_holds_all_of_it() -> None:
+    session = session_of(pot=FULL)
+    list(session.read(document()))
+    assert session.context.holds_all
+    assert finished(session.ask(QUESTION))[1] is not None
 
 
 def test_a_stream_is_not_searched() -> None:
