@@ -21,9 +21,9 @@ from ondevice.errors import ConfigError
 from ondevice.machine.memory import free_memory_bytes, usable_bytes
 from ondevice.model.loading.progress import Progress
 from ondevice.search.bm25 import BM25
-from ondevice.search.fusion import fused
 from ondevice.search.passages import Bounds, Passages
 from ondevice.session.engine import Engine
+from ondevice_bench.quality.fusion import fused
 from ondevice_bench.quality.minilm import load_minilm
 from ondevice_bench.quality.pot_sizes import bfloat16_bytes
 from ondevice_bench.quality.scores import holds
@@ -277,6 +277,7 @@ class Retriever:
         return self._within(scores, max_tokens)
 
     def _within(self, scores: npt.NDArray[np.float64], max_tokens: int) -> str:
+        """The passages with the highest of these scores within a budget, in document order."""
 
         def fits(found: Bounds) -> bool:  # what is joined may have some more tokens than its parts
             return len(self._encode(self._joined(found))[0]) <= max_tokens

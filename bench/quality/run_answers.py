@@ -22,10 +22,10 @@ from ondevice_bench.quality.contenders import budget_of, chosen
 from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
 from ondevice_bench.quality.likelihood import log_likelihoods
 from ondevice_bench.quality.longbench_tasks import TASKS
-from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.qa_summary import F1, HELD, answers_summary
 from ondevice_bench.quality.rows import Question, Text, read_texts, select
-from ondevice_bench.quality.trials import Trial, rows_of
+from ondevice_bench.quality.trials import Trial, measured
 
 LIKELIHOOD, GENERATION = "choice by likelihood", "choice by generation"
 Half = Literal["both", "choose", "report"]
@@ -144,11 +144,4 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     yield from run_answers(setup, found, names, budget, options.readings)
 
 
-MEASUREMENT = Measurement[Trial](
-    _measure,
-    rows_of,
-    lambda trials: trials[-1].summary,
-    config=_config,
-    line=lambda trial: trial.line,
-    figures=lambda rows, _: answers_summary(rows),
-)
+MEASUREMENT = measured(_measure, _config, answers_summary)

@@ -17,10 +17,10 @@ from ondevice_bench.quality.babilong_tasks import MAX_NEW_TOKENS, TASKS, Story, 
 from ondevice_bench.quality.babilong_together import apart, make_samples
 from ondevice_bench.quality.contenders import budget_of, chosen
 from ondevice_bench.quality.contest import Exam, run_exams
-from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.ruler_tasks import read_sources
 from ondevice_bench.quality.samples import asked_of, exam_of, exam_with
-from ondevice_bench.quality.trials import Trial, key_of, question_scores, rows_of
+from ondevice_bench.quality.trials import Trial, key_of, measured, question_scores
 
 SCORE = "right"
 
@@ -114,11 +114,4 @@ def _right(answer: str, references: tuple[str, ...], *, question: str, answers: 
     return score(answer, references[0], question, answers)
 
 
-MEASUREMENT = Measurement[Trial](
-    _measure,
-    rows_of,
-    lambda trials: trials[-1].summary,
-    config=_config,
-    line=lambda trial: trial.line,
-    figures=lambda rows, _: babilong_summary(rows),
-)
+MEASUREMENT = measured(_measure, _config, babilong_summary)

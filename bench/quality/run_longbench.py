@@ -20,10 +20,10 @@ from ondevice.session.session import Session
 from ondevice_bench.quality.contenders import budget_of, chosen
 from ondevice_bench.quality.contest import Answering, Asked, Exam, Outcome, run_exams, write_answer
 from ondevice_bench.quality.longbench_tasks import TASKS
-from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.qa_summary import longbench_summary
 from ondevice_bench.quality.rows import Text, read_texts, select_tasks
-from ondevice_bench.quality.trials import Trial, rows_of
+from ondevice_bench.quality.trials import Trial, measured
 
 SCORE = "LongBench score"
 
@@ -97,11 +97,4 @@ def _names(tasks: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in tasks.split(",") if name.strip())
 
 
-MEASUREMENT = Measurement[Trial](
-    _measure,
-    rows_of,
-    lambda trials: trials[-1].summary,
-    config=_config,
-    line=lambda trial: trial.line,
-    figures=lambda rows, _: longbench_summary(rows),
-)
+MEASUREMENT = measured(_measure, _config, longbench_summary)

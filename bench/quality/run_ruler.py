@@ -15,11 +15,11 @@ from ondevice.events import Event
 from ondevice.result import Row
 from ondevice_bench.quality.contenders import budget_of, chosen
 from ondevice_bench.quality.contest import Exam, run_exams
-from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.qa_summary import task_summary
 from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read_sources
 from ondevice_bench.quality.samples import exam_of
-from ondevice_bench.quality.trials import Trial, rows_of
+from ondevice_bench.quality.trials import Trial, measured
 
 SCORE = "RULER score"
 
@@ -82,11 +82,4 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     yield from run_ruler(setup, tasks, sources, options.length, options.rows, names, (budget,))
 
 
-MEASUREMENT = Measurement[Trial](
-    _measure,
-    rows_of,
-    lambda trials: trials[-1].summary,
-    config=_config,
-    line=lambda trial: trial.line,
-    figures=lambda rows, _: task_summary(rows),
-)
+MEASUREMENT = measured(_measure, _config, task_summary)

@@ -19,11 +19,11 @@ from ondevice.session.engine import Session
 from ondevice.session.shelf import pointed_at, shelve
 from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget_of, room_for_text, text_document
 from ondevice_bench.quality.contest import Exam
-from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.ruler_tasks import TASKS, Sources, make_sample, read_sources
 from ondevice_bench.quality.run_ruler import SCORE
 from ondevice_bench.quality.samples import exam_of
-from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
+from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, measured, question_scores, written_down
 
 ALONE, SHELF, SEARCH = "alone", "shelf", "bm25"
 _TASK = "niah_single_2"  # words ask for numbers, in a text
@@ -145,10 +145,4 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     yield from run_shelf(setup, sources, options.length, options.documents, options.rows)
 
 
-MEASUREMENT = Measurement[Trial](
-    _measure,
-    rows_of,
-    lambda trials: trials[-1].summary,
-    config=_config,
-    line=lambda trial: trial.line,
-)
+MEASUREMENT = measured(_measure, _config)

@@ -23,12 +23,12 @@ from ondevice.session.engine import Session
 from ondevice.session.shelf import MOST, pointed_at, shelve
 from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget_of, room_for_text, text_document
 from ondevice_bench.quality.contest import Exam
-from ondevice_bench.quality.measurement import Measurement, Note, Setup
+from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.rows import Text, read_texts, select_tasks
 from ondevice_bench.quality.run_find import split
 from ondevice_bench.quality.run_longbench import exam_of
 from ondevice_bench.quality.run_shelf import ALONE, SEARCH, SHELF, Asker, summary
-from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, question_scores, rows_of, written_down
+from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, measured, question_scores, written_down
 
 INDEX = "index"
 _TASKS = ("hotpotqa", "2wikimqa", "musique")
@@ -116,10 +116,4 @@ def _measure(setup: Setup, options: Any) -> Iterator[Event | Note | Trial]:
     yield from run_rows(setup, found)
 
 
-MEASUREMENT = Measurement[Trial](
-    _measure,
-    rows_of,
-    lambda trials: trials[-1].summary,
-    config=_config,
-    line=lambda trial: trial.line,
-)
+MEASUREMENT = measured(_measure, _config)

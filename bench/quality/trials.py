@@ -16,7 +16,7 @@ import numpy as np
 from ondevice.config import EngineConfig
 from ondevice.events import Event
 from ondevice.result import Row, row
-from ondevice_bench.quality.measurement import Note, Setup
+from ondevice_bench.quality.measurement import Measurement, Note, Setup
 from ondevice_bench.results.tables import SHARE
 
 _COLUMNS = (
@@ -70,6 +70,22 @@ class Trial:
             f"{scored}; {self.answer[:_SHOWN]!r} for {self.references[0][:_SHOWN]!r}, "
             f"read in {self.reading_seconds:.0f} s, answered in {self.answer_seconds:.1f} s"
         )
+
+
+def measured(
+    run: Callable[[Setup, Any], Iterator[Event | Note | Trial]],
+    config: Callable[[Callable[..., EngineConfig], Any], EngineConfig],
+    figures: Callable[[Sequence[Row]], dict[str, float]] | None = None,
+) -> Measurement[Trial]:
+    """The measurement whose items are trials; `figures` as there, without options."""
+    return Measurement[Trial](
+        run,
+        rows_of,
+        lambda trials: trials[-1].summary,
+        config=config,
+        line=lambda trial: trial.line,
+        figures=None if figures is None else lambda rows, _: figures(rows),
+    )
 
 
 def case_of(task: str, budget: int, text: str, question: int) -> dict[str, Any]:

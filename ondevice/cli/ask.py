@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from ondevice.errors import ConfigError, OndeviceError
 if TYPE_CHECKING:
     from ondevice.cli.keeping import Keeper
     from ondevice.config import EngineConfig
+    from ondevice.decode.prompt import Turn
     from ondevice.documents import Document
     from ondevice.events import AnswerFinished
     from ondevice.session.engine import Engine
@@ -78,7 +79,7 @@ def ask(
         elif save_as != "own":
             raise ConfigError("--save-as says how to save, and nothing is saved", fix="Name a file with --save.")
         seconds: dict[str, float] = {}
-        early: list[AnswerFinished] = []
+        early: dict[str, AnswerFinished] = {}
         keeper: Keeper | None = None
         if document.endswith(SAVED):
             session = _open_saved(Path(document), options, answers, display, seconds)
@@ -90,8 +91,13 @@ def ask(
             keeper = _keeper(*found, is_on=resume)
             # A reading for any question answers one, too.
             same = () if read_again else (config, options.config(answers.config()))
-            asked_now = given if now else ()
-            session = _read(*found, keeper, save, same, asked_now, early, display, seconds)
+            session, is_read = _open_session(*found, keeper, save, same, display, seconds)
+            if not is_read:
+                from ondevice.cli.conversation import read_document
+
+                early = _answer_now(session, given if now else (), display)
+                with _timed(seconds, "ingest_seconds"):
+                    read_document(session, found[1], display, keeper)
         unsaved = None if save is None else _save(session, save, save_as, keeper)
         for notice in session.notices:
             say(notice)
@@ -129,20 +135,18 @@ def _keeper(engine: Engine, document: Document, *, is_on: bool) -> Keeper:
     return Keeper(engine, document, is_on=is_on)
 
 
-def _read(
+def _open_session(
     engine: Engine,
     document: Document,
     keeper: Keeper,
     save: Path | None,
     same: Sequence[EngineConfig],
-    asked_now: Sequence[str],
-    early: list[AnswerFinished],
     display: ProgressDisplay,
     seconds: dict[str, float],
-) -> Session:
-    """A session that has read the document, from where an earlier one was broken off; or the library's own, of the
-    `same` settings. Questions of `asked_now` that a search finds passages for are answered before, into `early`."""
-    from ondevice.cli.conversation import answer, open_session, read_document
+) -> tuple[Session, bool]:
+    """A session that is to read the document, from where an earlier one was broken off; or the library's own, of the
+    `same` settings, and that it has read it."""
+    from ondevice.cli.conversation import open_session
     from ondevice.cli.reuse import from_library
     from ondevice.session.saving import most_saved_bytes
 
@@ -154,12 +158,14 @@ def _read(
         session = session if opened is None else opened
         if save is not None:
             _require_place(save, most_saved_bytes(session))
-        if opened is None:
-            for question in asked_now:
-                if session.searches(question, session.context.config.generation):
-                    early.append(answer(session, question, display))
-            read_document(session, document, display, keeper)
-    return session
+    return session, opened is not None
+
+
+def _answer_now(session: Session, questions: Sequence[str], display: ProgressDisplay) -> dict[str, AnswerFinished]:
+    """Answers before reading to those questions that a search finds passages for."""
+    generation = session.context.config.generation
+    searched = [one for one in questions if session.searches(one, generation)]
+    return {one: _answer_given(session, one, display, (), is_named=len(questions) > 1) for one in searched}
 
 
 def _require_place(path: Path, num_bytes: int = 0) -> None:
@@ -216,11 +222,25 @@ def _typed(document: str) -> Iterator[str]:
     return typed_questions(document == STREAM)
 
 
+def _answer_given(
+    session: Session, question: str, display: ProgressDisplay, history: Sequence[Turn], *, is_named: bool
+) -> AnswerFinished:
+    """The answer to a question of the command line; one that is stopped ends the command."""
+    from ondevice.cli.conversation import answer
+
+    if is_named:
+        say(question, "bold")
+    finished = answer(session, question, display, history)
+    if finished.stop_reason == "cancelled":
+        raise Interrupted("Stopped while answering; the pot is as it was before the question.")
+    return finished
+
+
 def _converse(
     session: Session,
     given: list[str],
     typed: Iterator[str],
-    early: Sequence[AnswerFinished],
+    early: Mapping[str, AnswerFinished],
     display: ProgressDisplay,
     *,
     remembers: bool,
@@ -228,7 +248,7 @@ def _converse(
     """Answer the questions of the command line, then those typed; a typed one may fail or be stopped by itself.
 
     Args:
-        early: answers to some of the first from before reading.
+        early: answers from before reading. One whose passages are the same afterwards is not written again.
     """
     from ondevice import words
     from ondevice.cli.conversation import answer
@@ -243,14 +263,13 @@ def _converse(
         ]
 
     for question in given:
-        if len(given) > 1:
-            say(question, "bold")
-        finished.append(answer(session, question, display, history()))
-        for before in early:
-            if before.question == question:
-                say(words.compared(before.text, finished[-1].text))
-        if finished[-1].stop_reason == "cancelled":
-            raise Interrupted("Stopped while answering; the pot is as it was before the question.")
+        before = early.get(question)
+        if before is not None and session.searches(question, session.context.config.generation):
+            finished.append(replace(before, ledger=session.context.ledger))
+            continue
+        finished.append(_answer_given(session, question, display, history(), is_named=len(given) > 1))
+        if before is not None:
+            say(words.compared(before.text, finished[-1].text))
     for question in typed:
         try:
             finished.append(answer(session, question, display, history()))
@@ -263,4 +282,4 @@ def _converse(
 def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     began = time.perf_counter()
     yield
-    seconds[name] = time.perf_counter() - began
+    seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began

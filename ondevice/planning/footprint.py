@@ -16,7 +16,7 @@ from ondevice.model.loading.load import LoadedModel, default_model, outline_mode
 from ondevice.planning.activations import activations
 from ondevice.planning.machines import Machine
 from ondevice.session.engine import Engine
-from ondevice.session.plan import Plan
+from ondevice.session.plan import SHORT_TEXT, Plan
 
 _STEP = 64  # slots between two pots that are tried
 
@@ -167,9 +167,31 @@ class MemoryPlan:
             tier=plan.tier_bytes(tokens),
             measuring=passes.measuring,
             reading=passes.reading,
-            undo=plan.undo_bytes(tokens),
+            undo=beside_bytes(plan, tokens),
             answering=passes.answering,
         )
+
+
+def beside_bytes(plan: Plan, num_tokens: int | None = None) -> int:
+    """The most that an answer takes beside the pot: the passages it is given from, or its copies of slots."""
+    copied, most, pot = _copied_bytes(plan, num_tokens), plan.config.generation.num_passage_tokens, plan.config.pot
+    is_held = pot.method.keeps_all or plan.fits(num_tokens)
+    if not most or (is_held and num_tokens is not None and num_tokens <= SHORT_TEXT * most):
+        return copied
+    num_before, num_after = most + len(plan.chat.prefix), pot.reserve + plan.config.generation.max_new_tokens
+    return max(copied, plan.for_passages(num_before, num_after).pot_bytes(num_before))
+
+
+def _copied_bytes(plan: Plan, num_tokens: int | None) -> int:
+    """The most of the pot that an answer copies to restore it: all of it where tokens come back, or where its own
+    attention decides what it overwrites; else the slots that it may overwrite."""
+    whole = plan.pot_bytes(num_tokens)
+    if plan.has_host or plan.config.pot.decode_method.observes_answer:
+        return whole
+    shape = plan.foreseen_shape(num_tokens)
+    slots = shape.capacities or (shape.capacity,)
+    overwritten = sum(min(plan.config.generation.max_new_tokens, one) for one in slots)
+    return whole * overwritten // sum(slots)
 
 
 def _with_model(config: EngineConfig, machine: Machine) -> EngineConfig:

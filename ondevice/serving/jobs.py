@@ -268,15 +268,16 @@ class Jobs:
         """Answer from all of the document what was answered before it was read, if that is not done the same way."""
         first = len(workspace.exchanges) - len(early)
         given = workspace.exchanges[max(first, 0) :]
-        if [one.question for one in given] != [one.question.strip() for one in early]:
-            return  # the conversation was cleared, or an answer was stopped before its first word
-        if any(one.record.get("stop_reason") == "cancelled" for one in given):
-            return  # nobody waits for it
-        if all(session.searches(one.question, one.generation) for one in early):
+        is_there = [one.question for one in given] == [one.question.strip() for one in early]
+        if not is_there or any(one.record.get("stop_reason") == "cancelled" for one in given):
+            return  # the conversation was cleared, or an answer was stopped: nobody waits for it
+        is_same = [session.searches(one.question, one.generation) for one in early]
+        if all(is_same):
             return
         for at, (asked, before) in enumerate(zip(early, given, strict=True), first):
             if not workspace.stop.is_set():
-                again = replace(asked, at=at, begun=(), instead_of=before.text)
+                text = "" if is_same[at - first] else before.text  # the same passages confirm nothing
+                again = replace(asked, at=at, begun=(), instead_of=text)
                 yield from self._answer_within(workspace, session, again)
 
     def _answer_asked(

@@ -180,7 +180,7 @@ class Plan:
         return (f"What the heads of this model need could not be measured: they share the slots evenly{drawn}.",)
 
     def _must_know(self, num_tokens: int | None) -> bool:
-        return (self.shares_by_need or self._predicts) and not self._fits(num_tokens)
+        return (self.shares_by_need or self._predicts) and not self.fits(num_tokens)
 
     @property
     def _predicts(self) -> bool:
@@ -198,7 +198,7 @@ class Plan:
         """
         config = self.config
         if not config.pot.method.keeps_all:
-            if not self.shares_by_need or self._fits(num_tokens):
+            if not self.shares_by_need or self.fits(num_tokens):
                 return self._shape(config.pot.capacity)
             by_need = saved if saved is not None and self._is_share(saved) else self._share(num_tokens)
             return self._shape(max(by_need), by_need)
@@ -211,7 +211,7 @@ class Plan:
         if reads_whole_prompt(config, self.decoder.parts, self.slim_steps):
             stored = stored_tokens(self.slim_steps, config.slim, chosen, len(self.decoder.parts.layers))
             # What pruning keeps from a layer may come back there, and nothing is to make room for it.
-            recalled = config.tier.max_tokens if self._has_host else 0
+            recalled = config.tier.max_tokens if self.has_host else 0
             capacities = tuple(capacity - chosen + min(tokens + recalled, chosen) for tokens in stored)
         return self._shape(capacity, capacities)
 
@@ -251,14 +251,14 @@ class Plan:
         pot = self.config.pot
         if pot.slot_shares != "auto":
             return pot.slot_shares
-        return "even" if self._has_host else pot.method.shares
+        return "even" if self.has_host else pot.method.shares
 
     @property
     def shares_by_need(self) -> bool:
         """True if what the heads need decides the shape of a pot that a document does not fit into."""
         return self.shares != "even" and self.config.pot.method.distills
 
-    def _fits(self, num_tokens: int | None) -> bool:
+    def fits(self, num_tokens: int | None) -> bool:
         """True if a document is never distilled."""
         if num_tokens is None:
             return False
@@ -309,27 +309,6 @@ class Plan:
         config = replace(self.config, pot=pot, slim=slim, tier=tier, spec=spec)
         return replace(self, config=config, slim_steps=(), speculator=None)
 
-    def undo_bytes(self, num_tokens: int | None = None) -> int:
-        """The most that an answer takes beside the pot: the passages it is given from, or its copies of slots."""
-        copied, most = self._copied_bytes(num_tokens), self.config.generation.num_passage_tokens
-        is_held = self.config.pot.method.keeps_all or self._fits(num_tokens)
-        if not most or (is_held and num_tokens is not None and num_tokens <= SHORT_TEXT * most):
-            return copied
-        num_after = self.config.pot.reserve + self.config.generation.max_new_tokens
-        num_before = most + len(self.chat.prefix)
-        return max(copied, self.for_passages(num_before, num_after).pot_bytes(num_before))
-
-    def _copied_bytes(self, num_tokens: int | None) -> int:
-        """The most of the pot that an answer copies to restore it: all of it where tokens come back, or where its own
-        attention decides what it overwrites; else the slots that it may overwrite."""
-        pot, whole = self.config.pot, self.pot_bytes(num_tokens)
-        if self._has_host or pot.decode_method.observes_answer:
-            return whole
-        shape = self.foreseen_shape(num_tokens)
-        slots = shape.capacities or (shape.capacity,)
-        overwritten = sum(min(self.config.generation.max_new_tokens, one) for one in slots)
-        return whole * overwritten // sum(slots)
-
     def speculator_bytes(self, num_tokens: int | None = None) -> int:
         """The speculator's own pot; 0 without one."""
         if self.speculator is None:
@@ -344,7 +323,7 @@ class Plan:
 
     def tier_bytes(self, num_tokens: int | None = None) -> int:
         """The most that host memory takes for evicted and pruned tokens; 0 without any, or where it lies in files."""
-        if not self._has_host or self.config.tier.folder:
+        if not self.has_host or self.config.tier.folder:
             return 0
         return HostMemory.most_bytes_of(
             self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
@@ -359,7 +338,7 @@ class Plan:
 
     def new_host(self, context: Context) -> HostMemory | None:
         """Host memory beside the pot of a context; None where the settings ask for none, or nothing could come back."""
-        if not self._has_host:
+        if not self.has_host:
             return None
         return HostMemory(context.pot, self.config.tier, self.decoder.dtype, self._hidden_size)
 
@@ -374,7 +353,7 @@ class Plan:
             )
 
     @property
-    def _has_host(self) -> bool:
+    def has_host(self) -> bool:
         """True if anything may wait in host memory: what the pot evicts, and what pruning drops and is read on."""
         if not self.config.tier.budget_bytes:
             return False
@@ -424,7 +403,7 @@ class Plan:
         catalyst_ids(config, self.slim_steps, self.loaded.tokenizer.encode)
         if config.pot.method.observes == "repetition":
             check_room(config.pot.reserve, self.loaded.tokenizer)
-        if self._has_host:
+        if self.has_host:
             shape = self._shape(config.pot.capacity)  # the number of slots plays no part
             HostMemory.budgets(shape, config.tier, self.decoder.dtype, self._hidden_size)
 

@@ -121,8 +121,13 @@ def test_now_a_search_answers_before_the_reading_which_answers_again(
     said = " ".join(done.stderr.split())
     assert said.index("From a search of the whole text, after reading 0 of 780 tokens.") < said.index("Read 780 tokens")
     assert said.count("From a search") == 1, "a summary waits for the reading"
-    assert ("Confirmed by reading all." in said) or ("In place of the answer before all was read: “" in said)
-    assert (last_json(done)["turns"][0]["num_revived"] == 0) == fits
+    compared = ("Confirmed by reading all." in said) + ("In place of the answer before all was read: “" in said)
+    assert compared == fits, "the same passages confirm nothing, and are not read twice"
+    report = last_json(done)
+    assert (report["turns"][0]["num_revived"] == 0) == fits
+    assert [turn["question"] for turn in report["turns"]] == questions
+    early, timings = report["turns"][0]["seconds"], report["timings"]
+    assert timings["ingest_seconds"] < sum(timings["stage_seconds"].values()) - early / 2, "answers are no reading"
 
 
 def test_an_answer_names_where_it_looked_unless_told_not_to(checkpoint: Path, text: Path) -> None:

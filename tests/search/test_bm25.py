@@ -1,4 +1,4 @@
-"""BM25 against values computed by hand, how words are compared, and the fusion of ranks."""
+"""BM25 against values computed by hand, and how words are compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ondevice.search.blocks import K1
 from ondevice.search.bm25 import BM25, B, terms
-from ondevice.search.fusion import fused
 
 
 def test_bm25_is_the_published_sum() -> None:
@@ -60,10 +59,3 @@ def test_scores_are_finite_and_never_negative(passages: list[str], question: str
     assert scores.shape == (len(passages),)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()
-
-
-def test_fused_ranks_are_sums_of_reciprocals() -> None:
-    one, other = np.array([3.0, 0.0, 1.0]), np.array([0.2, 0.9, 0.4])
-    assert fused([one, other]) == pytest.approx([1 / 61 + 1 / 63, 1 / 61, 1 / 62 + 1 / 62])
-    assert fused([one, other], [2.0, 1.0]) == pytest.approx([2 / 61 + 1 / 63, 1 / 61, 2 / 62 + 1 / 62])
-    assert not fused([np.zeros(3)]).any()

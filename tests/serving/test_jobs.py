@@ -421,6 +421,16 @@ def test_an_early_answer_stays_where_the_same_passages_would_answer_again(house:
     assert exchange.account.startswith(f"From a search of the whole text, after reading 0 of {len(TEXT):,} tokens.")
 
 
+def test_the_same_passages_confirm_nothing_where_another_question_is_answered_again(house: House) -> None:
+    asked_while_reading(house, with_passages(CONFIG, 100), QUESTION, "Summarise the text.")
+    first, second = house.workspace.exchanges
+    assert "Found and read again" in first.account
+    assert "Confirmed" not in first.account
+    assert "In place of" not in first.account
+    assert first.record["ledger"]["tokens_unread"] == 0
+    assert second.account.startswith(("Confirmed by reading all.", "In place of the answer before all was read: "))
+
+
 def test_a_cleared_conversation_is_not_answered_again(house: House) -> None:
     house.workspace.asked.put(Asked(QUESTION, CONFIG.generation, remembers=True))
     answered = 0
