@@ -53,7 +53,7 @@ def ask(
     ] = False,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Answer at once from a search of the text, before reading it, and again after it."),
+        typer.Option("--now", help="Answer before reading what a search of the text answers, and the rest after it."),
     ] = False,
     resume: Annotated[
         bool,

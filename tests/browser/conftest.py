@@ -1,7 +1,7 @@
 """Options of the browser tests, and what most of them begin with: a browser, a profile, a page.
 
-A file of tests says by a fixture `url` of its own what is served, where that is not a tiny model in the app as it is by
-default.
+A file of tests says by `ENGINE` and `SERVED` (arguments of `serving`) what is served, where that is not a tiny model in
+the app as it is by default; or by a fixture `url` of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +20,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--repeats", type=int, default=1, help="how often every screen is compared")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread_each(one_thread: None) -> None:
+    """The browser needs the other."""
+
+
 @pytest.fixture(scope="module")
 def program() -> Iterator[Any]:
-    from tests.browser.driver import chromium  # imported here: without Playwright the tests skip, and say so
+    from tests.browser.driver import CHROMIUM, chromium  # here: without Playwright the tests skip, and say so
 
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
     with chromium() as browser:
         yield browser
 
@@ -37,12 +44,13 @@ def profile(program: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from ondevice.library.library import Library
     from ondevice.ui.launch import serving
     from tests.builders.screens import tiny_engine
 
-    with serving(tiny_engine(), port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
+    engine, served = getattr(request.module, "ENGINE", None) or tiny_engine(), getattr(request.module, "SERVED", {})
+    with serving(engine, port=0, library=Library(tmp_path_factory.mktemp("library")), **served) as address:
         yield address
 
 

@@ -14,14 +14,9 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import ArtConfig, PotConfig
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, expect, new_context
+from tests.browser.driver import Visit, expect, new_context
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import slow_down, tiny_engine
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ART = ArtConfig(enabled=True, tau=10.0, phi=2.0, patience=1, block_size=64)

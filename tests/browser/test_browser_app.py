@@ -13,28 +13,16 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
 from ondevice.events import AnswerFinished, AnswerToken, QuestionRead, Source
-from ondevice.library.library import Library
 from ondevice.session.engine import Session
-from ondevice.ui.launch import serving
 from ondevice.ui.throttle import MAX_UPDATES_PER_SECOND
-from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
+from tests.browser.driver import CONTRAST, Visit, expect, new_context, visiting
 from tests.builders.documents import encrypt, make_pdf, show
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
-
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
+SERVED = {"reads_at_once": False}
 
 
 @pytest.fixture

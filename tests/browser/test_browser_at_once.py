@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,9 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.documents import extract
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
+from tests.browser.driver import Visit, expect, new_context, visiting
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import POT, slow_down, tiny_engine
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
 
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
 _DROP = """(text) => {
@@ -39,12 +31,6 @@ _OVERFLOW = """() => { const page = document.documentElement;
 _IN_VIEW = """(selector) => { const box = document.querySelector(selector)?.getBoundingClientRect();
     return box !== undefined && box.height > 30 && box.top >= 0 && box.top < innerHeight - 30 && box.left >= 0
         && box.right <= innerWidth; }"""
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 def test_what_is_dropped_anywhere_is_read_and_an_example_asks(visit: Visit) -> None:

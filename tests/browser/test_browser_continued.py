@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import Visit
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import POT, tiny_engine
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 def answer(visit: Visit, length: int) -> str:

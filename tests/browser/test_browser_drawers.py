@@ -7,13 +7,9 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from tests.browser.axe import serious_violations
-from tests.browser.driver import CHROMIUM, CONTRAST, Visit
+from tests.browser.driver import CONTRAST, Visit
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 PLACES = """() => ["#od-left", "#od-chat", "#od-right", "#od-map"].map((selector) => {
     const { x, y, width, height } = document.querySelector(selector).getBoundingClientRect();

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,31 +12,19 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, CONTRAST, Visit, expect, new_context, visiting
+from tests.browser.driver import CONTRAST, Visit, expect, new_context, visiting
 from tests.browser.map_frames import ACTS, FRAMES_PER_SECOND, frames_of, open_million
 from tests.browser.million import NUM_TOKENS, served_million
 from tests.builders.grids import first_of
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
-
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
+SERVED = {"reads_at_once": False}
 FINGERPRINT = "c => { let sum = 0; for (const v of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) " \
     "sum = (sum * 31 + v) | 0; return sum; }"  # fmt: skip
 SLOWEST_FRAME_MS = 1000 / FRAMES_PER_SECOND + 0.1  # and what times of frames are rounded by
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,15 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 from ondevice.config import PotConfig, TierConfig
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
 from tests.browser.axe import serious_violations
-from tests.browser.driver import CHROMIUM, CONTRAST, Visit, new_context, visiting
+from tests.browser.driver import CONTRAST, Visit, new_context, visiting
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import Gate, slow_down, tiny_engine
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
+SERVED = {"reads_at_once": False}
 ENGINE = tiny_engine(
     plain_config(pot=POT, tier=TierConfig(budget_bytes=3_000_000), generation=plain_generation(max_new_tokens=40))
 )
@@ -37,12 +31,6 @@ COLOUR = """(name) => { const [r, g, b] = getComputedStyle(document.querySelecto
     .getPropertyValue(`--od-${name}`).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
     return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; }"""
 LIGHT = {"width": 1440, "height": 900}
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 def settle(visit: Visit) -> None:

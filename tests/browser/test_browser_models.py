@@ -17,15 +17,11 @@ from ondevice.model.loading.load import LoadedModel
 from ondevice.serving import models as module
 from ondevice.session.engine import Engine
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
+from tests.browser.driver import Visit, expect, new_context, visiting
 from tests.builders.models import tiny_loaded
 from tests.builders.screens import CONFIG
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 
 def loaded_as(name: str, family: str) -> LoadedModel:

@@ -17,14 +17,9 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.client import Client
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, chromium, visiting
+from tests.browser.driver import Visit, chromium, visiting
 from tests.builders.grids import first_of
 from tests.builders.screens import tiny_engine
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
 
 SECRET = "The vault opens with 4711."
 ENGINE = tiny_engine()

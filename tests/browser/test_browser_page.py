@@ -6,12 +6,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from tests.browser.driver import CHROMIUM, Visit
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+from tests.browser.driver import Visit
 
 
 def test_every_tab_has_an_address_and_back_goes_to_the_one_before(visit: Visit) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +9,16 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.browser.driver import Visit, new_context, visiting
 from tests.browser.screenshots import sample_pdf
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import POT, tiny_engine
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
+SERVED = {"keeps": False}
 _SETTLED = ".od-sheet[data-settled=true]"
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, keeps=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 def open_and_ask(visit: Visit, folder: Path) -> None:

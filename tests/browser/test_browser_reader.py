@@ -7,13 +7,9 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from tests.browser.axe import serious_violations
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import Visit
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

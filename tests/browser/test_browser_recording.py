@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,16 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
 from ondevice.ui.recording import recording
-from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
-from tests.builders.screens import tiny_engine
+from tests.browser.driver import Visit, new_context, visiting
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 MADE = json.loads(recording())
 LAST = len(MADE["frames"]) - 1
 INK = "c => { let n = 0; const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; " \
     "for (let i = 0; i < d.length; i += 4) if (d[i + 3]) n++; return n; }"  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    library = Library(tmp_path_factory.mktemp("library"))
-    with serving(tiny_engine(), port=0, reads_at_once=False, library=library) as address:
-        yield address
+SERVED = {"reads_at_once": False}
 
 
 def frame(visit: Visit) -> int:

@@ -15,13 +15,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.files import data_dir
 from ondevice.library.library import Library
 from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, expect, new_context, visiting
+from tests.browser.driver import Visit, expect, new_context, visiting
 from tests.builders.screens import slow_down, tiny_engine, variables_kept
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
 
 ENGINE = tiny_engine()
 

@@ -3,7 +3,6 @@ stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,30 +10,19 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
-from ondevice.library.library import Library
 from ondevice.session.engine import Engine
-from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit, expect
+from tests.browser.driver import Visit, expect
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 from tests.builders.scans import name_in_chunks
 from tests.builders.screens import slow_down
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 CONFIG = plain_config(pot=POT, generation=plain_generation(max_new_tokens=12))
 ENGINE = Engine(tiny_loaded(max_positions=8192), CONFIG)
+SERVED = {"reads_at_once": False}
 QUESTION = "List all people who are named."
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, reads_at_once=False, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 def test_a_scan_is_offered_and_its_findings_lead_into_the_text(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:

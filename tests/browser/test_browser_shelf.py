@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,27 +9,15 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from ondevice.config import PotConfig
-from ondevice.library.library import Library
-from ondevice.ui.launch import serving
-from tests.browser.driver import CHROMIUM, Visit
+from tests.browser.driver import Visit
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import tiny_engine
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.slow
 
 POT = PotConfig(capacity=2048, num_kept=512, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=12)))
 TEXTS = {"lease-2024.txt": "The rent is 900 euros a month. " * 12, "lease-2025.txt": "The rent is 950 euros now. " * 12}
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(ENGINE, port=0, library=Library(tmp_path_factory.mktemp("library"))) as address:
-        yield address
 
 
 def test_one_question_over_two_documents_leads_into_both(visit: Visit, tmp_path: Path) -> None:

@@ -22,17 +22,12 @@ from ondevice.library.library import Library
 from ondevice.ui.launch import serving
 from tests.browser import baselines
 from tests.browser.axe import serious_violations
-from tests.browser.driver import CHROMIUM, Visit, new_context, visiting
+from tests.browser.driver import Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
 from tests.builders.grids import first_of, slow
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import tiny_engine
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.usefixtures("one_thread"),
-]
 
 POT = PotConfig(capacity=2048, num_kept=512, reserve=512, step_size=512)
 SIZES = {"desktop": (1440, 900), "tablet": (820, 1180), "phone": (390, 844)}
