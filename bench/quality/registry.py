@@ -76,7 +76,12 @@ EVALUATIONS = (
             Option(
                 "half", Literal["both", "choose", "report"], "Half of the documents: one to choose settings by.", "both"
             ),
-            Option("readings", Path, "Folder that keeps what was read, for the next run.", shown="nothing is kept"),
+            Option(
+                "readings",
+                Path,
+                "Folder that keeps what was read, for the next run; to be emptied where reading itself has changed.",
+                shown="nothing is kept",
+            ),
         ),
         resumes=True,
         grid="contenders",
