@@ -136,25 +136,6 @@ def attention_mass(
     return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).sum(dim=-2)
 
 
-def attention_mass_ref(
-    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
-) -> Tensor:
-    """Reference for `attention_mass`: one query after the other, one query head after the other."""
-    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots)
-    mass = torch.zeros(keys.shape[:3], dtype=torch.float32, device=keys.device)
-    for head in range(query.shape[1]):
-        kv_head = head // groups
-        for i in range(num_queries):
-            one = query[:, head, i : i + 1].float()
-            mass[:, kv_head] += _probabilities(
-                one, keys[:, kv_head].float(), mask[:, kv_head, i : i + 1], scale, softcap
-            ).squeeze(-2)
-    return mass
-
-
 def attention_peak(
     query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
 ) -> Tensor:
@@ -170,22 +151,6 @@ def attention_peak(
     """
     folded = _fold(query, keys.shape[1])
     return _probabilities(folded, keys, _fold_mask(query, keys, mask), scale, softcap).amax(dim=-2)
-
-
-def attention_peak_ref(
-    query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
-) -> Tensor:
-    """Reference for `attention_peak`: one query after the other."""
-    masses = []
-    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots)
-    for head in range(groups):
-        for i in range(num_queries):
-            one = query[:, head::groups, i : i + 1]
-            masses.append(attention_mass_ref(one, keys, scale=scale, mask=mask[:, :, i : i + 1], softcap=softcap))
-    return torch.stack(masses).amax(dim=0)
 
 
 @lru_cache(maxsize=2)  # that of a pass and that of its observed queries; what is here counts for no pot

@@ -7,7 +7,7 @@ everywhere. Shapes are as in `kernels.attention`.
 from collections.abc import Iterator
 
 import torch
-from ondevice.kernels.attention import _fold, _probabilities
+from ondevice.kernels.attention import _fold
 from torch import Tensor
 
 _MAX_SCORES = 1 << 22  # held at once: 16 MB; with fewer the products are too small to be quick
@@ -88,15 +88,3 @@ def _exponentials(
         most = scores.amax(dim=-1, keepdim=True)
         scores = scores.sub_(most).exp_()
         yield scores, scores.sum(dim=-1), most[..., 0]
-
-
-def attention_sharpness_ref(query: Tensor, keys: Tensor, *, scale: float, softcap: float | None = None) -> Tensor:
-    """Reference for `attention_sharpness`: one query after the other, one query head after the other."""
-    groups = query.shape[1] // keys.shape[1]
-    sharpness = torch.zeros(keys.shape[0], keys.shape[2], device=keys.device)
-    for head in range(query.shape[1]):
-        for i in range(query.shape[2]):
-            one = query[:, head, i : i + 1].float()
-            probabilities = _probabilities(one, keys[:, head // groups].float(), None, scale, softcap)
-            sharpness += probabilities.squeeze(-2) ** 2
-    return sharpness

@@ -27,22 +27,6 @@ def block_scores(query: Tensor, keys: Tensor, *, block_size: int, unit_size: int
     return best_unit(tokens, block_size=block_size, unit_size=unit_size)
 
 
-def block_scores_ref(query: Tensor, keys: Tensor, *, block_size: int, unit_size: int) -> Tensor:
-    """Reference for `block_scores`: keys averaged unit by unit, one dot product for each query head."""
-    batch, num_heads, groups = keys.shape[0], query.shape[1], query.shape[1] // keys.shape[1]
-    local = query.float().mean(dim=2)
-    blocks = []
-    for block in keys.float().split(block_size, dim=2):
-        best = torch.full((batch,), -torch.inf)
-        for unit in block.split(unit_size, dim=2):
-            mean_key, score = unit.mean(dim=2), torch.zeros(batch)
-            for head in range(num_heads):
-                score += (local[:, head] * mean_key[:, head // groups]).sum(dim=-1).cpu() / num_heads
-            best = torch.maximum(best, score)
-        blocks.append(best)
-    return torch.stack(blocks, dim=1).to(keys.device)
-
-
 def best_unit(values: Tensor, *, block_size: int, unit_size: int) -> Tensor:
     """The highest mean of a token unit in each block: values (batch, n) float32 -> (batch, ceil(n / block_size))."""
     missing = -values.shape[-1] % unit_size

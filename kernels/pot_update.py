@@ -24,17 +24,6 @@ def keep_slots_(buffer: Tensor, index: Tensor, num_cached: int) -> Tensor:
     return buffer
 
 
-def keep_slots_ref(buffer: Tensor, index: Tensor, num_cached: int) -> Tensor:
-    """Reference for `keep_slots_`: a new tensor, head by head and slot by slot."""
-    out = buffer.clone()
-    out[:, :, :num_cached] = 0
-    for batch in range(index.shape[0]):
-        for head in range(index.shape[1]):
-            for to, at in enumerate(index[batch, head].tolist()):
-                out[batch, head, to] = buffer[batch, head, at]
-    return out
-
-
 def replace_slots_(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor:
     """Overwrite slots with `new`: EQUIP's in-place replacement (its figure 15).
 
@@ -54,17 +43,6 @@ def replace_slots_(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor
     else:  # whole rows are copied; `scatter_` would address every number on its own
         buffer.view(-1, buffer.shape[-1]).index_copy_(0, _rows(index, buffer), new.reshape(-1, buffer.shape[-1]))
     return buffer
-
-
-def replace_slots_ref(buffer: Tensor, index: Tensor | slice, new: Tensor) -> Tensor:
-    """Reference for `replace_slots_`: a new tensor, head by head and slot by slot."""
-    out = buffer.clone()
-    for batch in range(buffer.shape[0]):
-        for head in range(buffer.shape[1]):
-            at = range(buffer.shape[2])[index] if isinstance(index, slice) else index[batch, head].tolist()
-            for i, slot in enumerate(at):
-                out[batch, head, slot] = new[batch, head, i]
-    return out
 
 
 def take_slots(buffer: Tensor, index: Tensor) -> Tensor:

@@ -19,17 +19,6 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.round(wide / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]).to(torch.int8), scales
 
 
-def quantize_ref(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Reference for `quantize`, vector by vector."""
-    vectors = x.float().flatten(0, -2)
-    numbers, scales = torch.zeros_like(vectors, dtype=torch.int8), torch.zeros(vectors.shape[0])
-    for i, vector in enumerate(vectors):
-        scales[i] = vector.abs().max() / 127
-        if scales[i] > 0:
-            numbers[i] = torch.round(vector / scales[i]).to(torch.int8)
-    return numbers.view(x.shape), scales.view(x.shape[:-1])
-
-
 def dequantize(numbers: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     """The inverse of `quantize`, (..., head_dim) of `dtype`."""
     return (numbers.float() * scales[..., None]).to(dtype)
@@ -62,24 +51,6 @@ def quantize_four(x: Tensor) -> tuple[Tensor, Tensor]:
     codes = ((grouped - low.float()[..., None]) / step.float()[..., None]).round_().clamp_(0, 15)
     first, second = codes.flatten(-2).to(torch.uint8).chunk(2, dim=-1)
     return first | second << 4, torch.stack((step, low), dim=-1).flatten(-2)
-
-
-def quantize_four_ref(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Reference for `quantize_four`, group by group and number by number."""
-    vectors, size = x.float().flatten(0, -2), x.shape[-1] // num_groups(x.shape[-1])
-    codes = torch.zeros(vectors.shape[0], x.shape[-1] // 2, dtype=torch.uint8)
-    scales = torch.zeros(vectors.shape[0], 2 * num_groups(x.shape[-1]), dtype=torch.float16)
-    for i, vector in enumerate(vectors):
-        for group, numbers in enumerate(vector.split(size)):
-            low = numbers.min().half()
-            step = ((numbers.max() - low.float()) / 15).clamp(min=_SMALLEST_HALF).half()
-            scales[i, 2 * group], scales[i, 2 * group + 1] = step, low
-            for j, number in enumerate(numbers):
-                code = int(((number - low.float()) / step.float()).round().clamp(0, 15))
-                at = group * size + j
-                half = x.shape[-1] // 2
-                codes[i, at % half] |= code << (4 * (at >= half))
-    return codes.view(*x.shape[:-1], -1), scales.view(*x.shape[:-1], -1)
 
 
 def dequantize_four(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:

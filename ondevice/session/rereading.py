@@ -1,7 +1,7 @@
 """Passages of the document, read again as text right before the question, in a context of their own.
 
-A search of the whole text finds them, whether or not the model has read it yet, and nothing in the pot changes. A small
-reader does better with a few passages before its eyes than with everything that it remembers.
+Once all of it is read the model's attention finds them, before that a search of the text, and nothing in the pot
+changes. A small reader does better with a few passages before its eyes than with everything that it remembers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ondevice.context import Context
@@ -20,6 +21,8 @@ from ondevice.search.bm25 import BM25
 from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds, Passages
 from ondevice.session.plan import Plan
+
+Weights = npt.NDArray[np.float64]
 
 _BETWEEN = "\n\n"  # two passages that are no neighbours
 
@@ -39,19 +42,24 @@ class Rereading:
         self._passages = Passages(text, spans)
         self._search = BM25([text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in self._passages.bounds])
 
-    def find(self, question: str, max_tokens: int, earlier: str = "") -> Bounds:
+    def find(self, question: str, max_tokens: int, earlier: str = "", attention: Weights | None = None) -> Bounds:
         """The passages that a question is about, in the document's order.
 
         Args:
             max_tokens: of all of them together.
             earlier: the question before this one, which it may speak of.
+            attention: of the question to each token of the document; None: words are searched for.
 
         Returns:
-            Tokens [start, stop) of each; none where no passage shares a word with it, or it asks for the whole.
+            Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole.
         """
         if max_tokens < 1 or asks_for_whole(question):
             return ()
-        scores = self._search.scores(question) + self._search.scores(earlier) / 2
+        if attention is None:
+            scores = self._search.scores(question) + self._search.scores(earlier) / 2
+        else:
+            sums = np.concatenate(([0.0], np.cumsum(attention)))
+            scores = np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds])
         return self._passages.best(scores, max_tokens, self._between.size) if scores.any() else ()
 
     def read(self, found: Bounds, num_after: int, is_stopped: Callable[[], bool]) -> tuple[Context, TokensRecalled]:

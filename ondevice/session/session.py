@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ondevice.config import GenerationConfig
 from ondevice.decode.answer import answer
+from ondevice.decode.attended import attended, may_attend
 from ondevice.decode.combine import combine
 from ondevice.decode.prompt import Prompt, Turn, with_history
 from ondevice.decode.termination import warm_up
@@ -32,9 +33,10 @@ from ondevice.events import (
 from ondevice.machine.memory import memory_watched
 from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
+from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds
 from ondevice.session.plan import SHORT_TEXT, Plan
-from ondevice.session.rereading import Rereading
+from ondevice.session.rereading import Rereading, Weights
 from ondevice.stage_clock import StageClock
 
 
@@ -188,11 +190,10 @@ class Session:
         begun: Sequence[int] = (),
         attempt: int = 0,
     ) -> Iterator[Event]:
-        """Answer a question from passages that a search finds, or from the pot: see `searches`. Afterwards the pot is
-        bit-identical.
+        """Answer a question from passages of the text, or from the pot. Afterwards the pot is bit-identical.
 
-        It may be asked while `resume` waits between two of its events: passages come from all of the text, the pot
-        knows what has been read so far, and reading goes on from there as if nothing had been asked.
+        It may be asked while `resume` waits between two of its events: a search of all of the text finds the passages
+        then, and reading goes on as if nothing had been asked. Once all is read, attention finds them.
 
         Args:
             history: earlier questions with their answers, the oldest first; the last ones stand before the question
@@ -204,6 +205,7 @@ class Session:
             PotError: no document has been read, or the question does not fit.
             OutOfMemory: the pot is as it was before the question.
         """
+        self._stop.clear()
         clock = StageClock(self.context.decoder.synchronize)
         self.context.tokens  # noqa: B018 - raises before a document is open
         if not question.strip():
@@ -214,7 +216,9 @@ class Session:
         prompt = with_history(self.context.chat, question, history, self._prompt_tokens(generation))
         prompt = replace(prompt, begun=tuple(begun))
         earlier = history[-1].question if prompt.history.num_remembered else ""
-        found = self._passages(question, generation, len(prompt.ids) + len(prompt.begun), earlier)
+        attention = self._attention(question, prompt, generation)
+        clock.book("look")
+        found = self._passages(question, generation, len(prompt.ids) + len(prompt.begun), earlier, attention)
         clock.book("search")
         yield from self.answer(question, prompt, generation, attempt, clock, found)
 
@@ -232,7 +236,6 @@ class Session:
         Args:
             passages: tokens [start, stop) of the document that it is answered from; none: from the pot.
         """
-        self._stop.clear()
         context, clock = self.context, clock or StageClock(self.context.decoder.synchronize)
         recalled: TokensRecalled | None = None
         try:
@@ -256,20 +259,41 @@ class Session:
             self.clock.restart()  # a reading that waited for the answer goes on
 
     def searches(self, question: str, generation: GenerationConfig) -> bool:
-        """True if a question is answered from passages, which need not be read yet, and not from the pot."""
-        return bool(self._passages(question, generation))
+        """True if a question is answered from passages that a search of the text finds, which need not be read yet."""
+        return not may_attend(self.context) and bool(self._passages(question, generation))
 
-    def _passages(self, question: str, generation: GenerationConfig, num_asked: int = 0, earlier: str = "") -> Bounds:
-        """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
-        tokens, plan = self.context.tokens, self.plan
-        most = generation.num_passage_tokens
+    def _rereads(self, generation: GenerationConfig) -> bool:
+        """True if questions are answered from passages, which are read again."""
+        tokens, most = self.context.tokens, generation.num_passage_tokens
         is_short = tokens.num_tokens <= SHORT_TEXT * most and self.context.holds_all
-        if not most or not tokens.keeps_text or is_short:
+        return most > 0 and tokens.keeps_text and not is_short
+
+    def _attention(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Weights | None:
+        """What a question attends to in the document; None where passages are not chosen by that."""
+        if not self._rereads(generation) or asks_for_whole(question) or not may_attend(self.context):
+            return None
+        try:
+            with memory_watched("answering", self.context.decoder.device):
+                return attended(self.context, question, prompt.ids, self.is_stopping)
+        except PassStopped:
+            return None  # the answer stops for the same reason
+
+    def _passages(
+        self,
+        question: str,
+        generation: GenerationConfig,
+        num_asked: int = 0,
+        earlier: str = "",
+        attention: Weights | None = None,
+    ) -> Bounds:
+        """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
+        if not self._rereads(generation):
             return ()
         if self._rereading is None:
-            self._rereading = Rereading(plan, tokens)
-        room = plan.loaded.max_positions - len(plan.chat.prefix) - num_asked - generation.max_new_tokens
-        return self._rereading.find(question, min(most, room), earlier)
+            self._rereading = Rereading(self.plan, self.context.tokens)
+        loaded, chat = self.context.loaded, self.context.chat
+        room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
+        return self._rereading.find(question, min(generation.num_passage_tokens, room), earlier, attention)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ondevice.kernels import attention, observed_attention, rope_attention, rotate, rotate_half, rotate_with_half_
-from ondevice.kernels.attention import additive_mask, attention_mass_ref, attention_ref
+from ondevice.kernels.attention import additive_mask, attention_ref
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention_ref
 
@@ -23,6 +23,7 @@ from ondevice_bench.speed.equip.sides import plain_angles
 from tests.builders.grids import KEY_ROTATIONS, first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
+from tests.kernels.references import attention_mass_ref
 
 CAPACITY, SINKS = 40, 4
 

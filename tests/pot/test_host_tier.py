@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ondevice.kernels.quantize import dequantize, quantize, quantize_ref
+from ondevice.kernels.quantize import dequantize, quantize
 
 from ondevice.config import PotConfig, SlimConfig, TierConfig
 from ondevice.config.policies import POLICIES
@@ -27,6 +27,7 @@ from ondevice.session.saving import load_session, save_session
 from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
+from tests.kernels.references import quantize_ref
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from ondevice.kernels.block_score import best_unit, block_scores, block_scores_ref
+from ondevice.kernels.block_score import best_unit, block_scores
 
 from ondevice.config import (
     DECODE_POLICIES,
@@ -26,6 +26,7 @@ from ondevice.session.saving import load_session, save_session, saved_config
 from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
+from tests.kernels.references import block_scores_ref
 
 TEXT = "The lamp is lit at dusk by the keeper. " * 40
 SLIM = SlimConfig(schedule="1:50%,2:25%", block_size=8, unit_size=4, window=2)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ondevice.kernels.attention import attention_peak_ref
 from torch import Tensor
 
 from ondevice.config import PotConfig, SlotSharing, TierConfig
@@ -23,6 +22,7 @@ from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, tiny_loaded
 from tests.builders.pots import check_invariants
+from tests.kernels.references import attention_peak_ref
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ondevice.config import PotConfig, TierConfig
+from ondevice.decode.attended import attended
 from ondevice.decode.prompt import Turn
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
+from ondevice.search.passages import Passages
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
@@ -24,6 +27,10 @@ GENERATION = plain_generation(max_new_tokens=12, num_passage_tokens=220)
 POT = PotConfig(capacity=400, num_kept=160, reserve=160, step_size=60)
 
 FULL = PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160)
+ATTENDED: dict[str, dict[str, Any]] = {
+    "the pot holds all": {"pot": FULL},
+    "a host tier holds the rest": {"tier": TierConfig(budget_bytes=1_000_000, max_tokens=64)},
+}
 
 
 def session_of(**fields: Any) -> Session:
@@ -124,11 +131,75 @@ def test_otherwise_the_pot_answers(question: str, fields: dict[str, Any]) -> Non
     assert finished(session.ask(question))[1] is None
 
 
-def test_a_long_text_is_searched_although_the_pot_holds_all_of_it() -> None:
-    session = session_of(pot=FULL)
+@pytest.mark.parametrize("fields", ATTENDED.values(), ids=ATTENDED)
+@pytest.mark.parametrize("question", [QUESTION, "Xylophone?"], ids=["words of it", "no word of it"])
+def test_attention_finds_the_passages_once_all_is_read(question: str, fields: dict[str, Any]) -> None:
+    session = session_of(**fields)
+    list(session.open(document()))
+    assert session.searches(question, GENERATION) == (question == QUESTION)
+    list(session.resume())
+    assert not session.searches(question, GENERATION)
+    context = session.context
+    weights = attended(context, question, context.chat.question(question), lambda: False)
+    assert weights is not None
+    assert weights.shape == (context.num_positions,)
+    answer, recalled = finished(session.ask(question))
+    assert recalled is not None
+    assert recalled.is_text
+    text, spans = context.tokens.whole()
+    bounds = Passages(text, spans).bounds
+    best = max(bounds, key=lambda passage: weights[slice(*passage)].sum())
+    assert any(start <= best[0] < best[1] <= stop for start, stop in recalled.tokens.tolist())
+    assert answer.stage_seconds["look"] > 0
+    assert sum(answer.stage_seconds.values()) == pytest.approx(answer.seconds)
+
+
+@pytest.mark.parametrize("fields", ATTENDED.values(), ids=ATTENDED)
+def test_what_is_attended_to_is_attention_beyond_that_of_a_question_without_content(fields: dict[str, Any]) -> None:
+    """Against the softmax over the keys of a pot that holds all, in the second half of the layers."""
+    session = session_of(**fields)
     list(session.read(document()))
-    assert session.context.holds_all
-    assert finished(session.ask(QUESTION))[1] is not None
+    context, decoder = session.context, session.context.decoder
+    num_tokens, paid = context.num_positions, []
+    for ids in (context.chat.question(QUESTION), context.chat.question("N/A")):
+        with context.pot.savepoint():
+            queries = decoder.forward(decoder.ids(ids), context.pot, keeps_queries=True).queries
+        layers = range(len(queries) // 2, len(queries))
+        tables = [attention(queries[layer][0], keys_of(session, layer), decoder.parts.scale) for layer in layers]
+        paid.append(tables)
+    expected = sum((given - always).clamp_min(0).sum(0) for given, always in zip(*paid, strict=True))
+    found = attended(context, QUESTION, context.chat.question(QUESTION), lambda: False)
+    assert found is not None
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-3, atol=1e-7)
+    assert found.shape == (num_tokens,)
+
+
+def keys_of(session: Session, layer: int) -> torch.Tensor:
+    """Keys of all of the document, in its order, (num_kv_heads, n, head_dim): of the tier where the pot evicts."""
+    host, pot = session.context.host, session.context.pot
+    origin = pot.origin[layer, 0, 0, : pot.num_cached[layer]].long()
+    keys = torch.full((pot.shape.num_kv_heads, session.context.num_positions, pot.shape.head_dim), torch.nan)
+    is_text = origin >= 0
+    keys[:, origin[is_text]] = pot.slots.keys_at(layer, slice(0, pot.num_cached[layer]))[0][:, is_text]
+    if host is not None:
+        held = host.tier.origin(layer).long()
+        keys[:, held] = host.tier.keys(layer, slice(0, held.numel())).float()
+    assert not keys.isnan().any(), "a token is nowhere"
+    return keys
+
+
+def attention(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
+    """(num_kv_heads, n): the mean over queries and the query heads of a KV head."""
+    groups = queries.shape[0] // keys.shape[0]
+    every = (queries.float() @ keys.repeat_interleave(groups, 0).mT * scale).softmax(-1)
+    return every.mean(1).unflatten(0, (-1, groups)).mean(1)
+
+
+def test_a_pot_without_what_it_evicted_is_no_judge() -> None:
+    session = session_of()
+    list(session.read(document()))
+    assert session.context.num_cycles
+    assert session.searches(QUESTION, GENERATION)
 
 
 def test_a_stream_is_not_searched() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ondevice.kernels.token_importance import head_maximum, head_maximum_ref
+from ondevice.kernels.token_importance import head_maximum
 
 from ondevice.config import PotConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.documents import Document, Page
@@ -23,6 +23,7 @@ from ondevice_bench.quality.completion import complete
 from ondevice_bench.results.names import contender_name
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
+from tests.kernels.references import head_maximum_ref
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1100))
 POT = {"capacity": 400, "num_kept": 96, "reserve": 160, "step_size": 50}

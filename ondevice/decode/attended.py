@@ -1,0 +1,96 @@
+"""What a question attends to, over all that was read, whether the pot still holds it or the host tier.
+
+The second half of the layers find the passage of an answer more often than words do. Keys are compared before RoPE:
+where something stands says nothing about what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ondevice.context import Context
+from ondevice.kernels import attention_mass
+from ondevice.model.decoder import Decoder
+
+_MAX_SCORES = 1 << 22  # held at once
+_NEUTRAL = "N/A"  # a question without content: what it attends to, any question does (arXiv 2410.02642)
+
+
+def may_attend(context: Context) -> bool:
+    """True if all of the document is read and every layer can attend to it, in the pot or in the host tier."""
+    if context.spans or not context.tokens.keeps_text:
+        return False
+    if context.holds_all:
+        return True
+    tier = None if context.host is None else context.host.tier
+    is_whole = tier is not None and 0 < tier.num_written(0) <= tier.capacity
+    return is_whole and not context.num_skipped and not context.depths.state.size
+
+
+def attended(
+    context: Context, question: str, ids: list[int], is_stopped: Callable[[], bool]
+) -> npt.NDArray[np.float64] | None:
+    """Attention of a question to each token of the document beyond that of a question without content, shape (n,).
+
+    Args:
+        ids: the question with what stands before it; only its own queries count.
+
+    Returns:
+        None where the question has no room in the pot.
+
+    Raises:
+        PassStopped: `is_stopped` returned True.
+    """
+    chat = context.chat
+    neutral, num_asked = chat.question(_NEUTRAL), len(chat.question(question))
+    if max(len(ids), len(neutral)) > context.pot.num_free:
+        return None
+    given, always = (_queries(context, each, is_stopped) for each in (ids, neutral))
+    weights = torch.zeros(context.num_positions, dtype=torch.float64)
+    for layer in range(len(given) // 2, len(given)):
+        keys, origin = _keys(context, layer)
+        paid = _attention(context.decoder, given[layer][:, :, -num_asked:], keys)
+        usual = _attention(context.decoder, always[layer], keys)
+        weights.index_add_(0, origin, (paid - usual).clamp_min(0).sum(0).cpu().double())
+    return weights.numpy()
+
+
+def _attention(decoder: Decoder, queries: Tensor, keys: Tensor) -> Tensor:
+    """The mean attention of queries (1, num_heads, n, head_dim) to each key, by KV head (num_kv_heads, num_keys)."""
+    num_heads, parts = queries.shape[1], decoder.parts
+    mass = torch.zeros(keys.shape[1:3], device=keys.device)
+    for some in queries.to(keys.device).float().split(max(_MAX_SCORES // (num_heads * keys.shape[2]), 1), 2):
+        sees_all = torch.zeros(1, 1, some.shape[2], 1, device=keys.device)
+        mass += attention_mass(some, keys, scale=parts.scale, mask=sees_all, softcap=parts.attention_softcap)[0]
+    return mass * keys.shape[1] / (num_heads * queries.shape[2])
+
+
+def _queries(context: Context, ids: list[int], is_stopped: Callable[[], bool]) -> Sequence[Tensor]:
+    """Queries of each layer (1, num_heads, n, head_dim) before RoPE; the pot stays as it is."""
+    pot, decoder = context.pot, context.decoder
+    with pot.savepoint():
+        return decoder.forward(decoder.ids(ids), pot, keeps_queries=True, is_stopped=is_stopped).queries
+
+
+def _keys(context: Context, layer: int) -> tuple[Tensor, Tensor]:
+    """Keys of the document before RoPE (1, num_kv_heads, n, head_dim) and their tokens (n,) int64 on the CPU.
+
+    The tier holds all but what the last passes stored, which every head of the pot still holds in the same slots.
+    """
+    pot, tier = context.pot, None if context.host is None else context.host.tier
+    used, num_held = pot.num_cached[layer], 0 if tier is None else tier.num_held(layer)
+    first = pot.num_ranked[layer] if num_held else 0
+    origin = pot.origin[layer, 0, 0, first:used].cpu().long()
+    keys = pot.slots.keys_at(layer, slice(first, used)).float()
+    held = torch.empty(0, dtype=torch.int64) if tier is None else tier.origin(layer).long()
+    here = ((origin >= 0) & ~torch.isin(origin, held)).nonzero().squeeze(1)
+    keys, origin = keys[:, :, here.to(keys.device)], origin[here]
+    if tier is None or not num_held:
+        return keys, origin
+    outside = tier.keys(layer, slice(0, num_held), keys.device)[None].float()
+    return torch.cat((outside, keys), 2), torch.cat((held, origin))
