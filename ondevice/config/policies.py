@@ -31,7 +31,6 @@ class Policy:
             predicted from keys and values, those like the queries of the last pass, or none.
         novelty: what a token's cross-entropy decides: nothing, a share of the kept slots (`PotConfig.novelty`), or
             everything.
-        keeps_per_layer: layers keep different numbers of slots.
         keeps_per_head: heads of a layer keep different tokens; otherwise they share their layout, too.
         shares: how its slots are shared out where the settings leave that open and what it evicts is gone: those of
             others evenly, as published.
@@ -49,7 +48,6 @@ class Policy:
     scorer: str | None = None
     observes: Observed = "nothing"
     novelty: NoveltyUse = "nothing"
-    keeps_per_layer: bool = False
     keeps_per_head: bool = False
     shares: SlotShares = "even"
     scores_once: bool = False
@@ -67,9 +65,8 @@ class Policy:
 
     @property
     def may_share(self) -> tuple[SlotShares, ...]:
-        """The ways to share out its slots: not by need if its own rule says how many a layer keeps, and not by head if
-        it looks at the heads of a layer together."""
-        if not self.distills or self.keeps_per_layer:
+        """The ways to share out its slots: not by head if it looks at the heads of a layer together."""
+        if not self.distills:
             return ("even",)
         return (
             ("even", "by-layer", "by-head")
@@ -149,17 +146,6 @@ POLICIES = {
             kept=_ATTENDED,
             scorer="SnapKV",
             observes="window",
-            keeps_per_head=True,
-        ),
-        Policy(
-            "pyramidkv",
-            label="PyramidKV",
-            choice="Looked at lately, more in early layers (PyramidKV)",
-            differs="As SnapKV, with more in early layers.",
-            kept=_ATTENDED,
-            scorer="SnapKV",
-            observes="window",
-            keeps_per_layer=True,
             keeps_per_head=True,
         ),
         Policy(

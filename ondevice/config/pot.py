@@ -49,7 +49,7 @@ class PotConfig:
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),
         check=Check(lambda slots: slots == 0 or slots >= 16, "Give at least 16 slots, or 0 for auto."))
-    num_kept: int = setting(  # |C|; with `pyramidkv` layers keep different numbers, this one on average
+    num_kept: int = setting(  # |C|
         0, "Slots kept when a full pot is distilled; auto: half of the pot, with foresight nearly all of it.",
         option="--keep", zero="auto", api="num_kept", label="Kept when full", check=at_least(0, "slots"),
         form=Control(2, "Tokens that survive when the pot is full. Default {default}; auto is half of the pot. "

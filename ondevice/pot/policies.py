@@ -18,7 +18,6 @@ from ondevice.pot.shape import UNKNOWN, PotShape
 
 WINDOW_TOKENS = 32  # of SnapKV's observation window
 _POOLING = 5  # neighbouring tokens that share the highest attention among them (SnapKV, PyramidKV)
-_NARROWING = 20  # PyramidKV: the last layer keeps this part of the average
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,7 @@ class StreamingLLM(RetentionPolicy):
 
 
 class SnapKV(RetentionPolicy):
-    """Attention of the last tokens of a pass, spread over neighbours (arXiv 2404.14469); those tokens stay.
-
-    PyramidKV (arXiv 2406.02069) scores alike and shares the slots out among layers otherwise: see `layer_budgets`.
-    """
+    """Attention of the last tokens of a pass, spread over neighbours (arXiv 2404.14469); those tokens stay."""
 
     def scores(self, view: LayerView) -> Tensor:
         assert view.mass is not None
@@ -194,17 +190,9 @@ def make_policy(config: PotConfig, seed: int) -> RetentionPolicy | None:
 def layer_budgets(config: PotConfig, num_kept: int, num_protected: int, shape: PotShape) -> list[int]:
     """Slots that each layer keeps, `num_kept` on average.
 
-    Layers of different sizes keep what leaves the same room in all of them. With PyramidKV they are of one size, and
-    what they keep falls evenly with depth; in a stream the first layer also has to leave room for what comes: half of
-    what the average leaves.
+    Layers of different sizes keep what leaves the same room in all of them.
     """
     if shape.capacities is not None:
         share = num_kept / config.num_kept
         return [max(round((slots - config.room) * share), num_protected + 1) for slots in shape.capacities]
-    num_layers = shape.num_layers
-    if not config.method.keeps_per_layer or num_layers < 2:
-        return [num_kept] * num_layers
-    widest = min(num_kept - num_kept // _NARROWING, (config.capacity - config.reserve - num_kept) // 2)
-    fewest = max(num_kept - widest, num_protected + WINDOW_TOKENS)
-    widest = max(num_kept - fewest, 0)
-    return [num_kept + round(widest * (1 - 2 * layer / (num_layers - 1))) for layer in range(num_layers)]
+    return [num_kept] * shape.num_layers

@@ -267,10 +267,10 @@ class Speculator:
             queries: for each layer (1, num_heads, n, head_dim) before RoPE.
 
         Returns:
-            (n, num_slots) float32, the last slots in use of every layer, as many as the emptiest has.
+            (n, num_slots) float32, of the slots in use, as many in every layer.
         """
         pot, parts, count = self.opened_pot(), self.decoder.parts, queries[0].shape[2]
-        maxima = torch.zeros(count, min(pot.num_cached), device=self.decoder.device)
+        maxima = torch.zeros(count, pot.num_cached[0], device=self.decoder.device)
         for index, (query, layer) in enumerate(zip(queries, parts.layers, strict=True)):
             if index < len(parts.layers) - self._num_scoring:
                 continue
@@ -284,5 +284,5 @@ class Speculator:
                 mask = additive_mask((distance >= 0) & (distance < layer.sliding_window), torch.float32)
             rotated = self.decoder.rotate_keys(query, at.expand(1, parts.num_heads, count), pot.max_positions)
             found = head_maximum(rotated, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)
-            maxima = torch.maximum(maxima, found[0][:, -maxima.shape[1] :])
+            maxima = torch.maximum(maxima, found[0])
         return maxima

@@ -88,7 +88,7 @@ def test_every_policy_reads_to_the_end_and_accounts_for_every_token(loaded, poli
     else:
         assert len(distilled) > 5
         assert ledger.tokens_read == len(TEXT)
-        assert all(e.num_kept == POT.num_kept or POLICIES[policy].keeps_per_layer for e in distilled)
+        assert all(e.num_kept == POT.num_kept for e in distilled)
         num_sinks = max(4 - len(session.context.chat.prefix), 0)
         assert (session.context.retention.dense()[:num_sinks] == session.context.num_heads_total).all(), "sinks stay"
 

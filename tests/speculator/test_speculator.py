@@ -232,7 +232,7 @@ def test_reading_all_that_is_chosen_equals_plain_reading_when_everything_is(load
 
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize(
-    "policy", ["infinipot", "streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "truncate", "full"]
+    "policy", ["infinipot", "streaming-llm", "snapkv", "tova", "sirllm", "random", "truncate", "full"]
 )
 def test_every_policy_reads_what_is_chosen_and_accounts_for_the_rest(loaded, policy, chat):
     session = engine(loaded, replace(HALF, layers=2), policy=policy, chat=chat).session()
@@ -270,21 +270,6 @@ def new_speculator(loaded, config, **pot):
     )  # fmt: skip
     speculator.begin(None)
     return speculator
-
-
-def test_layers_of_different_length_are_lined_up_at_their_ends(loaded, monkeypatch):
-    def from_the_end(query, keys, **options):
-        return torch.arange(1000 - keys.shape[2], 1000).float().expand(1, query.shape[2], -1)
-
-    monkeypatch.setattr("ondevice.speculator.speculator.head_maximum", from_the_end)
-    speculator = new_speculator(loaded, SpecConfig(keep=0.5, score_layers=3, num_lookahead=2), policy="pyramidkv")
-    speculator.read(loaded_ids(TEXT[:240]))
-    speculator.make_room()
-    used = list(speculator.opened_pot().num_cached)
-    assert used[0] > used[1] > used[2]
-    stretch = speculator.read(loaded_ids(TEXT[240:270]))
-    num_added = len("what?") + 2
-    assert stretch.maxima.tolist() == [list(range(1000 - num_added - 30, 1000 - num_added))] * 3
 
 
 def test_skipped_tokens_are_told_by_page(loaded):

@@ -34,13 +34,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "default": ({}, {}, {}),
     **{
         policy: ({"policy": policy}, {}, {})
-        for policy in ("streaming-llm", "snapkv", "pyramidkv", "tova", "sirllm", "random", "full", "truncate")
+        for policy in ("streaming-llm", "snapkv", "tova", "sirllm", "random", "full", "truncate")
     },
     "positions run on": ({"context_reset": "never"}, {}, {}),
     "half-cache": ({"key_rotation": "half-cache"}, {}, {}),
     "on-read": ({"key_rotation": "on-read"}, {}, {}),
     "long answer": ({"reserve": 60}, LONG, {}),
-    "long answer, pyramidkv": ({"reserve": 60, "policy": "pyramidkv"}, LONG, {}),
     "long answer, on-read": ({"reserve": 60, "key_rotation": "on-read"}, LONG, {}),
     "long answer, h2o": ({"reserve": 60, "decode_policy": "h2o"}, LONG, {}),
     "long answer, streaming-llm": ({"reserve": 60, "decode_policy": "streaming-llm"}, LONG, {}),
