@@ -16,6 +16,7 @@ from torch import Tensor
 from ondevice.context import Context
 from ondevice.kernels import attention_mass
 from ondevice.model.decoder import Decoder
+from ondevice.pot.host.chunks import UNIT_ROWS
 
 _MAX_SCORES = 1 << 22  # held at once
 _NEUTRAL = "N/A"  # a question without content: what it attends to, any question does (arXiv 2410.02642)
@@ -53,20 +54,25 @@ def attended(
     given, always = (_queries(context, each, is_stopped) for each in (ids, neutral))
     weights = torch.zeros(context.num_positions, dtype=torch.float64)
     for layer in range(len(given) // 2, len(given)):
-        keys, origin = _keys(context, layer)
-        paid = _attention(context.decoder, given[layer][:, :, -num_asked:], keys)
-        usual = _attention(context.decoder, always[layer], keys)
-        weights.index_add_(0, origin, (paid - usual).clamp_min(0).sum(0).cpu().double())
+        keys, sizes, origin = _keys(context, layer)
+        paid = _attention(context.decoder, given[layer][:, :, -num_asked:], keys, sizes)
+        usual = _attention(context.decoder, always[layer], keys, sizes)
+        beyond = (paid - usual).clamp_min(0).sum(0).cpu().double() / sizes.cpu()
+        weights.index_add_(0, origin, beyond.repeat_interleave(sizes.cpu()))
     return weights.numpy()
 
 
-def _attention(decoder: Decoder, queries: Tensor, keys: Tensor) -> Tensor:
-    """The mean attention of queries (1, num_heads, n, head_dim) to each key, by KV head (num_kv_heads, num_keys)."""
+def _attention(decoder: Decoder, queries: Tensor, keys: Tensor, sizes: Tensor) -> Tensor:
+    """The mean attention of queries (1, num_heads, n, head_dim) to each key, by KV head (num_kv_heads, num_keys).
+
+    Args:
+        sizes: (num_keys,) tokens that each key stands for.
+    """
     num_heads, parts = queries.shape[1], decoder.parts
     mass = torch.zeros(keys.shape[1:3], device=keys.device)
     for some in queries.to(keys.device).float().split(max(_MAX_SCORES // (num_heads * keys.shape[2]), 1), 2):
-        sees_all = torch.zeros(1, 1, some.shape[2], 1, device=keys.device)
-        mass += attention_mass(some, keys, scale=parts.scale, mask=sees_all, softcap=parts.attention_softcap)[0]
+        mask = sizes.log().expand(1, 1, some.shape[2], -1)
+        mass += attention_mass(some, keys, scale=parts.scale, mask=mask, softcap=parts.attention_softcap)[0]
     return mass * keys.shape[1] / (num_heads * queries.shape[2])
 
 
@@ -77,20 +83,23 @@ def _queries(context: Context, ids: list[int], is_stopped: Callable[[], bool]) -
         return decoder.forward(decoder.ids(ids), pot, keeps_queries=True, is_stopped=is_stopped).queries
 
 
-def _keys(context: Context, layer: int) -> tuple[Tensor, Tensor]:
-    """Keys of the document before RoPE (1, num_kv_heads, n, head_dim) and their tokens (n,) int64 on the CPU.
+def _keys(context: Context, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys of the document before RoPE (1, num_kv_heads, m, head_dim), how many tokens each stands for (m,), and those
+    tokens, (n,) int64 on the CPU.
 
-    The tier holds all but what the last passes stored, which every head of the pot still holds in the same slots.
+    The host tier gives mean keys of its units. It lacks what the last passes stored, which every head of the pot holds.
     """
     pot, tier = context.pot, None if context.host is None else context.host.tier
-    used, num_held = pot.num_cached[layer], 0 if tier is None else tier.num_held(layer)
-    first = pot.num_ranked[layer] if num_held else 0
-    origin = pot.origin[layer, 0, 0, first:used].cpu().long()
-    keys = pot.slots.keys_at(layer, slice(first, used)).float()
     held = torch.empty(0, dtype=torch.int64) if tier is None else tier.origin(layer).long()
+    first, used = pot.num_ranked[layer] if held.numel() else 0, pot.num_cached[layer]
+    origin = pot.origin[layer, 0, 0, first:used].cpu().long()
     here = ((origin >= 0) & ~torch.isin(origin, held)).nonzero().squeeze(1)
-    keys, origin = keys[:, :, here.to(keys.device)], origin[here]
-    if tier is None or not num_held:
-        return keys, origin
-    outside = tier.keys(layer, slice(0, num_held), keys.device)[None].float()
-    return torch.cat((outside, keys), 2), torch.cat((held, origin))
+    keys = pot.slots.keys_at(layer, slice(first, used)).float()
+    keys = keys[:, :, here.to(keys.device)]
+    sizes = torch.ones(here.numel(), dtype=torch.int64, device=keys.device)
+    if tier is None or not held.numel():
+        return keys, sizes, origin[here]
+    means = tier.unit_keys(layer, device=keys.device)[None].float()
+    in_units = torch.full((means.shape[2],), UNIT_ROWS, device=keys.device)
+    in_units[-1] -= UNIT_ROWS * means.shape[2] - held.numel()
+    return torch.cat((means, keys), 2), torch.cat((in_units, sizes)), torch.cat((held, origin[here]))

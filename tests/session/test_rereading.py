@@ -16,6 +16,7 @@ from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
 from ondevice.search.passages import Passages
 from ondevice.session.engine import Engine
+from ondevice.session.rereading import _interleaved
 from ondevice.session.session import Session
 from tests.builders.models import plain_config, plain_generation, tiny_loaded
 
@@ -29,7 +30,7 @@ POT = PotConfig(capacity=400, num_kept=160, reserve=160, step_size=60)
 FULL = PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160)
 ATTENDED: dict[str, dict[str, Any]] = {
     "the pot holds all": {"pot": FULL},
-    "a host tier holds the rest": {"tier": TierConfig(budget_bytes=1_000_000, max_tokens=64)},
+    "a host tier holds the rest": {"tier": TierConfig(budget_bytes=4_000_000, dtype="stored", max_tokens=64)},
 }
 
 
@@ -156,43 +157,59 @@ def test_attention_finds_the_passages_once_all_is_read(question: str, fields: di
 
 @pytest.mark.parametrize("fields", ATTENDED.values(), ids=ATTENDED)
 def test_what_is_attended_to_is_attention_beyond_that_of_a_question_without_content(fields: dict[str, Any]) -> None:
-    """Against the softmax over the keys of a pot that holds all, in the second half of the layers."""
+    """Against one softmax over all keys, or means of eight where they are in the tier, in half of the layers."""
     session = session_of(**fields)
     list(session.read(document()))
     context, decoder = session.context, session.context.decoder
-    num_tokens, paid = context.num_positions, []
-    for ids in (context.chat.question(QUESTION), context.chat.question("N/A")):
-        with context.pot.savepoint():
-            queries = decoder.forward(decoder.ids(ids), context.pot, keeps_queries=True).queries
-        layers = range(len(queries) // 2, len(queries))
-        tables = [attention(queries[layer][0], keys_of(session, layer), decoder.parts.scale) for layer in layers]
-        paid.append(tables)
-    expected = sum((given - always).clamp_min(0).sum(0) for given, always in zip(*paid, strict=True))
+    given, always = (
+        decoder_queries(session, ids) for ids in (context.chat.question(QUESTION), context.chat.question("N/A"))
+    )
+    expected = torch.zeros(context.num_positions, dtype=torch.float64)
+    for layer in range(len(given) // 2, len(given)):
+        keys, firsts = keys_of(session, layer)
+        order = firsts.argsort()
+        sizes = torch.empty_like(firsts)
+        sizes[order] = firsts[order].diff(append=torch.tensor([context.num_positions]))
+        paid, usual = (attention(one[layer][0], keys, sizes, decoder.parts.scale) for one in (given, always))
+        beyond = (paid - usual).clamp_min(0).sum(0) / sizes
+        expected += beyond[order].repeat_interleave(sizes[order])
     found = attended(context, QUESTION, context.chat.question(QUESTION), lambda: False)
     assert found is not None
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-3, atol=1e-7)
-    assert found.shape == (num_tokens,)
 
 
-def keys_of(session: Session, layer: int) -> torch.Tensor:
-    """Keys of all of the document, in its order, (num_kv_heads, n, head_dim): of the tier where the pot evicts."""
+def decoder_queries(session: Session, ids: list[int]) -> Any:
+    decoder, pot = session.context.decoder, session.context.pot
+    with pot.savepoint():
+        return decoder.forward(decoder.ids(ids), pot, keeps_queries=True).queries
+
+
+def keys_of(session: Session, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys (num_kv_heads, m, head_dim), and the first token of each: of the tier means of eight, as many as it has."""
     host, pot = session.context.host, session.context.pot
     origin = pot.origin[layer, 0, 0, : pot.num_cached[layer]].long()
-    keys = torch.full((pot.shape.num_kv_heads, session.context.num_positions, pot.shape.head_dim), torch.nan)
-    is_text = origin >= 0
-    keys[:, origin[is_text]] = pot.slots.keys_at(layer, slice(0, pot.num_cached[layer]))[0][:, is_text]
+    num_held = 0 if host is None else host.tier.num_held(layer)
+    here = (origin >= num_held).nonzero().squeeze(1)
+    keys, firsts = pot.slots.keys_at(layer, slice(0, pot.num_cached[layer]))[0][:, here], origin[here]
     if host is not None:
-        held = host.tier.origin(layer).long()
-        keys[:, held] = host.tier.keys(layer, slice(0, held.numel())).float()
-    assert not keys.isnan().any(), "a token is nowhere"
-    return keys
+        held = host.tier.keys(layer, slice(0, num_held)).float().split(8, 1)
+        keys = torch.cat((*(unit.mean(1, keepdim=True) for unit in held), keys), 1)
+        firsts = torch.cat((torch.arange(0, num_held, 8), firsts))
+    return keys, firsts
 
 
-def attention(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
-    """(num_kv_heads, n): the mean over queries and the query heads of a KV head."""
+def attention(queries: torch.Tensor, keys: torch.Tensor, sizes: torch.Tensor, scale: float) -> torch.Tensor:
+    """(num_kv_heads, m): the mean over queries and the query heads of a KV head; a key counts for all of its tokens."""
     groups = queries.shape[0] // keys.shape[0]
-    every = (queries.float() @ keys.repeat_interleave(groups, 0).mT * scale).softmax(-1)
-    return every.mean(1).unflatten(0, (-1, groups)).mean(1)
+    paid = (queries.float() @ keys.repeat_interleave(groups, 0).mT * scale).exp() * sizes
+    return (paid / paid.sum(-1, keepdim=True)).mean(1).unflatten(0, (-1, groups)).mean(1)
+
+
+def test_two_of_three_passages_come_by_attention() -> None:
+    attention, words = np.array([0.0, 3, 2, 5, 1, 0]), np.array([1.0, 0, 9, 8, 0, 0])
+    scores = _interleaved(attention, words)
+    assert np.argsort(-scores)[:5].tolist() == [3, 1, 2, 4, 0]
+    assert scores[5] == 0, "neither finds it"
 
 
 def test_a_pot_without_what_it_evicted_is_no_judge() -> None:
