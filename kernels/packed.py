@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import torch
 from torch import Tensor
@@ -142,7 +142,7 @@ class PackedWeight:
 
 
 def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
-    """Weights one below the other, in new memory where neighbours have the same format.
+    """Weights one below the other, in new memory where neighbours have the same format and lie apart.
 
     Args:
         weights: all but the last with whole tiles.
@@ -154,9 +154,21 @@ def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
         if len(alike) == 1:
             parts += alike
         else:
-            data = torch.cat([part.data for part in alike])
-            parts.append(PackedRows(data, form, sum(part.num_rows for part in alike)))
+            parts.append(PackedRows(_below([part.data for part in alike]), form, sum(part.num_rows for part in alike)))
     return PackedWeight(tuple(parts))
+
+
+def _below(tiles: list[Tensor]) -> Tensor:
+    """Tiles one below the other: where they lie so in memory already, that memory."""
+    first, num_tiles = tiles[0], sum(each.shape[0] for each in tiles)
+    ends = accumulate((each.nbytes for each in tiles), initial=first.data_ptr())
+    same = first.untyped_storage().data_ptr()
+    if all(
+        each.data_ptr() == end and each.untyped_storage().data_ptr() == same
+        for each, end in zip(tiles, ends, strict=False)
+    ):
+        return first.as_strided((num_tiles, *first.shape[1:]), first.stride())
+    return torch.cat(tiles)
 
 
 def pack(codes: Tensor, scales: Tensor, offsets: Tensor | None, bits: int) -> PackedWeight:

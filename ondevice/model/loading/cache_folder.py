@@ -120,6 +120,14 @@ def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> b
         return False
 
 
+def source_of(folder: Path) -> dict[str, str]:
+    """What its files were made from, as `built_beside` was told; nothing where that is not known."""
+    try:
+        return dict(json.loads((folder / _MANIFEST).read_bytes())["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 def _matches(path: Path, entry: dict[str, Any], verify: bool) -> bool:
     if path.stat().st_size != entry["bytes"] or sample_sha256(path) != entry["sample_sha256"]:
         return False

@@ -28,10 +28,13 @@ class Int4Store:
     def vector(self, numbers: Tensor) -> Tensor:
         return numbers.to(self._device, _DTYPE)
 
-    def linear(self, raw: Tensor, kind: int, num_columns: int, bias: Tensor | None) -> nn.Module:
-        if kind in INT4_TYPES and suits_int4(raw.shape[0], num_columns):
-            return PackedLinear(int4_rows(raw.to(self._device), kind, num_columns), bias)
-        return self._plain(self._wide(raw, kind, num_columns), bias)
+    def linear(
+        self, name: str, raw: Callable[[], Tensor], kind: int, num_columns: int, bias: Tensor | None
+    ) -> nn.Module:
+        rows = raw()
+        if kind in INT4_TYPES and suits_int4(rows.shape[0], num_columns):
+            return PackedLinear(int4_rows(rows.to(self._device), kind, num_columns), bias)
+        return self._plain(self._wide(rows, kind, num_columns), bias)
 
     def embedding(self, rows: StoredRows) -> nn.Module:
         weight = self._wide(torch.from_numpy(np.array(rows.data)), rows.kind, rows.shape[1])

@@ -24,6 +24,8 @@ from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
 from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_gguf
 from ondevice.model.loading.gguf_tokenizer import build_tokenizer, is_known
+from ondevice.model.loading.kept_tiles import keep_tiles, kept_tiles
+from ondevice.model.loading.progress import Progress
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
 
 _FLOAT32 = 0  # ggml's number
@@ -119,7 +121,9 @@ class Store(Protocol):
         """(n,) float32: of norms and biases."""
         ...
 
-    def linear(self, raw: Tensor, kind: int, num_columns: int, bias: Tensor | None) -> nn.Module: ...
+    def linear(
+        self, name: str, raw: Callable[[], Tensor], kind: int, num_columns: int, bias: Tensor | None
+    ) -> nn.Module: ...
 
     def embedding(self, rows: StoredRows) -> nn.Module: ...
 
@@ -133,29 +137,43 @@ class Store(Protocol):
 
 
 class _Packed:
-    """On a CPU, packed as `kernels.packed` does."""
+    """On a CPU, packed as `kernels.packed` does; what was packed before is mapped.
+
+    Args:
+        path: of the file.
+        report: told what is kept.
+    """
+
+    def __init__(self, path: Path, report: Progress) -> None:
+        self._path, self._report, self._kept = path, report, kept_tiles(path)
 
     def vector(self, numbers: Tensor) -> Tensor:
         return numbers
 
-    def linear(self, raw: Tensor, kind: int, num_columns: int, bias: Tensor | None) -> nn.Module:
-        return PackedLinear(pack_rows(raw, kind, num_columns), bias)
+    def linear(
+        self, name: str, raw: Callable[[], Tensor], kind: int, num_columns: int, bias: Tensor | None
+    ) -> nn.Module:
+        return PackedLinear(self._kept.get(name) or pack_rows(raw(), kind, num_columns), bias)
 
     def embedding(self, rows: StoredRows) -> nn.Module:
         return PackedEmbedding(rows)
 
     def head(self, raw: Callable[[], Tensor], kind: int, num_columns: int, embedding: nn.Module | None) -> nn.Module:
-        return self.linear(raw(), kind, num_columns, None)
+        return self.linear(_module_name(HEAD), raw, kind, num_columns, None)
 
     def finish(self, model: Any) -> None:
         config = model.config
-        prepare_packed(module.weight for module in model.modules() if isinstance(module, PackedLinear))
+        # Projections that are multiplied together follow each other, and then lie side by side when they are mapped.
+        weights = {name: module.weight for name, module in model.named_modules() if isinstance(module, PackedLinear)}
+        if not self._kept:
+            keep_tiles(self._path, weights, self._report)
+        prepare_packed(weights.values())
         prepare_attention(config.num_attention_heads, config.num_key_value_heads, config.head_dim, in_bfloat16=True)
 
 
-def load_packed(path: Path, on_fraction: Callable[[float], None], store: Store | None = None) -> tuple[Any, Any]:
+def load_packed(path: Path, report: Progress, store: Store | None = None) -> tuple[Any, Any]:
     """The model, and transformers' tokenizer, of a file for which `can_pack` holds; on the CPU without a `store`."""
-    store = store or _Packed()
+    store = store or _Packed(path, report)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         gguf = read_gguf(data)
         model = empty_model(_config(gguf))
@@ -166,11 +184,11 @@ def load_packed(path: Path, on_fraction: Callable[[float], None], store: Store |
                 continue
             _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata, store)
             done += tensor.num_bytes
-            on_fraction(done / total)
+            report(f"Loading {path.name}", done / total)
         head = tensors.get(HEAD, tensors[EMBEDDING])
         tied = None if HEAD in tensors else model.model.embed_tokens
         model.lm_head = store.head(partial(_raw, path, head), head.kind, head.shape[1], tied)
-        on_fraction(1.0)
+        report(f"Loading {path.name}", 1.0)
         store.finish(model)
         model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
         return model, build_tokenizer(gguf.metadata)
@@ -239,7 +257,7 @@ def _place(
     part = tensor.name.split(".")[-2]
     num_heads = fields[f"llama.attention.{_TURNED[part]}"] if _is_turned(fields, part) else None
     own_bias = None if bias is None else store.vector(_vector(path, bias))
-    linear = store.linear(_raw(path, tensor, num_heads), tensor.kind, tensor.shape[1], own_bias)
+    linear = store.linear(name, partial(_raw, path, tensor, num_heads), tensor.kind, tensor.shape[1], own_bias)
     replace_module(model, name, linear)
 
 

@@ -279,8 +279,7 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
         return _finished(model, tokenizer, name, outline.META, dtype, form, sample_sha256(path))
     require_memory(form.num_bytes, device, form.weights)
     if form.weights == "stored":
-        stage, store = f"Loading {path.name}", Int4Store(device) if form.is_int4 else None
-        model, tokenizer = gguf_packed.load_packed(path, lambda fraction: wish.report(stage, fraction), store)
+        model, tokenizer = gguf_packed.load_packed(path, wish.report, Int4Store(device) if form.is_int4 else None)
     else:
         wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
         model, tokenizer = load_gguf(path, summary, dtype)

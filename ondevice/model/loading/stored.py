@@ -8,6 +8,7 @@ from ondevice.errors import ModelError
 from ondevice.model.loading import cache_folder, catalogue, embedded, hub, model_file
 from ondevice.model.loading.cache_folder import models_dir
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
+from ondevice.model.loading.kept_tiles import drop_tiles
 from ondevice.model.loading.progress import Progress
 
 
@@ -59,7 +60,8 @@ def remove(row: CatalogueModel) -> int:
     if row is SMOLLM2:
         freed = embedded.remove_embedded()
     elif row.file:
-        freed = model_file.remove_file(row)
+        file = model_file.cached_file(row)
+        freed = (0 if file is None else drop_tiles(file)) + model_file.remove_file(row)
     else:
         freed = hub.remove(row.repository)
     left = stored(row)

@@ -1,0 +1,95 @@
+"""Packed weights of a model file, kept in the cache folder: later starts map them, and processes share the pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ondevice.errors import ModelError
+from ondevice.kernels.packed import FORMATS, PackedRows, PackedWeight
+from ondevice.model.loading.cache_folder import (
+    built_beside,
+    cache_dir,
+    held,
+    intact_folder,
+    remove_folders,
+    require_room,
+    source_of,
+    writing,
+)
+from ondevice.model.loading.checksums import sample_sha256
+from ondevice.model.loading.progress import Progress
+
+_LAYOUT = 1  # to be raised wherever `kernels.packed` or the order of tensors changes
+_FEWEST = 50_000_000  # bytes: fewer are packed in a moment
+_TILES, _INDEX, _SOURCE = "tiles", "index.json", "path"
+
+
+def kept_tiles(path: Path) -> dict[str, PackedWeight]:
+    """The weights by name that `keep_tiles` kept of this file; none: they are not there, or not whole."""
+    folder = intact_folder(_folder_of(path))
+    if folder is None:
+        return {}
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
+        index: dict[str, list[list[int]]] = json.loads((folder / _INDEX).read_bytes())
+        # Copied where it is written to, which nobody does; read-only memory torch would warn of.
+        tiles = torch.from_numpy(np.memmap(folder / _TILES, np.uint8, "c"))
+        return {name: PackedWeight(tuple(_rows(tiles, *part) for part in parts)) for name, parts in index.items()}
+    return {}
+
+
+def keep_tiles(path: Path, weights: Mapping[str, PackedWeight], report: Progress) -> None:
+    """Keep the packed weights of a model file, in this order; without room or rights the next start packs again.
+
+    What was kept of files that are not there any more, or are others now, goes.
+    """
+    title, num_bytes = f"{path.name} packed", sum(weight.nbytes for weight in weights.values())
+    if num_bytes < _FEWEST:
+        return
+    with suppress(ModelError):
+        cache, name = cache_dir(), _folder_of(path)
+        _drop_stale(cache, str(path.absolute()))
+        report(f"Keeping {path.name} packed for the next start ({num_bytes / 1e6:,.0f} MB)", None)
+        with writing(title, cache), held(cache / f"{name}.lock", "Waiting for another process", report):
+            require_room(title, cache, num_bytes)
+            with built_beside(cache / name, source={_SOURCE: str(path.absolute())}) as folder:
+                at, index = 0, dict[str, list[list[int]]]()
+                with (folder / _TILES).open("wb") as file:
+                    for module, weight in weights.items():
+                        for part in weight.parts:
+                            form, size = part.form, part.data.shape[:2]
+                            entry = [at, *size, form.bits, int(form.has_offset), part.num_rows]
+                            index.setdefault(module, []).append(entry)
+                            file.write(memoryview(part.data.contiguous().numpy()).cast("B"))
+                            at += part.data.nbytes
+                (folder / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+
+
+def drop_tiles(path: Path) -> int:
+    """Delete what is kept of a model file; returns the bytes that are free now."""
+    return remove_folders(cache_dir() / _folder_of(path))
+
+
+def _drop_stale(cache: Path, path: str) -> None:
+    for folder in cache.glob("packed-*/"):
+        source = source_of(folder).get(_SOURCE, "")
+        if source == path or not Path(source).exists():
+            remove_folders(folder)
+
+
+def _folder_of(path: Path) -> str:
+    return f"packed-{_LAYOUT}-{sample_sha256(path)[:16]}"
+
+
+def _rows(
+    tiles: Tensor, at: int, num_tiles: int, num_groups: int, bits: int, has_offset: int, num_rows: int
+) -> PackedRows:
+    form = FORMATS[bits, bool(has_offset)]
+    data = tiles[at : at + num_tiles * num_groups * form.group_bytes].view(num_tiles, num_groups, form.group_bytes)
+    return PackedRows(data, form, num_rows)

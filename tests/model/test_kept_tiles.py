@@ -1,0 +1,82 @@
+"""Packed weights are kept once and mapped from then on; without them, or where they are damaged, a model is packed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ondevice.model.decoder import Decoder
+from ondevice.model.loading import cache_folder, gguf_packed, kept_tiles
+from ondevice.model.loading.load import load_model
+from ondevice.model.packed_modules import PackedLinear
+from tests.builders.gguf_files import write_gguf
+
+IDS = torch.arange(12)[None]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ONDEVICE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_tiles, "_FEWEST", 0)
+    return write_gguf(tmp_path / "tiny.gguf", architecture="llama", kinds=("Q4_1",), bias=False)
+
+
+def logits(path: Path) -> torch.Tensor:
+    return load_model(str(path), device="cpu").model(IDS).logits
+
+
+def folders(path: Path) -> list[Path]:
+    return sorted((path.parent / "cache").glob("packed-*/"))
+
+
+def never(*given: Any) -> Any:
+    raise AssertionError("packed again")
+
+
+def test_a_second_start_maps_what_the_first_one_packed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    expected = load_model(str(path), device="cpu", on_progress=lambda stage, _: told.append(stage)).model(IDS).logits
+    assert any(stage.startswith("Keeping tiny.gguf packed for the next start (") for stage in told)
+    monkeypatch.setattr(gguf_packed, "_raw", never)
+    model = load_model(str(path), device="cpu").model
+    assert torch.equal(model(IDS).logits, expected)
+    Decoder(model)  # lays projections side by side that are multiplied together
+    linears = [module for module in model.modules() if isinstance(module, PackedLinear)]
+    storages = {part.untyped_storage().data_ptr() for linear in linears for part in linear.weight.tensors}
+    assert len(storages) == 1, "a copy is in memory beside the file"
+    assert torch.equal(model(IDS).logits, expected)
+
+
+@pytest.mark.parametrize("name", ["tiles", "index.json", "manifest.json"])
+@pytest.mark.parametrize("damage", [b"", b"{}"], ids=["cut", "other bytes"])
+def test_what_is_damaged_is_made_anew(path: Path, name: str, damage: bytes) -> None:
+    expected = logits(path)
+    [folder] = folders(path)
+    whole = {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "manifest.json"}
+    (folder / name).write_bytes(damage)
+    assert torch.equal(logits(path), expected)
+    assert {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "manifest.json"} == whole
+
+
+def test_without_room_a_model_is_packed_at_every_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(path.parent)
+    monkeypatch.setattr(cache_folder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    assert torch.equal(logits(path), logits(path))
+    assert folders(path) == []
+
+
+def test_what_is_kept_goes_with_its_file(path: Path) -> None:
+    logits(path)
+    other = write_gguf(path.with_name("other.gguf"), architecture="llama", kinds=("Q8_0",), bias=False)
+    logits(other)
+    assert len(folders(path)) == 2
+    write_gguf(path, architecture="llama", kinds=("Q4_0",), bias=False)
+    other.unlink()
+    logits(path)
+    assert len(folders(path)) == 1, "of a file that is gone, and of one that is another now"
+    assert kept_tiles.drop_tiles(path) > 0
+    assert folders(path) == []
