@@ -1,7 +1,7 @@
 """Operations of the pot and of attention; installed as `ondevice.kernels`. They know only torch.
 
 One public function per operation, with the same signature and the same in-place effect whatever
-runs it; each has a float32 reference (suffix `_ref`), beside it or in `tests.kernels`, that the tests compare with.
+runs it; each has a float32 reference (suffix `_ref`) in the laboratory, which the tests compare with.
 """
 
 from ondevice.kernels.attention import attention, attention_mass, attention_peak, observed_attention

@@ -82,25 +82,6 @@ def compiled_slots(*, is_helped: bool) -> int:
     return _MIN_SLOTS_HELPED if is_helped else _MIN_SLOTS
 
 
-def attention_ref(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    softcap: float | None = None,
-) -> Tensor:
-    """Reference for `attention`: float32, keys and values repeated for every query head, one full mask."""
-    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    keys, values = keys.float().repeat_interleave(groups, 1), values.float().repeat_interleave(groups, 1)
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    elif mask.shape[1] > 1:
-        mask = mask.repeat_interleave(groups, 1)
-    return (_probabilities(query.float(), keys, mask, scale, softcap) @ values).to(query.dtype)
-
-
 def observed_attention(
     query: Tensor,
     keys: Tensor,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.backend import uses_numba, uses_triton
-from ondevice.kernels.codes import Coded, decode
-from ondevice.kernels.decode_attention import decode_attention_ref
-from ondevice.kernels.rope import rotate, rotate_ref, rows_of
+from ondevice.kernels.codes import Coded
+from ondevice.kernels.rope import rotate, rows_of
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
@@ -80,39 +78,3 @@ def _in_blocks(query: Tensor, coded: Coded, positions: Tensor, cos: Tensor, sin:
         out = out * shrink + weights @ coded.wide_values(wide, block)
         highest = new_highest
     return (out / total).to(query.dtype).view(query.shape)
-
-
-def coded_attention_ref(
-    query: Tensor,
-    coded: Coded,
-    positions: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    scale: float,
-    block_size: int = _BLOCK,
-    order: Tensor | None = None,
-    termination: Termination | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Reference for `coded_attention`: all keys and values made wide in float32, head by head, then the references."""
-    size = (*coded.keys.shape[:3], query.shape[3])
-    keys, values = torch.zeros(size), torch.zeros(size)
-    for head in range(size[1]):
-        mean, spread = coded.frame.mean[head].float().cpu(), coded.frame.spread[head].float().cpu()
-        numbers, values[:, head] = (
-            decode(codes[:, head].cpu(), scales[:, head].cpu(), torch.float32)
-            for codes, scales in ((coded.keys, coded.key_scales), (coded.values, coded.value_scales))
-        )
-        keys[:, head] = mean + spread * numbers
-    at = positions.cpu().expand(keys.shape[:3]).long()
-    cosines, sines = cos.float().cpu()[at], sin.float().cpu()[at]
-    # `rotate_ref` takes the plain sine.
-    plain = torch.cat((-sines[..., : sines.shape[-1] // 2], sines[..., sines.shape[-1] // 2 :]), dim=-1)
-    rotated, wide = rotate_ref(keys, cosines, plain), query.float().cpu()
-    if termination is None and order is None:
-        out = attention_ref(wide, rotated, values, scale=scale)
-        return out.to(query.dtype), torch.full(keys.shape[:2], -(-keys.shape[2] // block_size), dtype=torch.int32)
-    out, blocks = decode_attention_ref(
-        wide, rotated, values, scale=scale, block_size=block_size, order=order, termination=termination
-    )
-    return out.to(query.dtype), blocks

@@ -4,9 +4,8 @@ No rotated copy of the keys is kept, which takes a third off the pot; the price 
 """
 
 import torch
-from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.backend import uses_triton
-from ondevice.kernels.rope import rotate, rotate_ref, rows_of
+from ondevice.kernels.rope import rotate, rows_of
 from torch import Tensor
 
 
@@ -57,21 +56,3 @@ def rope_attention(
         out = out * shrink + weights.to(values.dtype) @ values[:, :, block]
         highest = new_highest
     return (out / total).to(query.dtype).view(query.shape)
-
-
-def rope_attention_ref(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    positions: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    scale: float,
-) -> Tensor:
-    """Reference for `rope_attention`: all keys rotated in float32, then the reference attention."""
-    at = positions.expand(keys.shape[:3]).long()
-    # `rotate_ref` takes the plain sine.
-    plain = torch.cat((-sin[..., : sin.shape[-1] // 2], sin[..., sin.shape[-1] // 2 :]), dim=-1)
-    rotated = rotate_ref(keys, cos.float()[at], plain.float()[at])
-    return attention_ref(query, rotated, values, scale=scale)

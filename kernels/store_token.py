@@ -3,7 +3,6 @@
 The host need not know where the token goes, so that a CUDA graph can hold the call.
 """
 
-import torch
 from ondevice.kernels.backend import uses_triton
 from ondevice.kernels.rope import rotate
 from torch import Tensor
@@ -45,30 +44,3 @@ def store_token_(
     for buffer, new in ((keys, query_keys[:, -num_kv_heads:]), (values, new_values), (rotated, new_rotated)):
         buffer.index_copy_(2, slot.long(), new)
     return query
-
-
-def store_token_ref(
-    query_keys: Tensor,
-    new_values: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    slot: Tensor,
-    position: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rotated: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Reference for `store_token_`, head by head in float32: the query, and new keys, values and rotated keys."""
-    num_heads, num_kv_heads = query_keys.shape[1] - keys.shape[1], keys.shape[1]
-    half, at, to = query_keys.shape[3] // 2, int(position), int(slot)
-    turned = torch.empty_like(query_keys)
-    for head in range(num_heads + num_kv_heads):
-        x = query_keys[0, head, 0].float()
-        swapped = torch.cat((x[half:], x[:half]))
-        turned[0, head, 0] = (x * cos[at].float() + swapped * sin[at].float()).to(turned.dtype)
-    keys, values, rotated = keys.clone(), values.clone(), rotated.clone()
-    for head in range(num_kv_heads):
-        keys[0, head, to] = query_keys[0, num_heads + head, 0]
-        rotated[0, head, to] = turned[0, num_heads + head, 0]
-        values[0, head, to] = new_values[0, head, 0]
-    return turned[:, :num_heads], keys, values, rotated

@@ -34,8 +34,9 @@ class GenerationConfig:
         form=Control(9, "Passages named under an answer, at most. Default {default}; 0 names none and saves reading "
                         "the answer once more.", low=0))
     num_passage_tokens: int = setting(
-        1024, "Tokens of passages that are read again before a question: its words find them, and once all is read its "
-        "attention; 0: the answer comes from the pot alone.", option="--passages", api="num_passage_tokens", answers=True,
+        1024, "Tokens of passages that are read again before a question: its words find them, and once all is read "
+        "its attention; 0: the answer comes from the pot alone.", option="--passages", api="num_passage_tokens",
+        answers=True,
         check=at_least(0, "tokens"))
     grounded: bool = setting(
         True, "Ask for an answer from the document, and to say so where it has none.",

@@ -1,4 +1,4 @@
-"""What a question attends to, over all that was read, whether the pot still holds it or the host tier.
+"""Attention of a question to all that was read, whether the pot still holds it or the host tier.
 
 The second half of the layers find the passage of an answer more often than words do. Keys are compared before RoPE:
 where something stands says nothing about what it says.

@@ -269,7 +269,7 @@ class Session:
         return most > 0 and tokens.keeps_text and not is_short
 
     def _attention(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Weights | None:
-        """What a question attends to in the document; None where passages are not chosen by that."""
+        """Attention of a question to the tokens of the document; None where passages are not chosen by it."""
         if not self._rereads(generation) or asks_for_whole(question) or not may_attend(self.context):
             return None
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ondevice.kernels.attention import attention, attention_ref
+from ondevice.kernels.attention import attention
 from ondevice.kernels.cpu import causal_attention
 from ondevice.kernels.cpu.causal_attention import MIN_QUERIES, attend, suits
 from ondevice.kernels.cpu.vectors import IS_WIDE
 from torch import Tensor
 
+from ondevice_bench.speed.references import attention_ref
 from tests.builders.grids import first_of
 
 # batch, heads, KV heads, queries, slots, head size

@@ -5,14 +5,14 @@ from unittest import mock
 
 import pytest
 import torch
-from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
+from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded, Frame, decode_keys, encode_keys
 from ondevice.kernels.quantize import dequantize_four, quantize_four
 from ondevice.kernels.termination import Termination
 
 from ondevice_bench.speed.gpu.coded_inputs import BITS, coded_inputs
+from ondevice_bench.speed.references import coded_attention_ref, quantize_four_ref
 from tests.builders.grids import first_of
-from tests.kernels.references import quantize_four_ref
 
 # batch, num_heads, num_kv_heads, num_slots, head_dim
 SHAPES = [(1, 9, 3, 300, 64), (1, 2, 2, 1, 16), (2, 8, 2, 129, 80), (1, 14, 2, 200, 64), (1, 4, 4, 70, 32)]

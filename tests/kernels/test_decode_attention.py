@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from ondevice.kernels.attention import attention_ref
-from ondevice.kernels.decode_attention import decode_attention, decode_attention_ref
+from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
 
+from ondevice_bench.speed.references import attention_ref, decode_attention_ref
 from tests.builders.grids import first_of, slow
 
 # batch, num_heads, num_kv_heads, num_queries, num_slots, head_dim

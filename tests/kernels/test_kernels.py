@@ -14,21 +14,22 @@ from ondevice.kernels import (
     rotate,
     token_loss,
 )
-from ondevice.kernels.attention import additive_mask, attention_ref, causal_mask
+from ondevice.kernels.attention import additive_mask, causal_mask
 from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums, sharpness_and_sums
 from ondevice.kernels.pot_update import take_slots
 from ondevice.kernels.projection import project_ref
 from ondevice.kernels.rope import rotate_ref, signed_sine
 from ondevice.kernels.token_loss import token_loss_ref
 
-from tests.builders.grids import slow
-from tests.kernels.references import (
+from ondevice_bench.speed.references import (
     attention_mass_ref,
     attention_peak_ref,
+    attention_ref,
     attention_sharpness_ref,
     keep_slots_ref,
     replace_slots_ref,
 )
+from tests.builders.grids import slow
 
 module = sys.modules["ondevice.kernels.attention"]  # the name in the package is the function
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)]

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from ondevice.kernels.attention import attention_ref
 from ondevice.kernels.decode_attention import decode_attention
-from ondevice.kernels.store_token import store_token_, store_token_ref
+from ondevice.kernels.store_token import store_token_
 
 from ondevice.model.decoder import Decoder
 from ondevice.model.token_graph import TokenGraph, suits
+from ondevice_bench.speed.references import attention_ref, store_token_ref
 from tests.builders.models import tiny_model
 
 SUITED = ("llama", "mistral", "qwen2", "qwen3", "phi3")

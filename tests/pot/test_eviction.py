@@ -4,9 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ondevice.kernels import attention, observed_attention, rope_attention, rotate, rotate_half, rotate_with_half_
-from ondevice.kernels.attention import additive_mask, attention_ref
+from ondevice.kernels.attention import additive_mask
 from ondevice.kernels.rope import signed_sine
-from ondevice.kernels.rope_attention import rope_attention_ref
 
 from ondevice.config import DECODE_POLICIES, PotConfig
 from ondevice.documents import Document
@@ -20,10 +19,10 @@ from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice_bench.speed.equip.baselines import ShiftAppendCache
 from ondevice_bench.speed.equip.sides import plain_angles
+from ondevice_bench.speed.references import attention_mass_ref, attention_ref, rope_attention_ref
 from tests.builders.grids import KEY_ROTATIONS, first_of, slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
-from tests.kernels.references import attention_mass_ref
 
 CAPACITY, SINKS = 40, 4
 

@@ -24,10 +24,10 @@ from ondevice.pot.shape import PROMPT, PotShape
 from ondevice.pot.undo import UndoLog
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
+from ondevice_bench.speed.references import quantize_ref
 from tests.builders.grids import slow
 from tests.builders.models import plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
-from tests.kernels.references import quantize_ref
 
 SHAPE = PotShape(num_layers=2, num_kv_heads=3, head_dim=8, capacity=64)
 POT = PotConfig(capacity=400, num_kept=96, reserve=160, step_size=120)

@@ -23,10 +23,10 @@ from ondevice.pot.shape import PROMPT, UNKNOWN
 from ondevice.prefill.pruning import Pruning, slim_steps, stored_tokens
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session, saved_config
+from ondevice_bench.speed.references import block_scores_ref
 from tests.builders.grids import KEY_ROTATIONS, first_of
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
-from tests.kernels.references import block_scores_ref
 
 TEXT = "The lamp is lit at dusk by the keeper. " * 40
 SLIM = SlimConfig(schedule="1:50%,2:25%", block_size=8, unit_size=4, window=2)

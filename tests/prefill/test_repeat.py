@@ -20,9 +20,9 @@ from ondevice.prefill.repeat import repeat_peaks
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, save_session
 from ondevice.session.session import Session
+from ondevice_bench.speed.references import attention_peak_ref
 from tests.builders.models import plain_config, tiny_loaded
 from tests.builders.pots import check_invariants
-from tests.kernels.references import attention_peak_ref
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -21,9 +21,9 @@ from ondevice.speculator.speculator import Speculator
 from ondevice.words import skipped_pages
 from ondevice_bench.quality.completion import complete
 from ondevice_bench.results.names import contender_name
+from ondevice_bench.speed.references import head_maximum_ref
 from tests.builders.models import FAMILIES, plain_config, plain_generation, tiny_loaded, tiny_model
 from tests.builders.pots import check_invariants
-from tests.kernels.references import head_maximum_ref
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(1100))
 POT = {"capacity": 400, "num_kept": 96, "reserve": 160, "step_size": 50}

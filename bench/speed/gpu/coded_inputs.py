@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from ondevice.kernels.coded_attention import coded_attention, coded_attention_ref
+from ondevice.kernels.coded_attention import coded_attention
 from ondevice.kernels.codes import Coded, Frame, encode, encode_keys
 from ondevice.kernels.rope import signed_sine
 from torch import Tensor
 
 from ondevice_bench.speed.choosing import choosing
+from ondevice_bench.speed.references import coded_attention_ref
 
 # batch, num_heads, num_kv_heads, num_slots, capacity, head_dim, rotary_dim
 SHAPES = [(1, 2, 2, 1, 8, 64, 64), (2, 9, 3, 137, 160, 64, 64), (1, 14, 2, 71, 71, 80, 80), (1, 3, 1, 40, 64, 80, 32)]

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from ondevice.kernels.attention import attention_ref
-from ondevice.kernels.decode_attention import decode_attention, decode_attention_ref
+from ondevice.kernels.decode_attention import decode_attention
 from ondevice.kernels.termination import Termination
 from torch import Tensor
 
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
+from ondevice_bench.speed.references import attention_ref, decode_attention_ref
 
 _RACES = 50  # runs of a case whose outcome depends on which program is ahead
 # batch, num_heads, num_kv_heads, num_queries, num_slots, capacity, head_dim, block_size

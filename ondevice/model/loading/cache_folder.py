@@ -121,7 +121,7 @@ def is_intact(folder: Path, *, verify: bool = False, is_used: bool = False) -> b
 
 
 def source_of(folder: Path) -> dict[str, str]:
-    """What its files were made from, as `built_beside` was told; nothing where that is not known."""
+    """The source of its files, as `built_beside` was told; nothing if that is not known."""
     try:
         return dict(json.loads((folder / _MANIFEST).read_bytes())["source"])
     except (OSError, ValueError, KeyError, TypeError):
