@@ -6,7 +6,7 @@ changes. A small reader does better with a few passages before its eyes than wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
-from ondevice.search.kinds import asks_for_whole
+from ondevice.search.kinds import asks_for_whole, pages_named
 from ondevice.search.passages import Bounds, Passages
 from ondevice.session.plan import Plan
 
@@ -51,15 +51,30 @@ class Rereading:
             attention: of the question to each token of the document; None: not known yet, and words alone find them.
 
         Returns:
-            Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole.
+            Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole. Of pages that it names
+            they are, all of those if there is room.
         """
-        if max_tokens < 1 or asks_for_whole(question):
+        first, last = self.pages_named(question)
+        if max_tokens < 1 or (first == last and asks_for_whole(question)):
             return ()
+        if first < last <= first + max_tokens:
+            return ((first, last),)
         scores = self._search.scores(question) + self._search.scores(earlier) / 2
         if attention is not None:
             sums = np.concatenate(([0.0], np.cumsum(attention)))
             scores = _interleaved(np.array([sums[stop] - sums[start] for start, stop in self._passages.bounds]), scores)
-        return self._passages.best(scores, max_tokens, self._between.size) if scores.any() else ()
+        if first < last:
+            is_there = np.array([start < last and stop > first for start, stop in self._passages.bounds])
+            scores = is_there * (scores + np.linspace(2e-9, 1e-9, scores.size))  # the first ones where none fits
+        found = self._passages.best(scores, max_tokens, self._between.size) if scores.any() else ()
+        return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
+
+    def pages_named(self, question: str) -> tuple[int, int]:
+        """Tokens [start, stop) of the pages that a question names; as many as none where it names none."""
+        tokens = self._tokens
+        numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
+        pages = pages_named(question, tokens.document.unit, numbers) if tokens.num_pages > 1 else range(0)
+        return (tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]) if pages else (0, 0)
 
     def read(self, found: Bounds, num_after: int, is_stopped: Callable[[], bool]) -> tuple[Context, TokensRecalled]:
         """A context that has read these passages and nothing else, or less where `is_stopped`, and their account.
@@ -70,9 +85,10 @@ class Rereading:
         plan, tokens = self._plan, self._tokens
         parts = [(np.full(len(plan.chat.prefix), PROMPT, np.int32), np.array(plan.chat.prefix, np.int32))]
         for start, stop in found:
-            if len(parts) > 1:
-                parts.append((np.full(self._between.size, PROMPT, np.int32), self._between))
-            parts.append((np.arange(start, stop, dtype=np.int32), tokens.ids(start, stop)))
+            for first, last in self._by_page(start, stop):
+                before = self._heading(first, is_first=len(parts) == 1)
+                parts.append((np.full(before.size, PROMPT, np.int32), before))
+                parts.append((np.arange(first, last, dtype=np.int32), tokens.ids(first, last)))
         origin, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
         plan = plan.for_passages(ids.size, num_after)
         context = plan.new_context()
@@ -90,6 +106,20 @@ class Rereading:
             pass  # the answer stops for the same reason
         pages = dict.fromkeys(tokens.page_of(token) for start, stop in found for token in range(start, stop))
         return context, TokensRecalled(np.array(found, np.int32), tuple(pages), ids.size, is_text=True)
+
+    def _by_page(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Tokens [start, stop), page after page."""
+        while start < stop:
+            end = min(self._tokens.page_tokens(self._tokens.page_index(start))[1], stop)
+            yield start, end
+            start = end
+
+    def _heading(self, token: int, *, is_first: bool) -> npt.NDArray[np.int32]:
+        """Ids before a passage: an empty line, and of several pages which one it is on."""
+        tokens, text = self._tokens, "" if is_first else _BETWEEN
+        if tokens.num_pages > 1:
+            text += f"{tokens.document.unit.capitalize()} {tokens.page_of(token)}:\n"
+        return self._plan.loaded.tokenizer.encode(text)[0]
 
 
 def _interleaved(attention: Weights, words: Weights) -> Weights:

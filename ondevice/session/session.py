@@ -260,7 +260,13 @@ class Session:
 
     def searches(self, question: str, generation: GenerationConfig) -> bool:
         """True if a question is answered from passages that a search of the text finds, which need not be read yet."""
-        return not may_attend(self.context) and bool(self._passages(question, generation))
+        found = self._passages(question, generation)
+        return bool(found) and (not may_attend(self.context) or self._names_pages(question))
+
+    def _names_pages(self, question: str) -> bool:
+        assert self._rereading is not None
+        first, last = self._rereading.pages_named(question)
+        return first < last
 
     def _rereads(self, generation: GenerationConfig) -> bool:
         """True if questions are answered from passages, which are read again."""
@@ -287,10 +293,12 @@ class Session:
         attention: Weights | None = None,
     ) -> Bounds:
         """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
-        if not self._rereads(generation):
+        if not generation.num_passage_tokens or not self.context.tokens.keeps_text:
             return ()
         if self._rereading is None:
             self._rereading = Rereading(self.plan, self.context.tokens)
+        if not self._rereads(generation) and not self._names_pages(question):
+            return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
         return self._rereading.find(question, min(generation.num_passage_tokens, room), earlier, attention)

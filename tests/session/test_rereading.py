@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,16 @@ def finished(events: Iterator[Event]) -> tuple[AnswerFinished, TokensRecalled | 
     return seen[-1], recalled[-1] if recalled else None
 
 
+def with_pages(start: int, stop: int) -> str:
+    """Characters of the text, a token each, page after page under its name."""
+    parts, at = [], 0
+    for number, page in enumerate(PAGES, 1):
+        part = page[max(start - at, 0) : max(stop - at, 0)]
+        at += len(page)
+        parts += [f"Part {number}:\n{part}"] if part else []
+    return "\n\n".join(parts)
+
+
 def answer_to(text: str) -> str:
     """What a model says that reads nothing but this."""
     session = session_of(pot=PotConfig(policy="full", capacity=4000, num_kept=100, reserve=160))
@@ -79,7 +90,7 @@ def test_an_answer_is_that_of_a_model_that_reads_the_passages_alone() -> None:
     [[start, stop]] = recalled.tokens.tolist()
     assert "Keeper 41 lit lamp 2." in text[start:stop]
     assert stop - start <= 220
-    assert answer.text == answer_to(text[start:stop])
+    assert answer.text == answer_to(with_pages(start, stop))
     assert answer.ledger == session.context.ledger
     assert sum(answer.stage_seconds.values()) == pytest.approx(answer.seconds)
     assert {"search", "revival"} <= answer.stage_seconds.keys()
@@ -217,6 +228,45 @@ def test_a_pot_without_what_it_evicted_is_no_judge() -> None:
     list(session.read(document()))
     assert session.context.num_cycles
     assert session.searches(QUESTION, GENERATION)
+
+
+@pytest.mark.parametrize("fields", [{}, *ATTENDED.values()], ids=["the pot alone", *ATTENDED])
+def test_pages_that_a_question_names_are_read_whole(fields: dict[str, Any]) -> None:
+    generation = replace(GENERATION, num_passage_tokens=len(PAGES[1]))
+    session = session_of(generation=generation, **fields)
+    list(session.open(document()))
+    early, found = finished(session.ask("What is on page 2?"))
+    assert found is not None
+    assert found.pages == (2,)
+    list(session.resume())
+    assert finished(session.ask("What is on page 2?"))[0].text == early.text
+    first, last = len(PAGES[0]), len(PAGES[0] + PAGES[1])
+    assert session.searches("Summarise part 2.", generation), "the same whether it is read or not"
+    _, recalled = finished(session.ask("Summarise part 2."))
+    assert recalled is not None
+    assert recalled.tokens.tolist() == [[first, last]]
+    assert recalled.pages == (2,)
+
+
+def test_of_a_page_without_room_the_best_passages_are_read() -> None:
+    session = session_of()
+    list(session.read(document()))
+    for question, number in (("Did keeper 47 stay on the last page?", "47"), ("Summarise the last page.", "40")):
+        _, recalled = finished(session.ask(question))
+        assert recalled is not None
+        assert recalled.pages == (3,)
+        text = "".join("".join(PAGES)[start:stop] for start, stop in recalled.tokens.tolist())
+        assert f"Keeper {number} " in text
+    assert not session.searches("Summarise page 7.", GENERATION), "there is none: the pot answers"
+
+
+def test_a_page_of_a_short_text_is_read_again_although_the_pot_holds_all() -> None:
+    session = session_of(pot=FULL, generation=replace(GENERATION, num_passage_tokens=600))
+    list(session.read(document()))
+    assert finished(session.ask(QUESTION))[1] is None
+    _, recalled = finished(session.ask("What stands on the last page?"))
+    assert recalled is not None
+    assert recalled.pages == (3,)
 
 
 def test_a_stream_is_not_searched() -> None:
