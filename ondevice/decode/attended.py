@@ -53,13 +53,20 @@ def attended(
         return None
     given, always = (_queries(context, each, is_stopped) for each in (ids, neutral))
     weights = torch.zeros(context.num_positions, dtype=torch.float64)
-    for layer in range(len(given) // 2, len(given)):
+    for layer in _layers(context, len(given)):
         keys, sizes, origin = _keys(context, layer)
         paid = _attention(context.decoder, given[layer][:, :, -num_asked:], keys, sizes)
         usual = _attention(context.decoder, always[layer], keys, sizes)
         beyond = (paid - usual).clamp_min(0).sum(0).cpu().double() / sizes.cpu()
         weights.index_add_(0, origin, beyond.repeat_interleave(sizes.cpu()))
     return weights.numpy()
+
+
+def _layers(context: Context, num_layers: int) -> Sequence[int]:
+    """The second half; of a model with sliding windows those that see everything."""
+    parts, per_layer = context.decoder.parts, context.pot.shape.pot_layers_per_layer
+    later = range(num_layers // 2, num_layers)
+    return [layer for layer in later if parts.layers[layer // per_layer].sliding_window is None] or later
 
 
 def _attention(decoder: Decoder, queries: Tensor, keys: Tensor, sizes: Tensor) -> Tensor:

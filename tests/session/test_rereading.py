@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ondevice.config import PotConfig, TierConfig
-from ondevice.decode.attended import attended
+from ondevice.decode.attended import _layers, attended
 from ondevice.decode.prompt import Turn
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
@@ -187,6 +187,17 @@ def test_what_is_attended_to_is_attention_beyond_that_of_a_question_without_cont
     found = attended(context, QUESTION, context.chat.question(QUESTION), lambda: False)
     assert found is not None
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-3, atol=1e-7)
+
+
+def test_layers_that_see_a_window_alone_do_not_judge() -> None:
+    loaded = tiny_loaded("gemma2", max_positions=4096)
+    session = Engine(loaded, plain_config(pot=FULL, generation=GENERATION)).session()
+    list(session.read(document()))
+    windows = [layer.sliding_window for layer in session.context.decoder.parts.layers]
+    chosen = _layers(session.context, len(windows))
+    assert chosen == [layer for layer, window in enumerate(windows) if window is None and layer >= len(windows) // 2]
+    assert 0 < len(chosen) < len(windows) - len(windows) // 2
+    assert finished(session.ask(QUESTION))[1] is not None
 
 
 def decoder_queries(session: Session, ids: list[int]) -> Any:
