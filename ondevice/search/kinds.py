@@ -6,7 +6,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-_PAGE = r"page|seite|página|pagina"
+NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
+_PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
 _TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
 _WHOLE = re.compile(
     r"\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
@@ -29,18 +30,15 @@ def pages_named(question: str, unit: str, numbers: Sequence[int]) -> range:
     """Indices of the pages that a question names by number, or as the first or last; empty where none of them is there.
 
     Args:
-        unit: what the document calls its pages.
+        unit: the document's word for its pages; if it is none of `NUMBERED`, nobody knows their numbers.
         numbers: of its pages, rising.
     """
-    word = rf"(?:{re.escape(unit)}|{_PAGE})s?"
-    found = re.search(
-        rf"\b{word}\s*(\d{{1,6}})(?:\s*(?:-|\u2013|to|through|and|bis|und|à|et)\s*(\d{{1,6}}))?\b", question, re.I
-    )
+    to = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
+    found = re.search(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{to}\s*(\d{{1,6}}))?\b", question, re.I)
+    if unit not in NUMBERED or not numbers:
+        return range(0)
     if found is not None:
         first, last = int(found[1]), int(found[2] or found[1])
         return range(bisect_left(numbers, first), bisect_right(numbers, last))
-    end = re.search(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{word}\b", question, re.I)
-    if end is None or not numbers:
-        return range(0)
-    at = 0 if end[1] else len(numbers) - 1
-    return range(at, at + 1)
+    end = re.search(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", question, re.I)
+    return range(0) if end is None else range(1) if end[1] else range(len(numbers) - 1, len(numbers))

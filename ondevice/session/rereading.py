@@ -18,7 +18,7 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
-from ondevice.search.kinds import asks_for_whole, pages_named
+from ondevice.search.kinds import NUMBERED, asks_for_whole, pages_named
 from ondevice.search.passages import Bounds, Passages
 from ondevice.session.plan import Plan
 
@@ -73,7 +73,7 @@ class Rereading:
         """Tokens [start, stop) of the pages that a question names; as many as none where it names none."""
         tokens = self._tokens
         numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
-        pages = pages_named(question, tokens.document.unit, numbers) if tokens.num_pages > 1 else range(0)
+        pages = pages_named(question, tokens.document.unit, numbers)
         return (tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]) if pages else (0, 0)
 
     def read(self, found: Bounds, num_after: int, is_stopped: Callable[[], bool]) -> tuple[Context, TokensRecalled]:
@@ -115,9 +115,9 @@ class Rereading:
             start = end
 
     def _heading(self, token: int, *, is_first: bool) -> npt.NDArray[np.int32]:
-        """Ids before a passage: an empty line, and of several pages which one it is on."""
+        """Ids before a passage: an empty line, and the page that it is on, where pages have numbers."""
         tokens, text = self._tokens, "" if is_first else _BETWEEN
-        if tokens.num_pages > 1:
+        if tokens.document.unit in NUMBERED:
             text += f"{tokens.document.unit.capitalize()} {tokens.page_of(token)}:\n"
         return self._plan.loaded.tokenizer.encode(text)[0]
 

@@ -58,3 +58,8 @@ def test_these_are_about_a_place(question: str) -> None:
 def test_pages_are_named_by_number_or_as_the_first_or_last(question: str, pages: list[int]) -> None:
     numbers = [3, 4, 5, 7, 8, 9]
     assert [numbers[index] for index in pages_named(question, "slide", numbers)] == pages
+
+
+def test_parts_of_our_own_have_no_numbers_that_anybody_knows() -> None:
+    assert not pages_named("What is in part 2, on page 2?", "part", [1, 2, 3])
+    assert not pages_named("What is on page 2?", "page", [])

@@ -45,7 +45,7 @@ def document(pages: tuple[str, ...] = PAGES, **fields: Any) -> Document:
         **{
             "name": "text",
             "kind": "txt",
-            "unit": "part",
+            "unit": "page",
             "pages": tuple(Page(number, text) for number, text in enumerate(pages, 1)),
             "num_pages": len(pages),
             "size_bytes": sum(map(len, pages)),
@@ -68,7 +68,7 @@ def with_pages(start: int, stop: int) -> str:
     for number, page in enumerate(PAGES, 1):
         part = page[max(start - at, 0) : max(stop - at, 0)]
         at += len(page)
-        parts += [f"Part {number}:\n{part}"] if part else []
+        parts += [f"Page {number}:\n{part}"] if part else []
     return "\n\n".join(parts)
 
 
@@ -252,8 +252,8 @@ def test_pages_that_a_question_names_are_read_whole(fields: dict[str, Any]) -> N
     list(session.resume())
     assert finished(session.ask("What is on page 2?"))[0].text == early.text
     first, last = len(PAGES[0]), len(PAGES[0] + PAGES[1])
-    assert session.searches("Summarise part 2.", generation), "the same whether it is read or not"
-    _, recalled = finished(session.ask("Summarise part 2."))
+    assert session.searches("Summarise page 2.", generation), "the same whether it is read or not"
+    _, recalled = finished(session.ask("Summarise page 2."))
     assert recalled is not None
     assert recalled.tokens.tolist() == [[first, last]]
     assert recalled.pages == (2,)
