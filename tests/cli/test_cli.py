@@ -110,11 +110,22 @@ def test_several_questions_share_one_reading(checkpoint: Path, text: Path) -> No
     assert done.stderr.count("Read 780 tokens") == 1
 
 
-@pytest.mark.parametrize(("capacity", "fits"), [(400, False), (2000, True)])
+@pytest.mark.parametrize(("capacity", "tier", "is_again"), [(400, 0, False), (400, "1MB", True), (2000, 0, True)])
 def test_now_a_search_answers_before_the_reading_which_answers_again(
-    capacity: int, fits: bool, checkpoint: Path, text: Path
+    capacity: int, tier: int | str, is_again: bool, checkpoint: Path, text: Path
 ) -> None:
-    pot = ["--model", checkpoint, *POT, "--capacity", capacity, "--max-new-tokens", "6", "--no-chat"]
+    pot = [
+        "--model",
+        checkpoint,
+        *POT,
+        "--capacity",
+        capacity,
+        "--host-tier",
+        tier,
+        "--max-new-tokens",
+        "6",
+        "--no-chat",
+    ]
     questions = ["Who lights the lamp?", "Summarise it."]
     done = run("ask", text, *questions, "--now", "--passages", "200", "--json", *pot)
     assert done.exit_code == 0, done.output
@@ -122,9 +133,9 @@ def test_now_a_search_answers_before_the_reading_which_answers_again(
     assert said.index("From a search of the whole text, after reading 0 of 780 tokens.") < said.index("Read 780 tokens")
     assert said.count("From a search") == 1, "a summary waits for the reading"
     compared = ("Confirmed by reading all." in said) + ("In place of the answer before all was read: “" in said)
-    assert compared == fits, "the same passages confirm nothing, and are not read twice"
+    assert compared == is_again, "the same passages confirm nothing, and are not read twice"
     report = last_json(done)
-    assert (report["turns"][0]["num_revived"] == 0) == fits
+    assert (report["turns"][0]["num_revived"] == 0) == (capacity == 2000), "all of a short text is in the pot"
     assert [turn["question"] for turn in report["turns"]] == questions
     early, timings = report["turns"][0]["seconds"], report["timings"]
     assert timings["ingest_seconds"] < sum(timings["stage_seconds"].values()) - early / 2, "answers are no reading"
