@@ -100,7 +100,7 @@ def _keys(context: Context, layer: int) -> tuple[Tensor, Tensor, Tensor]:
     held = torch.empty(0, dtype=torch.int64) if tier is None else tier.origin(layer).long()
     first, used = pot.num_ranked[layer] if held.numel() else 0, pot.num_cached[layer]
     origin = pot.origin[layer, 0, 0, first:used].cpu().long()
-    here = ((origin >= 0) & ~torch.isin(origin, held)).nonzero().squeeze(1)
+    here = (origin > (int(held[-1]) if held.numel() else -1)).nonzero().squeeze(1)  # the tier's tokens rise
     keys = pot.slots.keys_at(layer, slice(first, used)).float()
     keys = keys[:, :, here.to(keys.device)]
     sizes = torch.ones(here.numel(), dtype=torch.int64, device=keys.device)
