@@ -169,7 +169,7 @@ def test_a_question_knows_those_before_it_unless_told_not_to(checkpoint: Path, t
 
 def test_standard_input_is_read_as_a_stream(checkpoint: Path, text: Path) -> None:
     streamed = ask(checkpoint, "-", "When?", "--json", stdin=TEXT)
-    from_file = ask(checkpoint, text, "When?", "--json")
+    from_file = ask(checkpoint, text, "When?", "--passages", "0", "--json")
     assert last_json(streamed)["answer"] == last_json(from_file)["answer"]
     assert last_json(streamed)["document"]["name"] == "standard input"
 

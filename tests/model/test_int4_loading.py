@@ -105,7 +105,7 @@ def test_a_gguf_file_is_used_as_it_is_stored(
 ) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", architecture=architecture, kinds=kinds, bias=bias)
     expected = load_model(str(path), device="cpu", quantization="none").model(IDS).logits
-    model, tokenizer = load_packed(path, silent, Int4Store(CPU))
+    model, tokenizer = load_packed(path, lambda stage, fraction: None, Int4Store(CPU))
     model.eval().requires_grad_(False)
     assert len(tokenizer) == model.config.vocab_size
     assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()

@@ -61,7 +61,8 @@ def remove(row: CatalogueModel) -> int:
         freed = embedded.remove_embedded()
     elif row.file:
         file = model_file.cached_file(row)
-        freed = (0 if file is None else drop_tiles(file)) + model_file.remove_file(row)
+        tiles = 0 if file is None or is_given(file) else drop_tiles(file)
+        freed = tiles + model_file.remove_file(row)
     else:
         freed = hub.remove(row.repository)
     left = stored(row)
