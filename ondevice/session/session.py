@@ -241,9 +241,8 @@ class Session:
         try:
             with memory_watched("answering", context.decoder.device):
                 if passages:
-                    assert self._rereading is not None
                     num_after = len(prompt.ids) + len(prompt.begun) + generation.max_new_tokens
-                    context, recalled = self._rereading.read(passages, num_after, self.is_stopping)
+                    context, recalled = self._again.read(passages, num_after, self.is_stopping)
                     clock.book("revival")
                     yield recalled
                 else:
@@ -263,9 +262,14 @@ class Session:
         found = self._passages(question, generation)
         return bool(found) and (not may_attend(self.context) or self._names_pages(question))
 
+    @property
+    def _again(self) -> Rereading:
+        if self._rereading is None:
+            self._rereading = Rereading(self.plan, self.context.tokens)
+        return self._rereading
+
     def _names_pages(self, question: str) -> bool:
-        assert self._rereading is not None
-        first, last = self._rereading.pages_named(question)
+        first, last = self._again.pages_named(question)
         return first < last
 
     def _rereads(self, generation: GenerationConfig) -> bool:
@@ -276,7 +280,8 @@ class Session:
 
     def _attention(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Weights | None:
         """Attention of a question to the tokens of the document; None where passages are not chosen by it."""
-        if not self._rereads(generation) or asks_for_whole(question) or not may_attend(self.context):
+        is_chosen = self._rereads(generation) and may_attend(self.context)
+        if not is_chosen or asks_for_whole(question) or self._names_pages(question):
             return None
         try:
             with memory_watched("answering", self.context.decoder.device):
@@ -295,13 +300,11 @@ class Session:
         """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
         if not generation.num_passage_tokens or not self.context.tokens.keeps_text:
             return ()
-        if self._rereading is None:
-            self._rereading = Rereading(self.plan, self.context.tokens)
         if not self._rereads(generation) and not self._names_pages(question):
             return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens
-        return self._rereading.find(question, min(generation.num_passage_tokens, room), earlier, attention)
+        return self._again.find(question, min(generation.num_passage_tokens, room), earlier, attention)
 
     def _prompt_tokens(self, generation: GenerationConfig) -> int:
         """Tokens that earlier turns may take together with the question: what the answer leaves of the free slots, or
