@@ -161,12 +161,9 @@ def joined(weights: Sequence[PackedWeight]) -> PackedWeight:
 def _below(tiles: list[Tensor]) -> Tensor:
     """Tiles one below the other: where they lie so in memory already, that memory."""
     first, num_tiles = tiles[0], sum(each.shape[0] for each in tiles)
-    ends = accumulate((each.nbytes for each in tiles), initial=first.data_ptr())
-    same = first.untyped_storage().data_ptr()
-    if all(
-        each.data_ptr() == end and each.untyped_storage().data_ptr() == same
-        for each, end in zip(tiles, ends, strict=False)
-    ):
+    ends = list(accumulate((each.nbytes for each in tiles), initial=first.data_ptr()))
+    is_one = len({each.untyped_storage().data_ptr() for each in tiles}) == 1
+    if is_one and [each.data_ptr() for each in tiles] == ends[:-1]:
         return first.as_strided((num_tiles, *first.shape[1:]), first.stride())
     return torch.cat(tiles)
 

@@ -17,7 +17,7 @@ from ondevice.config import Policy, PotConfig
 from ondevice.pot.shape import UNKNOWN, PotShape
 
 WINDOW_TOKENS = 32  # of SnapKV's observation window
-_POOLING = 5  # neighbouring tokens that share the highest attention among them (SnapKV, PyramidKV)
+_POOLING = 5  # neighbouring tokens that share the highest attention among them (SnapKV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +188,7 @@ def make_policy(config: PotConfig, seed: int) -> RetentionPolicy | None:
 
 
 def layer_budgets(config: PotConfig, num_kept: int, num_protected: int, shape: PotShape) -> list[int]:
-    """Slots that each layer keeps, `num_kept` on average.
-
-    Layers of different sizes keep what leaves the same room in all of them.
-    """
+    """Slots that each layer keeps, `num_kept` on average; layers of different sizes leave the same room."""
     if shape.capacities is not None:
         share = num_kept / config.num_kept
         return [max(round((slots - config.room) * share), num_protected + 1) for slots in shape.capacities]

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's own
 _PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
+_TO = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
+_NUMBERS = re.compile(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{_TO}\s*(\d{{1,6}}))?\b", re.IGNORECASE)
+_END = re.compile(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", re.IGNORECASE)
 _TEXT = r"(?:document|text|paper|book|article|report|contract|story|novel|file|letter|manual|page|chapter|section|it)"
 _WHOLE = re.compile(
     r"\bsummar|\boverview\b|\boutline\b|\bgist\b|\btl;? ?dr\b|\bin (?:short|brief|a nutshell)\b|\btakeaways?\b"
@@ -33,12 +36,10 @@ def pages_named(question: str, unit: str, numbers: Sequence[int]) -> range:
         unit: the document's word for its pages; if it is none of `NUMBERED`, nobody knows their numbers.
         numbers: of its pages, rising.
     """
-    to = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
-    found = re.search(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{to}\s*(\d{{1,6}}))?\b", question, re.I)
     if unit not in NUMBERED or not numbers:
         return range(0)
-    if found is not None:
+    if found := _NUMBERS.search(question):
         first, last = int(found[1]), int(found[2] or found[1])
         return range(bisect_left(numbers, first), bisect_right(numbers, last))
-    end = re.search(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", question, re.I)
+    end = _END.search(question)
     return range(0) if end is None else range(1) if end[1] else range(len(numbers) - 1, len(numbers))

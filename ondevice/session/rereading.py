@@ -123,10 +123,7 @@ class Rereading:
 
 
 def _interleaved(attention: Weights, words: Weights) -> Weights:
-    """Scores that rank two passages by attention, then one by words, and so on; 0 where neither finds any.
-
-    Of 32 questions the passages so chosen held the answer for 0.84, those of words alone for 0.66 (1,280 tokens).
-    """
+    """Scores that rank two passages by attention, then one by words, and so on; 0 where neither finds any."""
     by_attention, by_words = (np.argsort(np.argsort(-scores, kind="stable")) for scores in (attention, words))
     places = np.where(attention > 0, by_attention + by_attention // 2, np.inf)
     return 1 / (1 + np.minimum(places, np.where(words > 0, 3 * by_words + 2, np.inf)))

@@ -6,7 +6,7 @@ bounded, too. After every stretch it is asked the catalyst prompt; the attention
 a few tokens that it decodes from there, is what a token is scored by. Prompt and look-ahead then leave its pot.
 
 Its pot is distilled by what it observes after a stretch, which is that prompt: for policies that look at the last
-tokens of a pass (SnapKV, PyramidKV, TOVA) the prompt's end, where the main model observes the last document tokens.
+tokens of a pass (SnapKV, TOVA) the prompt's end, where the main model observes the last document tokens.
 """
 
 from __future__ import annotations
