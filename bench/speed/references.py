@@ -12,18 +12,22 @@ from ondevice.kernels.rope import rotate_ref
 from torch import Tensor
 
 
+def _whole_mask(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """The additive mask as (batch, num_kv_heads, n, num_slots); without one queries are causal."""
+    if mask is None:
+        mask = causal_mask(query.shape[2], keys.shape[2], torch.float32, query.device)
+    return mask.expand(keys.shape[0], keys.shape[1], query.shape[2], keys.shape[2])
+
+
 def attention_mass_ref(
     query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
 ) -> Tensor:
     """Reference for `attention_mass`: one query after the other, one query head after the other."""
-    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots)
+    groups, mask = query.shape[1] // keys.shape[1], _whole_mask(query, keys, mask)
     mass = torch.zeros(keys.shape[:3], dtype=torch.float32, device=keys.device)
     for head in range(query.shape[1]):
         kv_head = head // groups
-        for i in range(num_queries):
+        for i in range(query.shape[2]):
             one = query[:, head, i : i + 1].float()
             mass[:, kv_head] += _probabilities(
                 one, keys[:, kv_head].float(), mask[:, kv_head, i : i + 1], scale, softcap
@@ -35,13 +39,10 @@ def attention_peak_ref(
     query: Tensor, keys: Tensor, *, scale: float, mask: Tensor | None = None, softcap: float | None = None
 ) -> Tensor:
     """Reference for `attention_peak`: one query after the other."""
+    groups, mask = query.shape[1] // keys.shape[1], _whole_mask(query, keys, mask)
     masses = []
-    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots)
     for head in range(groups):
-        for i in range(num_queries):
+        for i in range(query.shape[2]):
             one = query[:, head::groups, i : i + 1]
             masses.append(attention_mass_ref(one, keys, scale=scale, mask=mask[:, :, i : i + 1], softcap=softcap))
     return torch.stack(masses).amax(dim=0)
@@ -131,9 +132,7 @@ def head_maximum_ref(
 ) -> Tensor:
     """Reference for `head_maximum`: float32, one query head and one query after the other."""
     groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    mask = mask.expand(keys.shape[0], keys.shape[1], num_queries, num_slots).float()
+    mask = _whole_mask(query, keys, mask).float()
     result = torch.zeros(keys.shape[0], num_queries, num_slots, device=keys.device)
     for head in range(query.shape[1]):
         for i in range(num_queries):
@@ -155,12 +154,8 @@ def attention_ref(
     softcap: float | None = None,
 ) -> Tensor:
     """Reference for `attention`: float32, keys and values repeated for every query head, one full mask."""
-    groups, num_queries, num_slots = query.shape[1] // keys.shape[1], query.shape[2], keys.shape[2]
-    keys, values = keys.float().repeat_interleave(groups, 1), values.float().repeat_interleave(groups, 1)
-    if mask is None:
-        mask = causal_mask(num_queries, num_slots, torch.float32, query.device)
-    elif mask.shape[1] > 1:
-        mask = mask.repeat_interleave(groups, 1)
+    groups, mask = query.shape[1] // keys.shape[1], _whole_mask(query, keys, mask)
+    keys, values, mask = (each.float().repeat_interleave(groups, 1) for each in (keys, values, mask))
     return (_probabilities(query.float(), keys, mask, scale, softcap) @ values).to(query.dtype)
 
 
