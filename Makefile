@@ -94,7 +94,7 @@ lint: $(INSTALLED)
 
 # One process for each core, one thread in each: the tests are many and small.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" tests batch/tests --ignore=tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow" tests batch/tests --ignore=tests/browser --ignore=tests/triton
 
 # Minutes of work, so apart: most cases of large grids, thousands of damaged files, the default model itself, and
 # questions to the larger one where `ondevice models fetch` has been run for it.
@@ -109,11 +109,12 @@ triton: setup
 laboratory: setup
 	$(SLOWLY) bench/tests
 
-# Of these two, what the commits of the last two days may have broken; of the compiled kernels one GPU in any case.
+# Of these two, what the commits of the last two days may have broken and is not slow; of the compiled kernels one GPU
+# in any case.
 affected: setup
 	@tests=$$($(BIN)/python scripts/affected_tests.py); \
-	[[ "$$tests" == *triton* ]] || export CAPABILITY=90; \
-	$(SLOWLY) tests/triton/test_triton_compile.py $$tests
+	[[ "$$tests" == *triton_compile* ]] || export CAPABILITY=90; \
+	$(SLOWLY) -m "not slow" tests/triton/test_triton_compile.py $$tests
 
 # Without Chromium these tests skip, and say so. A browser that shares two cores with others can stand still for longer
 # than a test waits: what failed is run once more, and both runs are printed.

@@ -1,7 +1,8 @@
 """Print the tests of the laboratory and of the Triton kernels that the commits of the last two days may have broken.
 
 A test file is named if it changed, or a file of the laboratory or of `tests/builders` that it comes to by imports, or a
-file of the product that one of these imports itself. `make test` runs what is named; `make test-all` runs all of them.
+file of the product that one of these imports itself; those of Triton also where a kernel for it changed. `make test`
+runs what is named, less what is slow; `make test-all` runs all of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ PLACES = {
     "tests": "tests",
 }  # fmt: skip
 SINCE = "2 days ago"
+TRITON = {  # files of tests, and what each starts in a process of its own
+    "tests/triton/test_triton.py": "tests/triton/triton_comparison.py",
+    "tests/triton/test_triton_compile.py": "tests/triton/triton_compilation.py",
+}
 FOLLOWED = ("bench/", "tests/")  # of these, what they import in turn counts too
 
 
@@ -49,7 +54,8 @@ def imported(path: Path) -> Iterator[str]:
 
 def reached(test: str) -> set[str]:
     """The file of tests, and all that a change of which may break it."""
-    seen, waiting = {test}, [test]
+    seen = {test, TRITON.get(test, test)}
+    waiting = list(seen)
     while waiting:
         for name in imported(ROOT / waiting.pop()):
             if name not in seen:
@@ -60,17 +66,14 @@ def reached(test: str) -> set[str]:
 
 def affected(tests: list[str], names: set[str]) -> list[str]:
     """Those of `tests` that one of the changed files may have broken."""
-    return [test for test in tests if reached(test) & names]
+    kernels = {name for name in names if name.startswith("kernels/triton/")}
+    return [test for test in tests if reached(test) & names or (test in TRITON and kernels)]
 
 
 def main() -> None:
     """Print the affected files of tests, one a line."""
-    names = changed()
     laboratory = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "bench/tests").rglob("test_*.py"))
-    tests = affected(laboratory, names)
-    if any(name.startswith(("kernels/", "tests/triton/")) for name in names):
-        tests += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/triton").glob("test_*.py"))
-    sys.stdout.writelines(f"{test}\n" for test in tests)
+    sys.stdout.writelines(f"{test}\n" for test in affected([*TRITON, *laboratory], changed()))
 
 
 if __name__ == "__main__":

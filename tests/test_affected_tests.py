@@ -37,5 +37,19 @@ def test_a_test_is_affected_by_what_it_comes_to(script: ModuleType, changed: str
     assert script.affected([PEERS], {changed}) == [PEERS] * is_affected
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_affected"),
+    [
+        ("kernels/triton/coded_attention.py", (True, True)),
+        ("kernels/triton/shared.py", (True, True)),  # of which other kernels are made
+        ("bench/speed/gpu/decode_cases.py", (True, False)),  # nothing of it is compiled
+        ("kernels/cpu/packed_walk.py", (False, False)),
+    ],
+)
+def test_triton_is_affected_by_its_kernels_and_cases(script: ModuleType, changed: str, is_affected: tuple) -> None:
+    found = script.affected(list(script.TRITON), {changed})
+    assert found == [test for test, one in zip(script.TRITON, is_affected, strict=True) if one]
+
+
 def test_every_file_that_is_imported_is_found(script: ModuleType) -> None:
     assert {"bench/speed/peers.py", "bench/speed/llama_cpp.py"} <= script.reached(PEERS)

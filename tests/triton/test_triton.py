@@ -12,8 +12,6 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("interpreted", [True, False], ids=["interpreter", "gpu"])

@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.slow
 MISSING = "Triton is not installed" if importlib.util.find_spec("triton") is None else None
 
 

@@ -143,6 +143,7 @@ def test_the_command_reports_the_summary(tmp_path: Path) -> None:
     assert refused.exit_code != 0
 
 
+@pytest.mark.slow
 def test_heads_that_hold_what_they_need_recall_most_of_a_text() -> None:
     """The real model, and our sample: of 2,900 tokens 512 are kept."""
     text = (resources.files("ondevice.assets") / "lighthouse.md").read_text(encoding="utf-8")

@@ -53,6 +53,7 @@ def test_a_ledger_that_has_lost_a_token_is_not_exact() -> None:
     assert not soak._is_exact(session, num_read), "one is there twice"
 
 
+@pytest.mark.slow
 def test_all_parts_but_the_killed_one_run_on_small_sizes(tmp_path: Path) -> None:
     model = save_checkpoint(tiny_model("llama"), tmp_path / "tiny")
     parts = "documents,pots,entries,soak,questions,clients"

@@ -79,6 +79,7 @@ def test_a_question_to_an_index_is_timed() -> None:
 
 
 @needs_ray
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "own node"])  # minutes: for `bench scale` itself
 def test_a_kill_loses_no_document_and_none_is_done_twice(
