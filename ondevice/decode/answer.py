@@ -247,7 +247,7 @@ class _Answer:
             recalled=self._recalled,
             sources=self._sources,
             history=self._prompt.history,
-            unfounded=unfounded(text, self._question, tokens.texts) if tokens.keeps_text else (),
+            unfounded=unfounded(text, self._prompt.told + self._question, tokens.texts) if tokens.keeps_text else (),
             num_before=len(self._prompt.begun),
             undo_bytes=self._undo.peak_bytes,
             stage_seconds=self._stage_seconds(),  # last, when all the rest is done

@@ -35,11 +35,13 @@ class Prompt:
         ids: everything after the document, up to the head of the answer.
         begun: tokens of the answer that are written already; it goes on after them.
         history: how much of the conversation is in it.
+        told: a sentence before the question, of what is known of the file; "" if none.
     """
 
     ids: list[int]
     begun: tuple[int, ...] = ()
     history: History = field(default_factory=History)
+    told: str = ""
 
 
 def with_history(parts: ChatParts, question: str, turns: Sequence[Turn], max_tokens: int) -> Prompt:

@@ -34,6 +34,7 @@ class Passages:
         max_tokens: int,
         num_between: int = 0,
         fits: Callable[[Bounds], bool] = lambda _: True,
+        given: Bounds = (),
     ) -> Bounds:
         """The passages with the highest scores that `max_tokens` tokens hold together, in document order.
 
@@ -43,13 +44,14 @@ class Passages:
             scores: (num_passages,); of equal ones the earlier passage is taken.
             num_between: tokens that stand between two stretches.
             fits: False for stretches that have no room after all: the last passages are left out then.
+            given: a stretch that is there in any case; none if empty.
         """
-        accepted: list[Bounds] = [[]]
+        accepted: list[Bounds] = [list(given)]
         for index in np.argsort(-scores, kind="stable").tolist():
             found = _with(accepted[-1], *self.bounds[index])
             if sum(stop - start for start, stop in found) + num_between * (len(found) - 1) <= max_tokens:
                 accepted.append(found)
-            elif len(accepted) == 1:
+            elif len(accepted) == 1 and not given:
                 start = self.bounds[index][0]
                 accepted.append([(start, start + max_tokens)])  # not even one passage has room
                 break

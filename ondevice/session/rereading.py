@@ -18,8 +18,9 @@ from ondevice.events import TokensRecalled
 from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import PROMPT
 from ondevice.search.bm25 import BM25
-from ondevice.search.kinds import NUMBERED, asks_for_whole, pages_named
+from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds, Passages
+from ondevice.search.places import NUMBERED, end_named, pages_named, section_named
 from ondevice.session.plan import Plan
 
 Weights = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ class Rereading:
     def __init__(self, plan: Plan, tokens: DocumentTokens) -> None:
         self._plan, self._tokens = plan, tokens
         self._between = plan.loaded.tokenizer.encode(_BETWEEN)[0]
-        text, spans = tokens.whole()
+        self._text, self._spans = text, spans = tokens.whole()
         self._passages = Passages(text, spans)
         self._search = BM25([text[spans[start, 0] : spans[stop - 1, 1]] for start, stop in self._passages.bounds])
 
@@ -51,11 +52,16 @@ class Rereading:
             attention: of the question to each token of the document; None: not known yet, and words alone find them.
 
         Returns:
-            Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole. Of pages that it names
-            they are, all of those if there is room.
+            Tokens [start, stop) of each; none where nothing fits it, or it asks for the whole. Of a place that it names
+            they are, all of that if there is room. A section that it seems to name comes before what is found.
         """
-        first, last = self.pages_named(question)
-        if max_tokens < 1 or (first == last and asks_for_whole(question)):
+        first, last = self.place_named(question)
+        section = self._tokens_of(section_named(question, self._text))
+        if first == last and asks_for_whole(question):
+            first, last = section
+            if first == last:
+                return ()
+        if max_tokens < 1:
             return ()
         if first < last <= first + max_tokens:
             return ((first, last),)
@@ -66,15 +72,26 @@ class Rereading:
         if first < last:
             is_there = np.array([start < last and stop > first for start, stop in self._passages.bounds])
             scores = is_there * (scores + np.linspace(2e-9, 1e-9, scores.size))  # the first ones where none fits
-        found = self._passages.best(scores, max_tokens, self._between.size) if scores.any() else ()
+        begin, end = section if first == last else (0, 0)
+        given = ((begin, min(end, begin + max_tokens)),) if begin < end else ()
+        found = self._passages.best(scores, max_tokens, self._between.size, given=given) if scores.any() else given
         return [(max(start, first), min(stop, last)) for start, stop in found] if first < last else found
 
-    def pages_named(self, question: str) -> tuple[int, int]:
-        """Tokens [start, stop) of the pages that a question names; as many as none where it names none."""
+    def place_named(self, question: str) -> tuple[int, int]:
+        """Tokens [start, stop) of the pages, beginning or end that a question names; as many as none if it does not."""
         tokens = self._tokens
         numbers = [tokens.page_number(index) for index in range(tokens.num_pages)]
-        pages = pages_named(question, tokens.document.unit, numbers)
-        return (tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]) if pages else (0, 0)
+        if pages := pages_named(question, tokens.document.unit, numbers):
+            return tokens.page_tokens(pages[0])[0], tokens.page_tokens(pages[-1])[1]
+        return self._tokens_of(end_named(question, self._text))
+
+    def _tokens_of(self, place: tuple[int, int]) -> tuple[int, int]:
+        """Tokens [start, stop) that some characters [start, stop) of the text are in."""
+        start, stop = place
+        if start == stop:
+            return 0, 0
+        first = int(np.searchsorted(self._spans[:, 1], start, side="right"))
+        return first, int(np.searchsorted(self._spans[:, 0], stop))
 
     def read(self, found: Bounds, num_after: int, is_stopped: Callable[[], bool]) -> tuple[Context, TokensRecalled]:
         """A context that has read these passages and nothing else, or less where `is_stopped`, and their account.

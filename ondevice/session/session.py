@@ -35,6 +35,7 @@ from ondevice.model.passes import PassStopped
 from ondevice.prefill.reader import Reader
 from ondevice.search.kinds import asks_for_whole
 from ondevice.search.passages import Bounds
+from ondevice.search.places import asks_which_page, told
 from ondevice.session.plan import SHORT_TEXT, Plan
 from ondevice.session.rereading import Rereading, Weights
 from ondevice.stage_clock import StageClock
@@ -213,8 +214,11 @@ class Session:
         if not all(0 <= token < self.context.decoder.parts.vocab_size for token in begun):
             raise PotError("The answer that was to go on is another model's", fix="Ask the question again.")
         generation = generation or self.context.config.generation
-        prompt = with_history(self.context.chat, question, history, self._prompt_tokens(generation))
-        prompt = replace(prompt, begun=tuple(begun))
+        tokens, fact = self.context.tokens, ""
+        if tokens.keeps_text:
+            fact = told(question, tokens.texts, tokens.document.name, tokens.document.unit, tokens.num_pages)
+        prompt = with_history(self.context.chat, fact + question, history, self._prompt_tokens(generation))
+        prompt = replace(prompt, begun=tuple(begun), told=fact)
         earlier = history[-1].question if prompt.history.num_remembered else ""
         attention = self._attention(question, prompt, generation)
         clock.book("look")
@@ -260,7 +264,7 @@ class Session:
     def searches(self, question: str, generation: GenerationConfig) -> bool:
         """True if a question is answered from passages that a search of the text finds, which need not be read yet."""
         found = self._passages(question, generation)
-        return bool(found) and (not may_attend(self.context) or self._names_pages(question))
+        return bool(found) and (not may_attend(self.context) or self._names_place(question))
 
     @property
     def _again(self) -> Rereading:
@@ -268,8 +272,8 @@ class Session:
             self._rereading = Rereading(self.plan, self.context.tokens)
         return self._rereading
 
-    def _names_pages(self, question: str) -> bool:
-        first, last = self._again.pages_named(question)
+    def _names_place(self, question: str) -> bool:
+        first, last = self._again.place_named(question)
         return first < last
 
     def _rereads(self, generation: GenerationConfig) -> bool:
@@ -281,7 +285,7 @@ class Session:
     def _attention(self, question: str, prompt: Prompt, generation: GenerationConfig) -> Weights | None:
         """Attention of a question to the tokens of the document; None where passages are not chosen by it."""
         is_chosen = self._rereads(generation) and may_attend(self.context)
-        if not is_chosen or asks_for_whole(question) or self._names_pages(question):
+        if not is_chosen or asks_for_whole(question) or self._names_place(question):
             return None
         try:
             with memory_watched("answering", self.context.decoder.device):
@@ -300,7 +304,7 @@ class Session:
         """The passages that a question of `num_asked` tokens is answered from; none if that is the pot."""
         if not generation.num_passage_tokens or not self.context.tokens.keeps_text:
             return ()
-        if not self._rereads(generation) and not self._names_pages(question):
+        if not (self._rereads(generation) or asks_which_page(question) or self._names_place(question)):
             return ()
         loaded, chat = self.context.loaded, self.context.chat
         room = loaded.max_positions - len(chat.prefix) - num_asked - generation.max_new_tokens

@@ -12,7 +12,7 @@ import torch
 
 from ondevice.config import PotConfig, TierConfig
 from ondevice.decode.attended import _layers, attended
-from ondevice.decode.prompt import Turn
+from ondevice.decode.prompt import Turn, with_history
 from ondevice.documents import Document, Page
 from ondevice.events import AnswerFinished, AnswerToken, Event, TokensRead, TokensRecalled
 from ondevice.search.passages import Passages
@@ -278,6 +278,47 @@ def test_a_page_of_a_short_text_is_read_again_although_the_pot_holds_all() -> No
     _, recalled = finished(session.ask("What stands on the last page?"))
     assert recalled is not None
     assert recalled.pages == (3,)
+
+
+@pytest.mark.parametrize("question", ["On which page is keeper 41?", "What is the last sentence?"])
+def test_where_something_stands_is_read_again_too(question: str) -> None:
+    session = session_of(pot=FULL, generation=replace(GENERATION, num_passage_tokens=900))
+    list(session.read(document()))
+    _, recalled = finished(session.ask(question))
+    assert recalled is not None
+    assert 3 in recalled.pages
+    if "last" in question:
+        assert recalled.tokens[:, 1].tolist() == [session.context.tokens.num_tokens]
+        assert 1 not in recalled.pages
+
+
+def test_a_section_comes_before_what_is_found() -> None:
+    parts = [f"{number}. Rules\n" + PAGES[0][: 9 * 17].replace("lamp", f"lamp {number}") for number in range(1, 9)]
+    text = "\n".join(parts)
+    session = session_of()
+    list(session.read(document((text,), num_pages=1)))
+    start = text.index("6. Rules")
+    _, recalled = finished(session.ask("What does section 6 say of lamp 2?"))
+    assert recalled is not None
+    assert any(first <= start and last > start + len(parts[5]) for first, last in recalled.tokens.tolist())
+    assert np.diff(recalled.tokens).sum() <= 220
+    _, recalled = finished(session.ask("Summarise section 6."))
+    assert recalled is not None
+    assert recalled.tokens.tolist() == [[start, start + len(parts[5]) + 1]]
+
+
+def test_what_is_known_of_the_file_is_told_with_the_question() -> None:
+    session = session_of(pot=FULL, generation=replace(GENERATION, num_passage_tokens=600))
+    list(session.read(document(name="lamps.pdf")))
+    question, context = "How many pages does it have?", session.context
+    told = with_history(context.chat, f'(The file is called "lamps.pdf" and has 3 pages.) {question}', (), 200)
+    answer = finished(session.ask(question))[0]
+    assert answer.question == question
+    assert answer.text == finished(session.answer(question, told, GENERATION))[0].text
+    assert (
+        answer.text
+        != finished(session.answer(question, with_history(context.chat, question, (), 200), GENERATION))[0].text
+    )
 
 
 def test_a_stream_is_not_searched() -> None:
