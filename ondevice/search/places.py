@@ -13,7 +13,7 @@ NUMBERED = ("page", "slide", "sheet")  # units whose numbers are the document's 
 END_CHARS = 800  # of the text, where a question is about its beginning or end
 _PAGE = rf"(?:{'|'.join(NUMBERED)}|seite|folie|página|pagina)s?"
 _TO = r"(?:-|\u2013|to|through|and|bis|und|à|et)"
-_NUMBERS = re.compile(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{_TO}\s*(\d{{1,6}}))?\b", re.IGNORECASE)
+_NUMBERS = re.compile(rf"\b{_PAGE}\s*(\d{{1,6}})(?:\s*{_TO}\s*(?:{_PAGE}\s*)?(\d{{1,6}}))?\b", re.IGNORECASE)
 _END = re.compile(rf"\b(?:(first|erste[nr]?)|last|final|letzte[nr]?)\s+{_PAGE}\b", re.IGNORECASE)
 _END_OF_TEXT = re.compile(
     r"\b(?:(first|opening|erste[nr]?)|last|final|closing|letzte[nr]?)\s+(?:sentence|line|paragraph|row|satz|zeile|absatz)\b",
@@ -33,6 +33,8 @@ _ABOUT_FILE = re.compile(
     r"|\bname of (?:this|the) (?:file|document)\b|\bwie viele (?:seiten|folien)\b",
     re.IGNORECASE,
 )
+
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def pages_named(question: str, unit: str, numbers: Sequence[int]) -> range:
@@ -86,7 +88,7 @@ def asks_which_page(question: str) -> bool:
 def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: int) -> str:
     """A sentence for the question that says what is counted and not read; "" where it asks for nothing of the kind.
 
-    That is how many pages there are, what the file is called, and how often a word stands in it.
+    That is how many pages there are, what the file is called, how often a word stands in it, and how it begins or ends.
 
     Args:
         texts: the document's, page by page.
@@ -100,6 +102,10 @@ def told(question: str, texts: Sequence[str], name: str, unit: str, num_pages: i
         return f'(Times that the word "{word}" is in the text: {times}.) '
     if _ABOUT_FILE.search(question):
         return f'(The file is called "{name}" and has {num_pages} {unit}{"s" * (num_pages != 1)}.) '
+    end = _END_OF_TEXT.search(question)
+    if end and texts and not (_NUMBERS.search(question) or _END.search(question) or _SECTION.search(question)):
+        sentences = _SENTENCES.split((texts[0][:END_CHARS] if end[1] else texts[-1].rstrip()[-END_CHARS:]).strip())
+        return f"(The text {'begins' if end[1] else 'ends'}: {' '.join(sentences[:2] if end[1] else sentences[-2:])}) "
     return ""
 
 

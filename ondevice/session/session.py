@@ -248,6 +248,8 @@ class Session:
                     num_after = len(prompt.ids) + len(prompt.begun) + generation.max_new_tokens
                     context, recalled = self._again.read(passages, num_after, self.is_stopping)
                     clock.book("revival")
+                    if asks_which_page(question):  # whose numbers stand beside the passages
+                        prompt = replace(prompt, told=f"{prompt.told}{recalled.pages} ")
                     yield recalled
                 else:
                     self.require_whole()

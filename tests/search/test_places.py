@@ -21,6 +21,7 @@ No pets.
     [
         ("What is on page 7?", [7]),
         ("Summarise pages 3 to 5.", [3, 4, 5]),
+        ("Compare page 3 and page 5.", [3, 4, 5]),
         ("What stands on pages 3\u20134?", [3, 4]),
         ("Was steht auf Seite 4?", [4]),
         ("What does slide 8 show?", [8]),
@@ -87,6 +88,9 @@ def test_the_end_is_the_last_lines(question: str) -> None:
         ("How many times was he married?", ""),
         ("What is the name of the author?", ""),
         ("What is on page 2?", ""),
+        ("What is the first sentence?", "(The text begins: Visby, visby and Visbyland.) "),
+        ("What does the last sentence say?", "(The text ends: The crane of VISBY) "),
+        ("What is the last line of page 1?", ""),
     ],
 )
 def test_what_is_counted_is_told(question: str, fact: str) -> None:

@@ -292,6 +292,15 @@ def test_where_something_stands_is_read_again_too(question: str) -> None:
         assert 1 not in recalled.pages
 
 
+def test_the_number_of_a_page_is_known_where_a_page_was_asked_for() -> None:
+    session = session_of(pot=FULL, generation=replace(GENERATION, num_passage_tokens=900))
+    list(session.read(replace(document(), pages=tuple(Page(900 + at, text) for at, text in enumerate(PAGES)))))
+    begun = session.context.loaded.tokenizer.encode("Page 901.")[0].tolist()
+    for question, unknown in (("On which page is keeper 25?", ()), ("When did keeper 25 leave?", ("901",))):
+        unfounded = finished(session.ask(question, begun=begun))[0].unfounded
+        assert tuple(claim for claim in unfounded if claim == "901") == unknown
+
+
 def test_a_section_comes_before_what_is_found() -> None:
     parts = [f"{number}. Rules\n" + PAGES[0][: 9 * 17].replace("lamp", f"lamp {number}") for number in range(1, 9)]
     text = "\n".join(parts)
