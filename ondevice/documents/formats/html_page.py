@@ -1,0 +1,317 @@
+"""The tree of a web page as blocks of text: what a person who reads it sees, line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from ondevice.documents.formats.counters import ordinal
+from ondevice.documents.formats.html_hidden import Hidden
+from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, formula, marked, settle
+from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.sections import Block, begin_with
+from ondevice.documents.formats.tables import Cell, inner_table, table_lines
+
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+# A blank line after these, a new line after those.
+_PARAGRAPHS = _HEADINGS | {"p", "blockquote", "pre", "ul", "ol", "dl", "figure", "section", "article", "hr"}
+_LINES = frozenset(
+    {"div", "li", "dt", "dd", "br", "caption", "figcaption", "header", "footer", "main", "aside", "address", "body"}
+    | {"table", "tr", "form", "fieldset", "details", "summary", "option", "center", "legend", "text"}
+)
+# Boxes that stand side by side with room between them, though no blank does.
+_BOXES = frozenset(
+    {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
+)
+_MARKS = {"sup": RAISED, "sub": LOWERED, "del": STRUCK, "s": STRUCK, "strike": STRUCK}
+_AROUND = {"rt": (" (", ")"), "q": ("\u201c", "\u201d"), "desc": ("[Picture: ", "]"), "title": ("[Picture: ", "]")}
+_LOST = {"video": "video", "audio": "recording", "iframe": "frame of another page", "embed": "embedded object"}
+_LIST_STYLES = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_NO_VALUE = frozenset({"hidden", "password", "file", "image"})
+_WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
+_TARGET = re.compile(r"(?:https?://|mailto:|tel:)\S", re.IGNORECASE)
+_MOST_TARGETS, _TARGET_CHARS = 100, 200
+_LAYOUT_CHARS = 2000  # of a table with others in it, which then only puts parts of the page side by side
+_MAX_DEPTH = 100
+
+
+class PageText:
+    """Walks over the tree of a page and collects the text between two tags that end a line.
+
+    Args:
+        tree: of the page.
+        hidden: what of it is left out.
+        names: headings by the id of the element that they belong to; "": of the page itself.
+        printed: numbers of printed pages by the id of the element at which they begin.
+    """
+
+    def __init__(
+        self, tree: LexborHTMLParser, hidden: Hidden, names: Mapping[str, str], printed: Mapping[str, str]
+    ) -> None:
+        self._names, self._printed = names, printed
+        self._named: list[int] = []  # blocks that are headings from `names`
+        self._root = tree.body or tree.root
+        self._hidden = hidden
+        self._blocks: list[Block] = []
+        self._text: list[str] = []
+        self._lost: list[str] = []
+        self._heading = False
+        self._preformatted = 0
+        self._inline = 0  # how many elements it is in whose text stays on one line
+        self._item = ""  # the mark of a list item whose text has not begun
+        self._lists: list[tuple[str, int, int]] = []  # style, next number and step of each list that it is in
+        self._depth = 0
+        self._targets = {_attribute(a, "href") for a in self._root.css("a[href]")} if self._root else set()
+        if len(found := {target for target in self._targets if _TARGET.match(target)}) > _MOST_TARGETS:
+            self._lost += ["target of links"] * len(found)
+            found = set()
+        self._targets = found
+
+    def blocks(self) -> list[Block]:
+        """All of it."""
+        if self._root is not None:
+            self._anchor("")
+            self._children(self._root)
+            self._end_block("\n")
+        for at in reversed(self._named):
+            if begin_with(self._blocks[at].text, self._blocks[at + 1 : at + 4]):
+                del self._blocks[at]
+        return self._blocks
+
+    def _anchor(self, name: str) -> None:
+        if label := self._names.get(name, ""):
+            self._boundary("p")
+            self._named.append(len(self._blocks))
+            self._blocks.append(Block(f"{label}\n\n", is_heading=True))
+        if number := self._printed.get(name, ""):
+            self._text.append(f" [page {number}] ")
+
+    def _children(self, node: LexborNode) -> None:
+        self._depth += 1
+        for child in node.iter(include_text=True, skip_empty=False):
+            if child.is_text_node:
+                self._add(child.text_content or "")
+            elif self._depth > _MAX_DEPTH:
+                self._add(child.text(separator=" "))
+            else:
+                self._element(child, (child.tag or "").lower())
+        self._depth -= 1
+
+    def _element(self, node: LexborNode, tag: str) -> None:
+        self._anchor(_attribute(node, "id") or "\0")
+        if _attribute(node, "type").startswith("math/tex"):
+            self._add(node.text())
+        elif (lost := self._hidden.why(node, tag)) is not None or tag in _LOST:
+            self._lost += [name] if (name := _LOST.get(tag, "") if lost is None else lost) else []
+        elif tag in _RULES:
+            _RULES[tag](self, node)
+        elif tag in _MARKS:
+            text = self._line(node)
+            is_note = text.isdecimal() and node.css_first("a[href^='#']") is not None
+            self._text.append(marked(_MARKS[tag], f"[{text}]" if is_note else text))
+        else:
+            before, after = _AROUND.get(tag, ("", ""))
+            self._boundary(tag)
+            self._heading = self._heading or tag in _HEADINGS
+            self._preformatted += tag == "pre"
+            self._text.append(before)
+            self._children(node)
+            self._text.append(after)
+            self._boundary(tag)
+            self._heading = self._heading and tag not in _HEADINGS
+            self._preformatted -= tag == "pre"
+        if _stands_apart(node, tag):
+            self._text.append(" ")
+
+    def _add(self, text: str) -> None:
+        text = MARKS.sub("", text)
+        self._text.append(text if self._preformatted else _WHITE_SPACE.sub(" ", text))
+
+    def _boundary(self, tag: str) -> None:
+        if tag in _PARAGRAPHS or tag in _LINES:
+            if self._inline:
+                self._text.append(" ")
+            else:
+                self._end_block("\n\n" if tag in _PARAGRAPHS else "\n")
+
+    def _end_block(self, line_end: str) -> None:
+        """Make a block of the text so far, if there is any."""
+        text, lost = self._settled(self._text), tuple(self._lost)
+        self._text = []
+        if text or lost:
+            text = f"{self._item}{text}{line_end}" if text else ""
+            self._blocks.append(Block(text, self._heading and bool(text), lost))
+            self._item, self._lost = "" if text else self._item, []
+
+    def _settled(self, parts: list[str]) -> str:
+        text = settle(normalize("".join(parts)).replace("\f", " "))
+        return text.strip("\n") if self._preformatted else _WHITE_SPACE.sub(" ", text).strip(" ")
+
+    def _line(self, node: LexborNode) -> str:
+        """The text of an element on one line."""
+        outer, self._text, item = self._text, [], self._item
+        self._inline, self._item = self._inline + 1, ""
+        self._children(node)
+        self._inline, self._item = self._inline - 1, item
+        text, self._text = self._settled(self._text), outer
+        return text
+
+    # -- rules of elements -------------------------------------------------------------------------------
+
+    def _link(self, node: LexborNode) -> None:
+        start, target = len(self._text), _attribute(node, "href")
+        self._children(node)
+        text = "".join(self._text[start:])
+        if "noteref" in _attribute(node, "epub:type") + _attribute(node, "role") and text.strip().isalnum():
+            self._text[start:] = [f"[{text.strip()}]"]
+        shown = target.partition(":")[2].partition("?")[0] if target[:4].lower() in ("mail", "tel:") else target
+        if target in self._targets and shown.rstrip("/") not in text:
+            self._targets.discard(target)
+            self._text.append(f" ({shown[:_TARGET_CHARS]})")
+
+    def _picture(self, node: LexborNode) -> None:
+        said = node.attributes.get("alt", "")
+        if said and said.strip():
+            self._add(f"[Picture: {said.strip()}]")
+        elif "alt" not in node.attributes and node.tag != "area":
+            self._lost.append("picture without a description")
+
+    def _input(self, node: LexborNode) -> None:
+        kind, is_on = _attribute(node, "type").lower(), "checked" in node.attributes
+        if kind in ("checkbox", "radio"):
+            self._text.append("[x] " if is_on else "[ ] ")
+        elif kind == "image":
+            self._picture(node)
+        elif kind not in _NO_VALUE:
+            self._add(f" {_attribute(node, 'value')} ")
+
+    def _select(self, node: LexborNode) -> None:
+        options = [(option, option.text().strip()) for option in node.css("option")]
+        # A long one is the rest of a page that forgot to end its list.
+        chosen = [text for option, text in options if "selected" in option.attributes or len(text) > _TARGET_CHARS]
+        # Where nothing is chosen, the choices are the text.
+        self._add(f" {' / '.join(chosen or [text for _, text in options if text])} ")
+
+    def _ordered(self, node: LexborNode) -> None:
+        items = sum(child.tag == "li" for child in node.iter())
+        step = -1 if "reversed" in node.attributes else 1
+        start = _number(node, "start", items if step < 0 else 1)
+        self._list(node, (_LIST_STYLES.get(_attribute(node, "type"), "decimal"), start, step))
+
+    def _list(self, node: LexborNode, numbers: tuple[str, int, int]) -> None:
+        self._boundary("ul")
+        self._lists.append(numbers)
+        self._children(node)
+        self._lists.pop()
+        self._boundary("ul")
+
+    def _list_item(self, node: LexborNode) -> None:
+        self._boundary("li")
+        mark, (style, number, step) = "- ", self._lists[-1] if self._lists else ("", 0, 0)
+        if style:
+            number = _number(node, "value", number)
+            mark = f"{ordinal(number, _LIST_STYLES.get(_attribute(node, 'type'), style))}. "
+            self._lists[-1] = style, number + step, step
+        if self._inline:
+            self._text.append(mark)
+        else:
+            self._item = mark
+        self._children(node)
+        self._boundary("li")
+        self._item = ""
+
+    def _table(self, node: LexborNode) -> None:
+        rows = [list(_parts(row, ("td", "th"))) for row in _parts(node, ("tr",))]
+        inner = any(cell.css_first("table, h1, h2, h3, h4, h5, h6") for row in rows for cell in row)
+        is_layout = inner and (
+            max(map(len, rows)) == 1 or len(node.text()) > _LAYOUT_CHARS or _attribute(node, "role") == "presentation"
+        )
+        self._boundary("table")
+        for caption in _parts(node, ("caption",)):
+            self._element(caption, "caption")
+        if is_layout and not self._inline:
+            for cell in (cell for row in rows for cell in row):
+                self._boundary("tr")
+                self._children(cell)
+        else:
+            lines = table_lines([self._cell(cell) for cell in row] for row in rows)
+            if self._inline:
+                self._text.append(inner_table(lines))
+            for line in () if self._inline else lines:
+                self._text.append(line)
+                self._end_block("\n")
+        self._boundary("table")
+
+    def _cell(self, node: LexborNode) -> Cell:
+        columns, rows = _number(node, "colspan", 1), _number(node, "rowspan", 1)
+        return Cell(self._line(node), max(columns, 1), rows or 65_535)  # 0: down to the end
+
+    def _formula(self, node: LexborNode) -> None:
+        self._add(_math(node, 0))
+
+
+_RULES = {
+    "a": PageText._link, "img": PageText._picture, "image": PageText._picture, "area": PageText._picture,
+    "input": PageText._input, "select": PageText._select, "ol": PageText._ordered, "ul": lambda page, node: page._list(node, ("", 0, 0)),
+    "li": PageText._list_item, "table": PageText._table, "math": PageText._formula,
+}  # fmt: skip
+
+
+def _attribute(node: LexborNode, name: str) -> str:
+    return node.attributes.get(name) or ""
+
+
+def _number(node: LexborNode, name: str, default: int) -> int:
+    """A whole number in an attribute; as browsers read it, what follows its digits does not count."""
+    found = re.match(r"\s*([+-]?\d{1,6})", _attribute(node, name))
+    return int(found[1]) if found else default
+
+
+def _parts(node: LexborNode, wanted: tuple[str, ...]) -> Iterator[LexborNode]:
+    """Rows of a table, cells of a row: also where something stands between."""
+    for child in node.iter():
+        if child.tag in wanted:
+            yield child
+        elif child.tag in ("thead", "tbody", "tfoot", "form"):
+            yield from _parts(child, wanted)
+
+
+def _stands_apart(node: LexborNode, tag: str) -> bool:
+    """True if browsers show room between this element and the next, though no blank stands there."""
+    after = node.next
+    if after is None or after.is_text_node:
+        return False
+    if tag in _BOXES and after.tag in _BOXES:
+        return True
+    if tag != "span" or after.tag != "span":
+        return False
+    last, first = node.text()[-1:], after.text()[:1]
+    return (
+        last.isalnum()
+        and first.isalnum()
+        and (last.isdigit() != first.isdigit() or (last.islower() and first.isupper()))
+    )
+
+
+def _math(node: LexborNode, depth: int) -> str:
+    """MathML on one line."""
+    tag = node.tag or ""
+    if node.is_text_node or depth > _MAX_DEPTH:
+        return (node.text_content or "").strip()
+    if tag in ("annotation", "annotation-xml", "mphantom"):
+        return ""
+    children = [
+        child for child in node.iter(include_text=True) if not (child.is_text_node and child.is_empty_text_node)
+    ]
+    row = [_math(child, depth + 1) for child in (children[:1] if tag == "semantics" else children)]
+    if tag == "mtr":
+        return ", ".join(row)
+    if tag == "mtable":
+        return f"[{'; '.join(row)}]"
+    if tag == "mfenced":
+        return f"{node.attributes.get('open', '(')}{', '.join(row)}{node.attributes.get('close', ')')}"
+    if tag == "mfrac" and _attribute(node, "linethickness").startswith("0") and len(row) == 2:
+        return formula("noBar", row, {"num": row[0], "den": row[1]})
+    return " " if tag == "mspace" else formula(tag, row)
