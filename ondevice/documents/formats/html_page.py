@@ -254,8 +254,8 @@ class PageText:
 
 _RULES = {
     "a": PageText._link, "img": PageText._picture, "image": PageText._picture, "area": PageText._picture,
-    "input": PageText._input, "select": PageText._select, "ol": PageText._ordered, "ul": lambda page, node: page._list(node, ("", 0, 0)),
-    "li": PageText._list_item, "table": PageText._table, "math": PageText._formula,
+    "input": PageText._input, "select": PageText._select, "ol": PageText._ordered, "li": PageText._list_item,
+    "ul": lambda page, node: page._list(node, ("", 0, 0)), "table": PageText._table, "math": PageText._formula,
 }  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def begin_with(name: str, blocks: Sequence[Block]) -> bool:
 
 
 def _words(text: str) -> str:
-    return f" {' '.join(re.findall(r'[^\W_]+', text.casefold()))} "
+    return " ".join(["", *re.findall(r"\w+", text.casefold()), ""])
 
 
 def join_sections(blocks: Iterable[Block], size: int = SECTION_CHARS) -> Iterator[str]:
