@@ -6,6 +6,7 @@ import posixpath
 import zipfile
 import zlib
 from types import TracebackType
+from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.common import DefusedXmlException
@@ -26,7 +27,7 @@ _RESAVE_FIX = "Open it in the program that made it, save it again, then open the
 class Archive:
     """An open ZIP file. Use it as a context manager."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str | BinaryIO, name: str) -> None:
         self._name = name
         self._total = 0
         try:

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element
 from selectolax.lexbor import LexborHTMLParser
 
 from ondevice.documents.formats.archive import Archive, resolve
-from ondevice.documents.formats.html import html_blocks
+from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sections import Section, front_matter
 from ondevice.documents.types import Page
@@ -78,7 +78,7 @@ def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Pa
     except DocumentError as error:
         code = "too-complex" if error.code == "document-too-complex" else "unreadable"
         return Page(number, "", code, f"chapter {number} was given up: {error.what}")
-    blocks = list(html_blocks(data, names=book.names[member], printed=book.printed[member]))
+    blocks = page_blocks(data, names=book.names[member], printed=book.printed[member])[1]
     if any(block.text for block in blocks):
         about, book.about = book.about, {}  # stands before the first words of the book
         blocks = front_matter(about, blocks)

@@ -6,10 +6,14 @@ converters that were tried none keeps formulas, forms and merged cells and leave
 
 from __future__ import annotations
 
+import email
+import email.policy
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -44,27 +48,45 @@ def open_html(request: Request) -> Reader:
     return Reader("html", "section", (section.page(number, "section") for number, section in found))
 
 
-def html_blocks(
-    source: bytes | str, charset: str = "", names: Mapping[str, str] = _NONE, printed: Mapping[str, str] = _NONE
-) -> Iterator[Block]:
+def html_blocks(source: bytes | str, charset: str = "") -> list[Block]:
     """The text of a page in reading order, without what is not text and what nobody sees.
 
     Args:
         source: the page; bytes are decoded as browsers do, but for those that are sound UTF-8.
         charset: what a header says of the bytes; it comes before what they say themselves.
-        names: see `PageText`.
-        printed: see `PageText`.
     """
+    tree, blocks = page_blocks(source, charset)
+    return front_matter(_about(tree), blocks)
+
+
+def mail_blocks(data: bytes) -> list[Block]:
+    """The text of a page that was saved as one file (MHTML), or of a mail."""
+    body = email.message_from_bytes(data, policy=email.policy.default).get_body(("html", "plain"))
+    if body is None:
+        return []
+    text = cast(bytes, body.get_payload(decode=True))
+    is_html = body.get_content_subtype() == "html"
+    return html_blocks(text if is_html else b"<pre>" + text.replace(b"<", b"&lt;"), body.get_content_charset() or "")
+
+
+def page_blocks(
+    source: bytes | str,
+    charset: str = "",
+    names: Mapping[str, str] = _NONE,
+    printed: Mapping[str, str] = _NONE,
+    is_spaced: bool = False,
+) -> tuple[LexborHTMLParser, list[Block]]:
+    """The tree of a page and its blocks, without its title. See `html_blocks` and `PageText`."""
     decoder = Decoder(_encoding(source, charset) if isinstance(source, bytes) else "")
     markup = "".join(decoder.decode([source])) if isinstance(source, bytes) else source
     tree = LexborHTMLParser(_as_html(markup))
-    blocks = PageText(tree, Hidden(tree), names, printed).blocks()
+    blocks = PageText(tree, Hidden(tree), names, printed, is_spaced).blocks()
     if sum(bool(block.text) for block in blocks) <= ("" in names):
-        blocks = PageText(tree, Hidden(tree, is_all_shown=True), names, printed).blocks()
-    for block in front_matter(_about(tree), blocks):
-        damage = block.text.count("\ufffd") if decoder.is_damaged else 0
-        what = f"byte that {'is' if damage == 1 else 'are'} not {decoder.encoding.upper()} and shown as \ufffd"
-        yield Block(block.text, block.is_heading, (*block.lost, *[what] * damage)) if damage else block
+        blocks = PageText(tree, Hidden(tree, is_all_shown=True), names, printed, is_spaced).blocks()
+    if decoder.is_damaged:
+        what = f"byte of another encoding than {decoder.encoding.upper()}, shown as \ufffd"
+        blocks = [replace(block, lost=block.lost + (what,) * block.text.count("\ufffd")) for block in blocks]
+    return tree, blocks
 
 
 def _encoding(data: bytes, charset: str) -> str:

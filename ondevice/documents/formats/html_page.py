@@ -19,7 +19,7 @@ _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _PARAGRAPHS = _HEADINGS | {"p", "blockquote", "pre", "ul", "ol", "dl", "figure", "section", "article", "hr"}
 _LINES = frozenset(
     {"div", "li", "dt", "dd", "br", "caption", "figcaption", "header", "footer", "main", "aside", "address", "body"}
-    | {"table", "tr", "form", "fieldset", "details", "summary", "option", "center", "legend", "text"}
+    | {"table", "tr", "form", "fieldset", "details", "summary", "option", "center", "legend", "text", "noscript"}
 )
 # Boxes that stand side by side with room between them, though no blank does.
 _BOXES = frozenset(
@@ -30,7 +30,7 @@ _AROUND = {"rt": (" (", ")"), "q": ("\u201c", "\u201d"), "desc": ("[Picture: ", 
 _LOST = {"video": "video", "audio": "recording", "iframe": "frame of another page", "embed": "embedded object"}
 _LIST_STYLES = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _NO_VALUE = frozenset({"hidden", "password", "file", "image"})
-_WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
+_WHITE_SPACE = re.compile(r"[ \t\n\r]+")
 _TARGET = re.compile(r"(?:https?://|mailto:|tel:)\S", re.IGNORECASE)
 _MOST_TARGETS, _TARGET_CHARS = 100, 200
 _LAYOUT_CHARS = 2000  # of a table with others in it, which then only puts parts of the page side by side
@@ -45,10 +45,16 @@ class PageText:
         hidden: what of it is left out.
         names: headings by the id of the element that they belong to; "": of the page itself.
         printed: numbers of printed pages by the id of the element at which they begin.
+        is_spaced: blanks and ends of lines are text, and form feeds end pages: our own readers have written it.
     """
 
     def __init__(
-        self, tree: LexborHTMLParser, hidden: Hidden, names: Mapping[str, str], printed: Mapping[str, str]
+        self,
+        tree: LexborHTMLParser,
+        hidden: Hidden,
+        names: Mapping[str, str],
+        printed: Mapping[str, str],
+        is_spaced: bool,
     ) -> None:
         self._names, self._printed = names, printed
         self._named: list[int] = []  # blocks that are headings from `names`
@@ -58,7 +64,7 @@ class PageText:
         self._text: list[str] = []
         self._lost: list[str] = []
         self._heading = False
-        self._preformatted = 0
+        self._is_spaced, self._preformatted = is_spaced, int(is_spaced)
         self._inline = 0  # how many elements it is in whose text stays on one line
         self._item = ""  # the mark of a list item whose text has not begun
         self._lists: list[tuple[str, int, int]] = []  # style, next number and step of each list that it is in
@@ -126,7 +132,7 @@ class PageText:
             self._text.append(" ")
 
     def _add(self, text: str) -> None:
-        text = MARKS.sub("", text)
+        text = MARKS.sub("", text if self._is_spaced else text.replace("\f", " "))
         self._text.append(text if self._preformatted else _WHITE_SPACE.sub(" ", text))
 
     def _boundary(self, tag: str) -> None:
@@ -146,16 +152,18 @@ class PageText:
             self._item, self._lost = "" if text else self._item, []
 
     def _settled(self, parts: list[str]) -> str:
-        text = settle(normalize("".join(parts)).replace("\f", " "))
-        return text.strip("\n") if self._preformatted else _WHITE_SPACE.sub(" ", text).strip(" ")
+        text = normalize(settle("".join(parts)))
+        if self._preformatted and not self._inline:
+            return text.strip("\n")
+        return _WHITE_SPACE.sub(" ", text).strip(" ")
 
     def _line(self, node: LexborNode) -> str:
         """The text of an element on one line."""
         outer, self._text, item = self._text, [], self._item
         self._inline, self._item = self._inline + 1, ""
         self._children(node)
-        self._inline, self._item = self._inline - 1, item
-        text, self._text = self._settled(self._text), outer
+        text = self._settled(self._text)
+        self._inline, self._item, self._text = self._inline - 1, item, outer
         return text
 
     # -- rules of elements -------------------------------------------------------------------------------
@@ -166,10 +174,9 @@ class PageText:
         text = "".join(self._text[start:])
         if "noteref" in _attribute(node, "epub:type") + _attribute(node, "role") and text.strip().isalnum():
             self._text[start:] = [f"[{text.strip()}]"]
-        shown = target.partition(":")[2].partition("?")[0] if target[:4].lower() in ("mail", "tel:") else target
-        if target in self._targets and shown.rstrip("/") not in text:
+        if target in self._targets and target.partition(":")[2].strip("/") not in text:
             self._targets.discard(target)
-            self._text.append(f" ({shown[:_TARGET_CHARS]})")
+            self._text.append(f" ({target.removeprefix('mailto:').removeprefix('tel:')[:_TARGET_CHARS]})")
 
     def _picture(self, node: LexborNode) -> None:
         said = node.attributes.get("alt", "")
@@ -188,11 +195,13 @@ class PageText:
             self._add(f" {_attribute(node, 'value')} ")
 
     def _select(self, node: LexborNode) -> None:
-        options = [(option, option.text().strip()) for option in node.css("option")]
-        # A long one is the rest of a page that forgot to end its list.
-        chosen = [text for option, text in options if "selected" in option.attributes or len(text) > _TARGET_CHARS]
+        if node.css_first("p, div, ul, ol, table, section, h1, h2, h3") is not None:
+            self._children(node)  # the rest of a page that forgot to end its list
+            return
+        options = node.css("option")
         # Where nothing is chosen, the choices are the text.
-        self._add(f" {' / '.join(chosen or [text for _, text in options if text])} ")
+        chosen = [option for option in options if "selected" in option.attributes] or options
+        self._add(f" {' / '.join(option.text().strip() for option in chosen)} ")
 
     def _ordered(self, node: LexborNode) -> None:
         items = sum(child.tag == "li" for child in node.iter())
@@ -242,11 +251,21 @@ class PageText:
             for line in () if self._inline else lines:
                 self._text.append(line)
                 self._end_block("\n")
+            if not self._inline:
+                self._blocks.append(Block("\n"))
         self._boundary("table")
 
     def _cell(self, node: LexborNode) -> Cell:
         columns, rows = _number(node, "colspan", 1), _number(node, "rowspan", 1)
-        return Cell(self._line(node), max(columns, 1), rows or 65_535)  # 0: down to the end
+        is_above = "data-above" in node.attributes  # from our own writer of HTML
+        return Cell(self._line(node), max(columns, 1), rows or 65_535, is_above)  # 0: down to the end
+
+    def _remark(self, node: LexborNode) -> None:
+        """What stands beside the text: a note, a comment, a header; from our own writer of HTML."""
+        self._boundary("p")
+        if text := self._line(node):
+            self._text.append(f"{_attribute(node, 'before')}{text}{_attribute(node, 'after')}")
+        self._boundary("p")
 
     def _formula(self, node: LexborNode) -> None:
         self._add(_math(node, 0))
@@ -256,6 +275,7 @@ _RULES = {
     "a": PageText._link, "img": PageText._picture, "image": PageText._picture, "area": PageText._picture,
     "input": PageText._input, "select": PageText._select, "ol": PageText._ordered, "li": PageText._list_item,
     "ul": lambda page, node: page._list(node, ("", 0, 0)), "table": PageText._table, "math": PageText._formula,
+    "remark": PageText._remark, "lost": lambda page, node: page._lost.append(_attribute(node, "what")),
 }  # fmt: skip
 
 
@@ -311,7 +331,9 @@ def _math(node: LexborNode, depth: int) -> str:
     if tag == "mtable":
         return f"[{'; '.join(row)}]"
     if tag == "mfenced":
-        return f"{node.attributes.get('open', '(')}{', '.join(row)}{node.attributes.get('close', ')')}"
-    if tag == "mfrac" and _attribute(node, "linethickness").startswith("0") and len(row) == 2:
-        return formula("noBar", row, {"num": row[0], "den": row[1]})
-    return " " if tag == "mspace" else formula(tag, row)
+        between = (node.attributes.get("separators") or ",")[0]
+        inner = f"{between}{' ' if between == ',' else ''}".join(row)
+        return f"{node.attributes.get('open', '(')}{inner}{node.attributes.get('close', ')')}"
+    if tag == "mspace":
+        return " "
+    return formula("binomial" if _attribute(node, "linethickness").startswith("0") else tag, row)

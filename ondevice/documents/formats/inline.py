@@ -13,7 +13,6 @@ from collections.abc import Sequence
 # Control characters, which no text holds: XML forbids them, and the reader of HTML drops them.
 RAISED, LOWERED, STRUCK, _END = "\x0e", "\x0f", "\x10", "\x11"
 MARKS = re.compile(f"[{RAISED}-{_END}]")
-_CHAINS = re.compile("|".join(f"(?:{mark}[^{RAISED}-{_END}]*{_END}){{2,}}" for mark in (RAISED, LOWERED, STRUCK)))
 _MARKED = re.compile(f"(\\w{{0,4}}|\\S?)([{RAISED}{LOWERED}{STRUCK}])([^{RAISED}-{_END}]*){_END}(\\w?)")
 _NOTE = re.compile(r"\d{1,3}(?:[,\u2013-]\d{1,3})*|[*\u2020\u2021\u00a7]+|[a-z]")
 _WITH_POWERS = frozenset({"sin", "cos", "tan", "log", "exp", "mol", "min", "rad", "det"})
@@ -22,13 +21,11 @@ _NO_LIMIT = re.compile(r"[_^](?=[_^ ]|$)")
 _OPERATORS = str.maketrans({"\u2061": " ", "\u2062": "\u00b7", "\u2063": "", "\u2064": "+"})  # which nobody sees
 _DEGREES = str.maketrans("0123456789n", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207f")
 
-# Formulas by their tag: children of MathML by their place (a, b, c), those of OMML (Word) by their own tag.
-FORMULAS = {
+# Elements of MathML by their tag: a, b and c are their children, `row` is all of them.
+_FORMULAS = {
     "mfrac": "{a}/{b}", "msup": "{a}^{b}", "msub": "{a}_{b}", "msubsup": "{a}_{b}^{c}", "munder": "{a}_{b}",
     "mover": "{a}^{b}", "munderover": "{a}_{b}^{c}", "mroot": "{b:root}\u221a{a}", "msqrt": "\u221a{row}",
-    "f": "{num}/{den}", "noBar": "({num} over {den})", "sSup": "{e}^{sup}", "sSub": "{e}_{sub}", "func": "{fName} {e}",
-    "sSubSup": "{e}_{sub}^{sup}", "sPre": "_{sub}^{sup} {e}", "rad": "{deg:root}\u221a{e}", "bar": "{e}\u0305",
-    "nary": "{chr}_{sub}^{sup} {e}", "limLow": "{e}_{lim}", "limUpp": "{e}^{lim}", "acc": "{e}{chr}",
+    "binomial": "({a} over {b})",
 }  # fmt: skip
 
 
@@ -41,34 +38,24 @@ class _Part(str):
         return str(self) if _SIMPLE.fullmatch(self) else "(" + self + ")"
 
 
-def formula(tag: str, row: Sequence[str], named: dict[str, str] | None = None) -> str:
-    """One element of a formula, whose children are text already.
-
-    Args:
-        row: the children in order.
-        named: the children by their tag, and what the element says of itself.
-    """
+def formula(tag: str, row: Sequence[str]) -> str:
+    """One element of MathML, whose children are text already."""
     line = ""
     for part in row:
         # 3 and 1/2 are not 31/2, and 12/34 times x is not 12/34x.
-        is_apart = line[-1:].isalnum() and part[:1].isalnum() and (part[0].isdigit() or "/" in line)
+        is_apart = line[-1:].isalnum() and part[:1].isalnum() and (part[0].isdigit() or not line.isalnum())
         line += (" " if is_apart else "") + part.translate(_OPERATORS)
-    if tag not in FORMULAS:
+    if tag not in _FORMULAS:
         return line
-    parts = {"row": line, **dict(zip("abc", row, strict=False)), **(named or {})}
-    filled = FORMULAS[tag].format_map(defaultdict(_Part, {name: _Part(text.strip()) for name, text in parts.items()}))
-    return _NO_LIMIT.sub("", filled)
+    parts = zip("abc", row, strict=False)
+    named = defaultdict(_Part, row=_Part(line), **{name: _Part(text.strip()) for name, text in parts})
+    return _NO_LIMIT.sub("", _FORMULAS[tag].format_map(named))
 
 
 def marked(mark: str, text: str) -> str:
     """The text as `RAISED`, `LOWERED` or `STRUCK`; white space around it stays outside."""
     inner = text.strip()
     return text.replace(inner, f"{mark}{inner}{_END}", 1) if inner else text
-
-
-def joined(text: str) -> str:
-    """Text whose marked pieces, cut anywhere, are whole again: Word parts 10 and 6 into runs as it likes."""
-    return _CHAINS.sub(lambda found: found[0][0] + MARKS.sub("", found[0]) + _END, text)
 
 
 def settle(text: str) -> str:

@@ -49,7 +49,7 @@ def front_matter(about: dict[str, str], blocks: list[Block]) -> list[Block]:
         for name, value in about.items()
         if value.strip() and not (name == "Title" and begin_with(value, blocks))
     ]
-    return [Block("".join([*lines, "\n"])), *blocks] if lines and blocks else blocks
+    return [Block("".join([*lines, "\n"]), is_heading=True), *blocks] if lines and blocks else blocks
 
 
 def begin_with(name: str, blocks: Sequence[Block]) -> bool:

@@ -28,7 +28,7 @@ def table_lines(rows: Iterable[list[Cell]]) -> Iterator[str]:
         for cell in row:
             _come_down(line, held)
             text = above[len(line)] if cell.is_above and len(line) < len(above) else cell.text
-            again = text if len(text) <= _MOST_TOLD_AGAIN else ""
+            again = " ".join(text.split()) if len(text) <= _MOST_TOLD_AGAIN else ""  # without the end of a page in it
             for place in range(min(cell.columns, _MOST_COLUMNS - len(line))):
                 if cell.rows > 1:
                     held[len(line)] = again, cell.rows - 1

@@ -1,0 +1,326 @@
+"""The body of a Word document as HTML, with what Word itself writes: numbers, notes, comments, forms, headers."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from html import escape
+from io import BytesIO
+from xml.etree.ElementTree import Element
+
+from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.counters import ordinal
+from ondevice.documents.formats.docx_package import Package, chart_html, diagram_html
+from ondevice.documents.formats.docx_styles import (
+    OFF,
+    Numbering,
+    Styles,
+    attribute,
+    child,
+    children,
+    has,
+    look,
+    tag,
+    value,
+)
+from ondevice.documents.formats.html import html_blocks, mail_blocks
+from ondevice.documents.formats.symbols import as_unicode
+
+_MAX_DEPTH = 200
+_MAX_NESTED = 3  # documents within documents
+# Deleted text, properties, and the second copy of a text box that is kept for old programs.
+_SKIPPED = frozenset(
+    {"del", "moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
+)
+_WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+_WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})
+_RAISED = {"superscript": "sup", "subscript": "sub"}
+# Formulas as MathML: each part stands for the children of that tag.
+_MATH = {
+    "f": "<mfrac>{num}{den}</mfrac>", "noBar": '<mfrac linethickness="0">{num}{den}</mfrac>',
+    "sSup": "<msup>{e}{sup}</msup>", "sSub": "<msub>{e}{sub}</msub>", "sSubSup": "<msubsup>{e}{sub}{sup}</msubsup>",
+    "sPre": "<msubsup><mrow></mrow>{sub}{sup}</msubsup>{e}", "rad": "<mroot>{e}{deg}</mroot>",
+    "nary": "<munderover><mo>{chr}</mo>{sub}{sup}</munderover>{e}", "func": "{fName}<mspace></mspace>{e}",
+    "limLow": "<munder>{e}{lim}</munder>", "limUpp": "<mover>{e}{lim}</mover>", "m": "<mtable>{mr}</mtable>",
+    "mr": "<mtr>{e}</mtr>", "eqArr": "<mtable>{e}</mtable>", "acc": "{e}{chr}", "bar": "{e}\u0305",
+    "d": '<mfenced open="{begChr}" close="{endChr}" separators="{sepChr}">{e}</mfenced>',
+}  # fmt: skip
+_MATH_SAYS = {
+    "chr": {"nary": "\u222b", "acc": "\u0302"},
+    "begChr": {"d": "("},
+    "endChr": {"d": ")"},
+    "sepChr": {"d": "|"},
+}
+_SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
+_LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
+_TAGS = re.compile(r"<[^<>]*>")
+
+
+def document_html(package: Package, depth: int = 0) -> tuple[str, bool]:
+    """The document, and True if it holds the places where Word last saw pages end."""
+    writer = _Writer(package, depth)
+    html = writer.document()
+    return html, writer.is_seen
+
+
+class _Writer:
+    """Writes one document. Rules of elements take the element and what is said of how its text looks."""
+
+    def __init__(self, package: Package, depth: int) -> None:
+        self.is_seen = False
+        self._package, self._nested, self._depth = package, depth, 0
+        self._styles = Styles(package.part("styles"))
+        self._numbering = Numbering(package.part("numbering"), self._styles)
+        self._notes = {
+            kind: {attribute(note, "id"): note for note in children(package.part(f"{kind}s"), kind)}
+            for kind in ("footnote", "endnote", "comment")
+        }
+        self._counts = {"footnote": 0, "endnote": 0}
+        self._after: list[str] = []  # notes and comments of the paragraph or table that is being written
+        self._drop_capital = ""
+        self._fields: list[str] = []  # the code of each field that it is in, then what ends its text
+        self._waits = 0  # tables and notes that it is in: what stands beside the text comes after them
+        self._is_new_page = False  # the writer has ended a page, and nothing stands on the next
+
+    def document(self) -> str:
+        html = self._inside(self._package.body(), {})
+        for kind, notes in self._notes.items():
+            rest = "".join(self._inside(note, {}) for note in notes.values())
+            html += f"<h1>{kind.capitalize()}s</h1>{rest}" if rest else ""
+        beside = [
+            _remark(f"[{kind.capitalize()}: ", text, "]")
+            for kind in ("header", "footer")
+            for text in dict.fromkeys(self._inside(part, {}).replace("\f", "") for part in self._package.parts(kind))
+            if any(map(str.isalpha, _TAGS.sub("", text)))
+        ]
+        return "".join([*beside, html, *map(_lost, self._package.lost)])
+
+    def _inside(self, element: Element, said: dict[str, str]) -> str:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise RecursionError
+        parts = []
+        for one in element:
+            name = tag(one)
+            if name in _WRITTEN:
+                parts.append(_WRITTEN[name])
+            elif name in _MATH:
+                parts.append(self._formula(one, name))
+            elif name not in _SKIPPED:
+                parts.append(_RULES.get(name, _Writer._inside)(self, one, said))
+        self._depth -= 1
+        return "".join(parts)
+
+    def _paragraph(self, element: Element, _: dict[str, str]) -> str:
+        properties = child(element, "pPr")
+        style = value(properties, "pStyle")
+        said = self._styles.look(style) | look(properties)
+        before = self._page() if said.get("pageBreakBefore", "off") not in OFF else ""
+        number = self._numbering.next(said, style)
+        text = self._drop_capital + _SPLIT_RUNS.sub("", self._inside(element, said))
+        is_drop, self._drop_capital = attribute(child(properties, "framePr"), "dropCap") not in ("", *OFF), ""
+        if is_drop:
+            self._drop_capital = text
+            return ""
+        section = child(properties, "sectPr")
+        after = self._page() if len(section) and value(section, "type") != "continuous" else ""
+        name = "h1" if "heading" in said else "p"
+        return f"<{name}>{before}{number if text.strip() else ''}{text}{after}</{name}>{self._beside()}"
+
+    def _beside(self) -> str:
+        if self._waits:
+            return ""
+        html, self._after = "".join(self._after), []
+        return html
+
+    def _run(self, element: Element, said: dict[str, str]) -> str:
+        properties = child(element, "rPr")
+        said = said | self._styles.look(value(properties, "rStyle")) | look(properties)
+        text = self._inside(element, said)
+        if said.get("vanish", "off") not in OFF:
+            return f"<span hidden>{text}</span>" if text.strip() else ""
+        if {said.get("strike", "off"), said.get("dstrike", "off")} - OFF:
+            text = f"<s>{text}</s>"
+        name = _RAISED.get(said.get("vertAlign", ""))
+        return f"<{name}>{text}</{name}>" if name and text else text
+
+    def _text(self, element: Element, said: dict[str, str]) -> str:
+        text = element.text or ""
+        self._is_new_page = self._is_new_page and not text.strip()
+        return self._in_font(text, said.get("font", ""))
+
+    def _symbol(self, element: Element, _: dict[str, str]) -> str:
+        self._is_new_page = False
+        return self._in_font(chr(int(attribute(element, "char") or "20", 16) | 0xF000), attribute(element, "font"))
+
+    def _in_font(self, text: str, font: str) -> str:
+        shown = as_unicode(text, font)
+        unknown = shown.count("\ufffd") - text.count("\ufffd")
+        return escape(shown) + _lost(f"sign of the font {font or 'of symbols'}, shown as \ufffd") * unknown
+
+    def _page(self) -> str:
+        self._is_new_page = True
+        return "\f"
+
+    def _break(self, element: Element, _: dict[str, str]) -> str:
+        return self._page() if attribute(element, "type") == "page" else "\n"
+
+    def _seen_break(self, _: Element, __: dict[str, str]) -> str:
+        self.is_seen = True
+        return "" if self._is_new_page else "\f"
+
+    def _ruby(self, element: Element, said: dict[str, str]) -> str:
+        base, aid = (self._inside(child(element, part), said) for part in ("rubyBase", "rt"))
+        return f"<ruby>{base}<rt>{aid}</rt></ruby>"
+
+    def _field(self, element: Element, _: dict[str, str]) -> str:
+        kind, data = attribute(element, "fldCharType"), child(element, "ffData")
+        if kind == "begin":
+            self._fields.append("")
+            if len(box := child(data, "checkBox")):
+                states = [
+                    attribute(one, "val") or "1" for name in ("default", "checked") for one in children(box, name)
+                ]
+                return "\u2612" if states and states[-1] not in OFF else "\u2610"
+            choices = [attribute(one, "val") for one in children(child(data, "ddList"), "listEntry")]
+            chosen = value(data, "ddList", "result") or value(data, "ddList", "default") or "0"
+            return escape("".join(choices[int(chosen) :][:1])) if chosen.isdecimal() else ""
+        if kind == "separate" and self._fields:
+            found = _LINK_FIELD.search(self._fields[-1])
+            self._fields[-1] = "</a>" if found else ""
+            return f'<a href="{escape(found[1])}">' if found else ""
+        ended = self._fields.pop() if kind == "end" and self._fields else ""
+        return ended if ended == "</a>" else ""
+
+    def _code(self, element: Element, _: dict[str, str]) -> str:
+        if self._fields:
+            self._fields[-1] += element.text or ""
+        return ""
+
+    def _link(self, element: Element, said: dict[str, str]) -> str:
+        target = self._package.links.get(attribute(element, "id"), "")
+        return f'<a href="{escape(target)}">{self._inside(element, said)}</a>'
+
+    def _note(self, element: Element, _: dict[str, str]) -> str:
+        kind = tag(element).removesuffix("Reference")
+        note = self._notes[kind].pop(attribute(element, "id"), None)
+        if note is None or attribute(element, "customMarkFollows") not in ("", *OFF):
+            return ""
+        self._counts[kind] += 1
+        mark = f"[{ordinal(self._counts[kind], 'lowerRoman' if kind == 'endnote' else 'decimal')}]"
+        self._put_beside(f"{mark} ", note)
+        return mark
+
+    def _comment(self, element: Element, _: dict[str, str]) -> str:
+        if (note := self._notes["comment"].pop(attribute(element, "id"), None)) is not None:
+            who = ", ".join(filter(None, (attribute(note, "author"), attribute(note, "date")[:10])))
+            self._put_beside(f"[Comment{' by ' if who else ''}{who}: ", note, "]")
+        return ""
+
+    def _put_beside(self, before: str, note: Element, after: str = "") -> None:
+        self._waits += 1
+        text = self._inside(note, {})
+        self._waits -= 1
+        self._after.append(_remark(before, text, after))
+
+    def _drawing(self, element: Element, said: dict[str, str]) -> str:
+        below = [(tag(one), one) for one in element.iter()]
+        told = (
+            attribute(one, key)
+            for name, one in below
+            for key in ("descr", "title", "alt")
+            if name in ("docPr", "shape", "rect")
+        )
+        text = "".join(attribute(one, "string") for name, one in below if name == "textpath") + self._inside(
+            element, said
+        )
+        if what := next(filter(None, told), ""):
+            return f"[Picture: {escape(what)}] {text}"
+        names = {name for name, _ in below}
+        if "OLEObject" in names:
+            return _lost("embedded object that Word opens in another program") + text
+        return text + (
+            _lost("picture without a description") if names & {"blip", "imagedata"} and not text.strip() else ""
+        )
+
+    def _chart(self, element: Element, _: dict[str, str]) -> str:
+        return chart_html(self._package.related(attribute(element, "id")))
+
+    def _diagram(self, element: Element, _: dict[str, str]) -> str:
+        return diagram_html(self._package.related(attribute(element, "dm")))
+
+    def _math(self, element: Element, said: dict[str, str]) -> str:
+        return f"<math>{self._inside(element, said)}</math>"
+
+    def _formula(self, element: Element, name: str) -> str:
+        parts: defaultdict[str, str] = defaultdict(str)
+        for one in element:
+            if tag(one) == f"{name}Pr":
+                parts |= {tag(said): escape(attribute(said, "val")) for said in one}
+            else:
+                text = self._formula(one, "mr") if tag(one) == "mr" else f"<mrow>{self._inside(one, {})}</mrow>"
+                parts[tag(one)] += text
+        for said, usual in _MATH_SAYS.items():
+            parts.setdefault(said, usual.get(name, ""))
+        return _MATH["noBar" if name == "f" and parts["type"] == "noBar" else name].format_map(parts)
+
+    def _table(self, element: Element, said: dict[str, str]) -> str:
+        self._waits += 1
+        rows = [row for row in _parts(element, "tr") if not has(row, "trPr", "del")]
+        cells = [list(_parts(row, "tc")) for row in rows]
+        if max(map(len, cells), default=0) < 2:  # a frame around text
+            self._waits -= 1
+            return "".join(self._inside(cell, said) for row in cells for cell in row) + self._beside()
+        lines = []
+        for row, found in zip(rows, cells, strict=True):
+            before = value(row, "trPr", "gridBefore")
+            line = f'<td colspan="{escape(before)}"></td>' if before else ""
+            for cell in found:
+                goes_on = has(cell, "tcPr", "vMerge") and value(cell, "tcPr", "vMerge") != "restart"
+                spans = f'colspan="{escape(value(cell, "tcPr", "gridSpan"))}"{" data-above" if goes_on else ""}'
+                line += f"<td {spans}>{self._inside(cell, said)}</td>"
+            lines.append(f"<tr>{line}</tr>")
+        self._waits -= 1
+        return f"<table>{''.join(lines)}</table>{self._beside()}"
+
+    def _chunk(self, element: Element, _: dict[str, str]) -> str:
+        data = self._package.embedded(attribute(element, "id"))
+        start = data[:1000].lstrip().lower()
+        if data.startswith(b"PK") and self._nested < _MAX_NESTED:
+            with Archive(BytesIO(data), "a document inside it") as archive:
+                return document_html(Package(archive, "a document inside it"), self._nested + 1)[0]
+        if start.startswith((b"{\\rtf", b"pk")):
+            return _lost("document inside this one, of another kind")
+        if b"mime-version:" in start:
+            blocks = mail_blocks(data)
+        else:
+            blocks = html_blocks(data if start.startswith(b"<") else b"<pre>" + data.replace(b"<", b"&lt;"))
+        return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(_lost, block.lost))}" for block in blocks)
+
+
+_RULES = {
+    "p": _Writer._paragraph, "r": _Writer._run, "t": _Writer._text, "sym": _Writer._symbol, "br": _Writer._break,
+    "lastRenderedPageBreak": _Writer._seen_break, "ruby": _Writer._ruby, "fldChar": _Writer._field,
+    "instrText": _Writer._code, "hyperlink": _Writer._link, "footnoteReference": _Writer._note,
+    "endnoteReference": _Writer._note, "commentReference": _Writer._comment, "drawing": _Writer._drawing,
+    "pict": _Writer._drawing, "object": _Writer._drawing, "chart": _Writer._chart, "relIds": _Writer._diagram,
+    "oMath": _Writer._math, "tbl": _Writer._table, "altChunk": _Writer._chunk,
+}  # fmt: skip
+
+
+def _parts(element: Element, wanted: str) -> Iterator[Element]:
+    """Rows of a table, cells of a row: also those inside a content control or a tracked change."""
+    for one in element:
+        if tag(one) == wanted:
+            yield one
+        elif tag(one) in _WRAPPERS:
+            yield from _parts(one, wanted)
+
+
+def _remark(before: str, html: str, after: str = "") -> str:
+    return f'<remark before="{escape(before)}" after="{escape(after)}">{html}</remark>' if html else ""
+
+
+def _lost(what: str) -> str:
+    return f'<lost what="{escape(what)}"></lost>'
