@@ -45,6 +45,6 @@ def _pages(blocks: list[Block]) -> Iterator[Section]:
         first, *others = block.text.split("\f")
         text, lost = text + first, [*lost, *block.lost]
         for other in others:
-            yield Section(text.lstrip("\n"), tuple(lost))
+            yield Section(text.strip("\n") + "\n", tuple(lost))
             text, lost = other, []
-    yield Section(text.lstrip("\n"), tuple(lost))
+    yield Section(text.strip("\n") + "\n", tuple(lost))

@@ -43,7 +43,8 @@ _MATH = {
     "sPre": "<msubsup><mrow></mrow>{sub}{sup}</msubsup>{e}", "rad": "<mroot>{e}{deg}</mroot>",
     "nary": "<munderover><mo>{chr}</mo>{sub}{sup}</munderover>{e}", "func": "{fName}<mspace></mspace>{e}",
     "limLow": "<munder>{e}{lim}</munder>", "limUpp": "<mover>{e}{lim}</mover>", "m": "<mtable>{mr}</mtable>",
-    "mr": "<mtr>{e}</mtr>", "eqArr": "<mtable>{e}</mtable>", "acc": "{e}{chr}", "bar": "{e}\u0305",
+    "mr": "<mtr>{e}</mtr>", "eqArr": '<mfenced open="" close="" separators=";">{e}</mfenced>',
+    "acc": "{e}{chr}", "bar": "{e}\u0305",
     "d": '<mfenced open="{begChr}" close="{endChr}" separators="{sepChr}">{e}</mfenced>',
 }  # fmt: skip
 _MATH_SAYS = {
@@ -81,13 +82,13 @@ class _Writer:
         self._drop_capital = ""
         self._fields: list[str] = []  # the code of each field that it is in, then what ends its text
         self._waits = 0  # tables and notes that it is in: what stands beside the text comes after them
-        self._is_new_page = False  # the writer has ended a page, and nothing stands on the next
+        self._is_new_page = True  # the writer has begun a page, and nothing stands on it
 
     def document(self) -> str:
         html = self._inside(self._package.body(), {})
         for kind, notes in self._notes.items():
             rest = "".join(self._inside(note, {}) for note in notes.values())
-            html += f"<h1>{kind.capitalize()}s</h1>{rest}" if rest else ""
+            html += f"<h1>{kind.capitalize()}s</h1>{rest}" if _TAGS.sub("", rest).strip() else ""
         beside = [
             _remark(f"[{kind.capitalize()}: ", text, "]")
             for kind in ("header", "footer")
@@ -116,15 +117,16 @@ class _Writer:
         properties = child(element, "pPr")
         style = value(properties, "pStyle")
         said = self._styles.look(style) | look(properties)
-        before = self._page() if said.get("pageBreakBefore", "off") not in OFF else ""
+        begins_page = said.get("pageBreakBefore", "off") not in OFF and not self._is_new_page
+        before = self._page() if begins_page else ""
         number = self._numbering.next(said, style)
         text = self._drop_capital + _SPLIT_RUNS.sub("", self._inside(element, said))
         is_drop, self._drop_capital = attribute(child(properties, "framePr"), "dropCap") not in ("", *OFF), ""
         if is_drop:
             self._drop_capital = text
             return ""
-        section = child(properties, "sectPr")
-        after = self._page() if len(section) and value(section, "type") != "continuous" else ""
+        ends_page = has(properties, "sectPr") and value(properties, "sectPr", "type") != "continuous"
+        after = self._page() if ends_page else ""
         name = "h1" if "heading" in said else "p"
         return f"<{name}>{before}{number if text.strip() else ''}{text}{after}</{name}>{self._beside()}"
 

@@ -35,10 +35,11 @@ _ABOUT = {
     "author": "Author", "dc.creator": "Author", "dcterms.creator": "Author", "date": "Date", "dc.date": "Date",
     "dcterms.date": "Date", "article:published_time": "Date",
 }  # fmt: skip
+_TITLE = re.compile(r"(<title[^>]*>[^<]*)(?=<(?!/title))", re.IGNORECASE)
 _XHTML = re.compile(r"\s*<(?:\?xml|!DOCTYPE\s+html\s+PUBLIC|html[^>]*xmlns)", re.IGNORECASE)
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _SUBSET = re.compile(r"<!DOCTYPE[^>\[]*\[(.*?)\]\s*>", re.DOTALL | re.IGNORECASE)
-_ENTITY = re.compile(r"""<!ENTITY\s+([\w.-]+)\s+["']([^"'<&%]{0,200})["']""")
+_ENTITY = re.compile(r"""<!ENTITY\s+([\w.-]+)\s+["']([^"']{0,200})["']""")
 _EMPTY = re.compile(r"<(?!(?:area|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)([\w:]+)((?:\s[^<>]*)?)/>")
 
 
@@ -82,7 +83,7 @@ def page_blocks(
     tree = LexborHTMLParser(_as_html(markup))
     blocks = PageText(tree, Hidden(tree), names, printed, is_spaced).blocks()
     if sum(bool(block.text) for block in blocks) <= ("" in names):
-        blocks = PageText(tree, Hidden(tree, is_all_shown=True), names, printed, is_spaced).blocks()
+        blocks = PageText(tree, Hidden(tree, is_menu_shown=True), names, printed, is_spaced).blocks()
     if decoder.is_damaged:
         what = f"byte of another encoding than {decoder.encoding.upper()}, shown as \ufffd"
         blocks = [replace(block, lost=block.lost + (what,) * block.text.count("\ufffd")) for block in blocks]
@@ -104,8 +105,10 @@ def _encoding(data: bytes, charset: str) -> str:
 
 
 def _as_html(markup: str) -> str:
-    """XHTML as HTML: entities of its own, sections of letters as they are, elements closed where they open."""
-    markup = re.sub(r"<(script|title|style)(\s[^<>]*)?/>", "", markup, flags=re.IGNORECASE)
+    """Markup whose end is not lost in an unclosed title or comment; XHTML as HTML, its own entities resolved."""
+    markup = _TITLE.sub(r"\1</title>", re.sub(r"<(script|title|style)(\s[^<>]*)?/>", "", markup, flags=re.IGNORECASE))
+    if markup.find("-->", start := markup.rfind("<!--")) < 0 <= start:
+        markup = markup[:start] + markup[start + len("<!--") :]
     if not _XHTML.match(markup):
         return markup
     if subset := _SUBSET.search(markup[:100_000]):

@@ -23,6 +23,7 @@ _BANNER = re.compile(
     re.IGNORECASE,
 )
 _CONTENT = "main, article, p"  # which no menu holds: an unclosed one does
+_MENU_CHARS = 60  # of a menu beside its links
 _AT_RULE = re.compile(r"/\*.*?\*/|@[\w-]+[^{};]*(?:;|\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})", re.DOTALL)
 _RULE = re.compile(r"([^{}]{1,500})\{([^{}]*)\}")
 
@@ -32,13 +33,13 @@ class Hidden:
 
     Args:
         tree: of the page.
-        is_all_shown: leave out scripts and the like alone: for a page whose whole text is a menu, or hidden.
+        is_menu_shown: leave menus and banners where they are: for a page that has no other text.
     """
 
-    def __init__(self, tree: LexborHTMLParser, is_all_shown: bool = False) -> None:
-        self._is_all_shown = is_all_shown
+    def __init__(self, tree: LexborHTMLParser, is_menu_shown: bool = False) -> None:
+        self._is_menu_shown = is_menu_shown
         self._by_style: set[int] = set()
-        for style in [] if is_all_shown else tree.css("style"):
+        for style in tree.css("style"):
             for selector, rules in _RULE.findall(_AT_RULE.sub("", style.text())):
                 if (is_unseen := _UNSEEN.search(rules)) or _SHOWN.search(rules):
                     found = _matches(tree, selector)
@@ -52,11 +53,12 @@ class Hidden:
         names = said.get("class") or ""
         if _MATH_TWICE & set(names.split()):
             return ""
-        if self._is_all_shown:
-            return None
-        if tag == "nav":
-            return "" if node.css_first(_CONTENT) is None else None
-        if _BANNER.search(f"{names} {said.get('id') or ''}") and node.css_first("main, article") is None:
+        if tag == "nav" and not self._is_menu_shown:
+            beside_links = len(node.text()) - sum(len(link.text()) for link in node.css("a"))
+            if node.css_first(_CONTENT) is None and beside_links < _MENU_CHARS:
+                return ""
+        is_banner = not self._is_menu_shown and _BANNER.search(f"{names} {said.get('id') or ''}")
+        if is_banner and node.css_first("main, article") is None:
             return "banner about cookies"
         is_unseen = "hidden" in said or (tag == "dialog" and "open" not in said) or node.mem_id in self._by_style
         if is_unseen or _UNSEEN.search(said.get("style") or ""):

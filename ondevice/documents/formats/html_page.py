@@ -332,7 +332,7 @@ def _math(node: LexborNode, depth: int) -> str:
         return f"[{'; '.join(row)}]"
     if tag == "mfenced":
         between = (node.attributes.get("separators") or ",")[0]
-        inner = f"{between}{' ' if between == ',' else ''}".join(row)
+        inner = f"{between}{' ' if between in ',;' else ''}".join(row)
         return f"{node.attributes.get('open', '(')}{inner}{node.attributes.get('close', ')')}"
     if tag == "mspace":
         return " "

@@ -70,7 +70,7 @@ def settle(text: str) -> str:
 def _settle(found: re.Match[str]) -> str:
     before, mark, text, after = found.groups()
     if mark == STRUCK:
-        return f"{before}~~{text}~~{' ' if after else ''}{after}"
+        return f"{before}~~{text.replace('~~', '')}~~{' ' if after else ''}{after}"
     is_word = before[-1:].isalpha()
     if mark == LOWERED:
         # H2O as people write it, but x_i and 10_2.

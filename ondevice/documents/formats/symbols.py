@@ -25,8 +25,14 @@ _FONTS = {
 
 def as_unicode(text: str, font: str) -> str:
     """Text in a font: signs of the fonts known here as their Unicode, others of private use as U+FFFD."""
-    signs = _FONTS.get(font.lower())
-    if signs is None and not any("\uf000" <= letter <= "\uf0ff" for letter in text):
+    signs = _FONTS.get(font.lower(), {})
+    if not signs and not any("\uf000" <= letter <= "\uf0ff" for letter in text):
         return text
-    codes = ((letter, ord(letter) - (0xF000 if letter >= "\uf000" else 0)) for letter in text)
-    return "".join((signs or {}).get(code, " " if letter in " \uf020" else "\ufffd") for letter, code in codes)
+    return "".join(_sign(letter, signs) for letter in text)
+
+
+def _sign(letter: str, signs: dict[int, str]) -> str:
+    is_private = "\uf000" <= letter <= "\uf0ff"
+    if letter in " \uf020" or (not is_private and ord(letter) > 0xFF):
+        return letter.replace("\uf020", " ")
+    return signs.get(ord(letter) & 0xFF, "\ufffd")
