@@ -243,7 +243,7 @@ def test_chapters_have_the_names_that_the_book_gives_them(tmp_path) -> None:
     pages = [page.text for page in book(tmp_path, chapters, contents).pages]
     assert pages == [
         "Cover\n\n",
-        "One: The Gale\n\nIt came.\n\nTwo\n\n[page 12]\n\nIt went.\n\n",
+        "One: The Gale\n\nIt came.\n\nTwo\n\n[page 12]\nIt went.\n\n",
         "Part III:\nThe Calm\n\nAll was quiet.\n\n",
     ]
 

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
 from html import escape
 from io import BytesIO
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats.archive import Archive
 from ondevice.documents.formats.counters import ordinal
-from ondevice.documents.formats.docx_package import Package, chart_html, diagram_html
-from ondevice.documents.formats.docx_styles import (
-    OFF,
-    Numbering,
-    Styles,
-    attribute,
-    child,
-    children,
-    has,
-    look,
-    tag,
-    value,
-)
-from ondevice.documents.formats.html import html_blocks, mail_blocks
+from ondevice.documents.formats.docx_drawn import FORMULAS, chart_html, diagram_html, form_html, formula_html, parts
+from ondevice.documents.formats.docx_package import Package
+from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, attribute, child, has, look, tag, value
+from ondevice.documents.formats.html import as_markup, html_blocks, mail_blocks
 from ondevice.documents.formats.symbols import as_unicode
 
 _MAX_DEPTH = 200
@@ -34,25 +22,7 @@ _SKIPPED = frozenset(
     {"del", "moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
 )
 _WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
-_WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})
 _RAISED = {"superscript": "sup", "subscript": "sub"}
-# Formulas as MathML: each part stands for the children of that tag.
-_MATH = {
-    "f": "<mfrac>{num}{den}</mfrac>", "noBar": '<mfrac linethickness="0">{num}{den}</mfrac>',
-    "sSup": "<msup>{e}{sup}</msup>", "sSub": "<msub>{e}{sub}</msub>", "sSubSup": "<msubsup>{e}{sub}{sup}</msubsup>",
-    "sPre": "<msubsup><mrow></mrow>{sub}{sup}</msubsup>{e}", "rad": "<mroot>{e}{deg}</mroot>",
-    "nary": "<munderover><mo>{chr}</mo>{sub}{sup}</munderover>{e}", "func": "{fName}<mspace></mspace>{e}",
-    "limLow": "<munder>{e}{lim}</munder>", "limUpp": "<mover>{e}{lim}</mover>", "m": "<mtable>{mr}</mtable>",
-    "mr": "<mtr>{e}</mtr>", "eqArr": '<mfenced open="" close="" separators=";">{e}</mfenced>',
-    "acc": "{e}{chr}", "bar": "{e}\u0305",
-    "d": '<mfenced open="{begChr}" close="{endChr}" separators="{sepChr}">{e}</mfenced>',
-}  # fmt: skip
-_MATH_SAYS = {
-    "chr": {"nary": "\u222b", "acc": "\u0302"},
-    "begChr": {"d": "("},
-    "endChr": {"d": ")"},
-    "sepChr": {"d": "|"},
-}
 _SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
 _LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
 _TAGS = re.compile(r"<[^<>]*>")
@@ -74,7 +44,7 @@ class _Writer:
         self._styles = Styles(package.part("styles"))
         self._numbering = Numbering(package.part("numbering"), self._styles)
         self._notes = {
-            kind: {attribute(note, "id"): note for note in children(package.part(f"{kind}s"), kind)}
+            kind: {attribute(note, "id"): note for note in package.part(f"{kind}s")}
             for kind in ("footnote", "endnote", "comment")
         }
         self._counts = {"footnote": 0, "endnote": 0}
@@ -106,8 +76,8 @@ class _Writer:
             name = tag(one)
             if name in _WRITTEN:
                 parts.append(_WRITTEN[name])
-            elif name in _MATH:
-                parts.append(self._formula(one, name))
+            elif name in FORMULAS:
+                parts.append(formula_html(one, name, lambda part: self._inside(part, {})))
             elif name not in _SKIPPED:
                 parts.append(_RULES.get(name, _Writer._inside)(self, one, said))
         self._depth -= 1
@@ -154,7 +124,8 @@ class _Writer:
 
     def _symbol(self, element: Element, _: dict[str, str]) -> str:
         self._is_new_page = False
-        return self._in_font(chr(int(attribute(element, "char") or "20", 16) | 0xF000), attribute(element, "font"))
+        found = re.fullmatch(r"[0-9A-Fa-f]{1,4}", attribute(element, "char"))
+        return self._in_font(chr(int(found[0], 16) | 0xF000) if found else "", attribute(element, "font"))
 
     def _in_font(self, text: str, font: str) -> str:
         shown = as_unicode(text, font)
@@ -165,9 +136,6 @@ class _Writer:
         self._is_new_page = True
         return "\f"
 
-    def _break(self, element: Element, _: dict[str, str]) -> str:
-        return self._page() if attribute(element, "type") == "page" else "\n"
-
     def _seen_break(self, _: Element, __: dict[str, str]) -> str:
         self.is_seen = True
         return "" if self._is_new_page else "\f"
@@ -177,17 +145,10 @@ class _Writer:
         return f"<ruby>{base}<rt>{aid}</rt></ruby>"
 
     def _field(self, element: Element, _: dict[str, str]) -> str:
-        kind, data = attribute(element, "fldCharType"), child(element, "ffData")
+        kind = attribute(element, "fldCharType")
         if kind == "begin":
             self._fields.append("")
-            if len(box := child(data, "checkBox")):
-                states = [
-                    attribute(one, "val") or "1" for name in ("default", "checked") for one in children(box, name)
-                ]
-                return "\u2612" if states and states[-1] not in OFF else "\u2610"
-            choices = [attribute(one, "val") for one in children(child(data, "ddList"), "listEntry")]
-            chosen = value(data, "ddList", "result") or value(data, "ddList", "default") or "0"
-            return escape("".join(choices[int(chosen) :][:1])) if chosen.isdecimal() else ""
+            return form_html(child(element, "ffData"))
         if kind == "separate" and self._fields:
             found = _LINK_FIELD.search(self._fields[-1])
             self._fields[-1] = "</a>" if found else ""
@@ -228,49 +189,22 @@ class _Writer:
 
     def _drawing(self, element: Element, said: dict[str, str]) -> str:
         below = [(tag(one), one) for one in element.iter()]
-        told = (
-            attribute(one, key)
-            for name, one in below
-            for key in ("descr", "title", "alt")
-            if name in ("docPr", "shape", "rect")
-        )
-        text = "".join(attribute(one, "string") for name, one in below if name == "textpath") + self._inside(
-            element, said
-        )
-        if what := next(filter(None, told), ""):
-            return f"[Picture: {escape(what)}] {text}"
         names = {name for name, _ in below}
+        shapes = [one for name, one in below if name in ("docPr", "shape", "rect")]
+        told = next(filter(None, (attribute(one, key) for one in shapes for key in ("descr", "title", "alt"))), "")
+        text = "".join(attribute(one, "string") for name, one in below if name == "textpath")
+        text += self._inside(element, said)
+        if told:
+            return f"[Picture: {escape(told)}] {text}"
         if "OLEObject" in names:
             return _lost("embedded object that Word opens in another program") + text
-        return text + (
-            _lost("picture without a description") if names & {"blip", "imagedata"} and not text.strip() else ""
-        )
-
-    def _chart(self, element: Element, _: dict[str, str]) -> str:
-        return chart_html(self._package.related(attribute(element, "id")))
-
-    def _diagram(self, element: Element, _: dict[str, str]) -> str:
-        return diagram_html(self._package.related(attribute(element, "dm")))
-
-    def _math(self, element: Element, said: dict[str, str]) -> str:
-        return f"<math>{self._inside(element, said)}</math>"
-
-    def _formula(self, element: Element, name: str) -> str:
-        parts: defaultdict[str, str] = defaultdict(str)
-        for one in element:
-            if tag(one) == f"{name}Pr":
-                parts |= {tag(said): escape(attribute(said, "val")) for said in one}
-            else:
-                text = self._formula(one, "mr") if tag(one) == "mr" else f"<mrow>{self._inside(one, {})}</mrow>"
-                parts[tag(one)] += text
-        for said, usual in _MATH_SAYS.items():
-            parts.setdefault(said, usual.get(name, ""))
-        return _MATH["noBar" if name == "f" and parts["type"] == "noBar" else name].format_map(parts)
+        is_mute = names & {"blip", "imagedata"} and not text.strip()
+        return text + (_lost("picture without a description") if is_mute else "")
 
     def _table(self, element: Element, said: dict[str, str]) -> str:
         self._waits += 1
-        rows = [row for row in _parts(element, "tr") if not has(row, "trPr", "del")]
-        cells = [list(_parts(row, "tc")) for row in rows]
+        rows = [row for row in parts(element, "tr") if not has(row, "trPr", "del")]
+        cells = [list(parts(row, "tc")) for row in rows]
         if max(map(len, cells), default=0) < 2:  # a frame around text
             self._waits -= 1
             return "".join(self._inside(cell, said) for row in cells for cell in row) + self._beside()
@@ -297,27 +231,21 @@ class _Writer:
         if b"mime-version:" in start:
             blocks = mail_blocks(data)
         else:
-            blocks = html_blocks(data if start.startswith(b"<") else b"<pre>" + data.replace(b"<", b"&lt;"))
+            blocks = html_blocks(data if start.startswith(b"<") else as_markup(data))
         return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(_lost, block.lost))}" for block in blocks)
 
 
 _RULES = {
-    "p": _Writer._paragraph, "r": _Writer._run, "t": _Writer._text, "sym": _Writer._symbol, "br": _Writer._break,
+    "p": _Writer._paragraph, "r": _Writer._run, "t": _Writer._text, "sym": _Writer._symbol, 
+    "br": lambda writer, one, _: writer._page() if attribute(one, "type") == "page" else "\n",
     "lastRenderedPageBreak": _Writer._seen_break, "ruby": _Writer._ruby, "fldChar": _Writer._field,
     "instrText": _Writer._code, "hyperlink": _Writer._link, "footnoteReference": _Writer._note,
     "endnoteReference": _Writer._note, "commentReference": _Writer._comment, "drawing": _Writer._drawing,
-    "pict": _Writer._drawing, "object": _Writer._drawing, "chart": _Writer._chart, "relIds": _Writer._diagram,
-    "oMath": _Writer._math, "tbl": _Writer._table, "altChunk": _Writer._chunk,
+    "pict": _Writer._drawing, "object": _Writer._drawing, "tbl": _Writer._table, "altChunk": _Writer._chunk,
+    "chart": lambda writer, one, _: chart_html(writer._package.related(attribute(one, "id"))),
+    "relIds": lambda writer, one, _: diagram_html(writer._package.related(attribute(one, "dm"))),
+    "oMath": lambda writer, one, said: f"<math>{writer._inside(one, said)}</math>",
 }  # fmt: skip
-
-
-def _parts(element: Element, wanted: str) -> Iterator[Element]:
-    """Rows of a table, cells of a row: also those inside a content control or a tracked change."""
-    for one in element:
-        if tag(one) == wanted:
-            yield one
-        elif tag(one) in _WRAPPERS:
-            yield from _parts(one, wanted)
 
 
 def _remark(before: str, html: str, after: str = "") -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats.archive import Archive, resolve
-from ondevice.documents.formats.docx_styles import attribute, child, tag
+from ondevice.documents.formats.docx_styles import tag
 from ondevice.errors import DocumentError
 
 _NOTHING = Element("nothing")
-_DRAWN = frozenset({"t", "v", "pt"})
 
 
 class Package:
@@ -89,36 +87,3 @@ class Package:
             fix = "Open it in Word or LibreOffice, save it again, then open the new file."
             raise DocumentError("its main part is missing", where=name, fix=fix)
         return "word/document.xml"
-
-
-def chart_html(root: Element) -> str:
-    """A chart as its titles and a table of its points: a row for each category, a column for each series."""
-    rows: dict[str, list[str]] = {}
-    heads: list[str] = []
-    for series in (element for element in root.iter() if tag(element) == "ser"):
-        heads.append(_words(child(series, "tx")))
-        names, values = (_points(child(series, *path)) for path in (("cat",), ("val",)))
-        if not values:
-            names, values = _points(child(series, "xVal")), _points(child(series, "yVal"))
-        for index, value in values.items():
-            rows.setdefault(names.get(index, index), [""] * (len(heads) - 1)).append(value)
-    titles = [_words(element) for element in root.iter() if tag(element) == "title"] if rows else [_words(root)]
-    lines = [["", *heads]] if any(heads) else []
-    lines += [[name, *values] for name, values in rows.items()]
-    table = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
-    return "".join(f"<p>{escape(title)}</p>" for title in titles if title) + f"<table>{table}</table>"
-
-
-def diagram_html(root: Element) -> str:
-    """The words of SmartArt, one line for each shape."""
-    return "".join(
-        f"<li>{escape(words)}</li>" for shape in root.iter() if tag(shape) == "pt" and (words := _words(shape))
-    )
-
-
-def _points(element: Element) -> dict[str, str]:
-    return {attribute(point, "idx"): _words(point) for point in element.iter() if tag(point) == "pt"}
-
-
-def _words(element: Element) -> str:
-    return " ".join(filter(None, ((one.text or "").strip() for one in element.iter() if tag(one) in _DRAWN)))

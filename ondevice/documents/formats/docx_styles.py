@@ -83,8 +83,8 @@ class Numbering:
         self._styles = styles
         self._lists = {attribute(one, "abstractNumId"): one for one in children(root, "abstractNum")}
         self._numbers = {attribute(one, "numId"): one for one in children(root, "num")}
-        self._counts: defaultdict[str, dict[int, int]] = defaultdict(dict)  # of a list, by level
-        self._begun: set[tuple[str, int]] = set()
+        self._counts: defaultdict[str, dict[str, int]] = defaultdict(dict)  # of a list, by level
+        self._begun: set[tuple[str, str]] = set()
 
     def next(self, said: dict[str, str], style: str) -> str:
         """The number of the next paragraph, with the blank behind it; "" where it has none.
@@ -94,31 +94,29 @@ class Numbering:
             style: of the paragraph.
         """
         number, name = said.get("numId", ""), self._list(said.get("numId", ""))
-        levels = {int(attribute(one, "ilvl") or 0): one for one in children(self._lists.get(name, _NONE), "lvl")}
+        levels = {attribute(one, "ilvl"): one for one in children(self._lists.get(name, _NONE), "lvl")}
         for override in children(self._numbers.get(number, _NONE), "lvlOverride"):
-            levels |= {int(attribute(override, "ilvl") or 0): one for one in children(override, "lvl")}
+            levels |= {attribute(override, "ilvl"): one for one in children(override, "lvl")}
         by_style = (at for at, one in levels.items() if value(one, "pStyle") == style)
-        level = int(said["ilvl"]) if said.get("ilvl", "").isdecimal() else next(by_style, 0)
+        level = said.get("ilvl") or next(by_style, "0")
         if level not in levels:
             return ""
-        counts = self._counts[name]
-        start = self._start(number, level, levels[level])
-        is_anew = level not in counts or ((number, level) not in self._begun and start[1])
+        shown, counts = levels[level], self._counts[name]
+        start, is_override = self._start(number, level, shown)
+        is_anew = level not in counts or (is_override and (number, level) not in self._begun)
         self._begun.add((number, level))
-        counts[level] = start[0] if is_anew else counts[level] + 1
+        counts[level] = start if is_anew else counts[level] + 1
         for below in [at for at in counts if at > level and value(levels.get(at, _NONE), "lvlRestart") != "0"]:
             del counts[below]
-        if value(levels[level], "numFmt") == "bullet":
-            return "- "
 
         def printed(place: re.Match[str]) -> str:
-            at = int(place[1]) - 1
-            shown = levels.get(at, _NONE)
-            count = counts.setdefault(at, self._start(number, at, shown)[0])
-            return ordinal(count, "decimal" if has(levels[level], "isLgl") else value(shown, "numFmt"))
+            at = str(int(place[1]) - 1)
+            above = levels.get(at, _NONE)
+            count = counts.setdefault(at, self._start(number, at, above)[0])
+            return ordinal(count, "decimal" if has(shown, "isLgl") else value(above, "numFmt"))
 
-        text = _PLACE.sub(printed, value(levels[level], "lvlText"))
-        return f"{text} " if text.strip() else ""
+        text = _PLACE.sub(printed, value(shown, "lvlText")).strip()
+        return "- " if value(shown, "numFmt") == "bullet" else f"{text} " if text else ""
 
     def _list(self, number: str, depth: int = 0) -> str:
         """The list that a number belongs to, also where its levels stand in a style."""
@@ -126,10 +124,9 @@ class Numbering:
         linked = self._styles.look(value(self._lists.get(name, _NONE), "numStyleLink")).get("numId", "")
         return self._list(linked, depth + 1) if linked and depth < _MAX_BASES else name
 
-    def _start(self, number: str, level: int, said: Element) -> tuple[int, bool]:
-        """Where a level begins to count, and whether this number begins it anew."""
-        for override in children(self._numbers.get(number, _NONE), "lvlOverride"):
-            if attribute(override, "ilvl") == str(level) and value(override, "startOverride").isdecimal():
-                return int(value(override, "startOverride")), True
-        start = value(said, "start")
-        return (int(start) if start.isdecimal() else 1), False
+    def _start(self, number: str, level: str, said: Element) -> tuple[int, bool]:
+        """The number that a level begins with, and True if this list begins it anew."""
+        overrides = children(self._numbers.get(number, _NONE), "lvlOverride")
+        anew = next((value(one, "startOverride") for one in overrides if attribute(one, "ilvl") == level), "")
+        found = re.fullmatch(r"\d{1,9}", anew or value(said, "start"))
+        return (int(found[0]) if found else 1), anew != ""

@@ -7,7 +7,6 @@ where it comes again keep their number and say so.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from selectolax.lexbor import LexborHTMLParser
 from ondevice.documents.formats.archive import Archive, resolve
 from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sections import Section, front_matter
+from ondevice.documents.formats.sections import Block, Section, front_matter
 from ondevice.documents.types import Page
 from ondevice.documents.worker.limits import MAX_PAGES
 from ondevice.errors import DocumentError, DocumentTooLarge, UnsupportedDocument
@@ -30,20 +29,20 @@ _MARKUP_TYPES = frozenset({"application/xhtml+xml", "text/html", "application/x-
 _CONTENTS_TYPE = "application/x-dtbncx+xml"
 # These only hide fonts from copying; the text is open.
 _FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+# Kinds of entries in tables of contents: names of chapters, printed pages.
+_CONTENTS = {"navPoint": "{}\n\n", "toc": "{}\n\n", "pageTarget": "[page {}]\n", "page-list": "[page {}]\n"}
 _ABOUT = {"title": "Title", "creator": "Author", "date": "Date"}
 _DRAWING = re.compile(rb"<(?:img|image|svg)[\s/>]", re.IGNORECASE)
 _RESAVE_FIX = "Convert it with Calibre or another program, then open the result."
-Anchors = dict[str, dict[str, str]]  # member -> id in it -> what the book's contents say of that place
 
 
 @dataclass(slots=True)
 class _Book:
-    """What the package says: chapters in reading order, who wrote it, names and printed pages of its places."""
+    """What the package says: chapters in reading order, who wrote it, what stands before their elements by its id."""
 
     chapters: list[str] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
-    names: Anchors = field(default_factory=lambda: defaultdict(dict))
-    printed: Anchors = field(default_factory=lambda: defaultdict(dict))
+    names: dict[str, dict[str, list[Block]]] = field(default_factory=dict)
     protected: set[str] = field(default_factory=set)
 
 
@@ -78,7 +77,7 @@ def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Pa
     except DocumentError as error:
         code = "too-complex" if error.code == "document-too-complex" else "unreadable"
         return Page(number, "", code, f"chapter {number} was given up: {error.what}")
-    blocks = page_blocks(data, names=book.names[member], printed=book.printed[member])[1]
+    blocks = page_blocks(data, names=book.names.get(member, {}))[1]
     if any(block.text for block in blocks):
         about, book.about = book.about, {}  # stands before the first words of the book
         blocks = front_matter(about, blocks)
@@ -97,7 +96,8 @@ def _open(archive: Archive, request: Request) -> _Book:
     for element in (e for metadata in _all(root, "metadata") for e in metadata.iter() if e.text):
         if name := _ABOUT.get(_tag(element.tag)):
             is_more = name == "Author" and name in book.about
-            book.about[name] = f"{book.about[name]}; {element.text}" if is_more else book.about.get(name, element.text)
+            text = element.text or ""
+            book.about[name] = f"{book.about[name]}; {text}" if is_more else book.about.get(name, text)
     manifest: dict[str, str] = {}
     contents: list[str] = []
     for item in _all(root, "item"):
@@ -124,23 +124,24 @@ def _open(archive: Archive, request: Request) -> _Book:
 
 
 def _read_contents(archive: Archive, member: str, book: _Book) -> None:
-    """Names and printed pages by the place that they belong to: those of an EPUB 2, then those of an EPUB 3."""
-    found: list[tuple[Anchors, str, str]] = []
+    """Names and printed pages of places: those of an EPUB 2, then those of an EPUB 3 that are not among them."""
+    found: list[tuple[str, str, str]] = []
     if member.lower().endswith(".ncx"):
         for point in archive.read_xml(member).iter():
-            kind = {"navPoint": book.names, "pageTarget": book.printed}.get(_tag(point.tag))
-            if kind is not None:
+            if (kind := _tag(point.tag)) in _CONTENTS:
                 label = next(("".join(e.itertext()) for e in point if _tag(e.tag) == "navLabel"), "")
                 found.append((kind, next((e.get("src", "") for e in point if _tag(e.tag) == "content"), ""), label))
     else:
         for nav in LexborHTMLParser(archive.read(member).decode("utf-8", "replace")).css("nav"):
-            kind = {"toc": book.names, "page-list": book.printed}.get(nav.attributes.get("epub:type") or "")
-            if kind is not None:
+            if (kind := nav.attributes.get("epub:type") or "") in _CONTENTS:
                 found += [(kind, a.attributes.get("href") or "", a.text()) for a in nav.css("a[href]")]
     for kind, target, label in found:
         place, _, name = unquote(target).partition("#")
+        text, is_heading = _CONTENTS[kind].format(" ".join(label.split())), kind in ("navPoint", "toc")
         if label.strip() and (chapter := resolve(member, place)):
-            kind[chapter].setdefault(name, " ".join(label.split()))
+            blocks = book.names.setdefault(chapter, {}).setdefault(name, [])
+            if all(block.is_heading != is_heading for block in blocks):
+                blocks.append(Block(text, is_heading))
 
 
 def _protected(archive: Archive) -> set[str]:

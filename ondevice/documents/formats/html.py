@@ -23,7 +23,7 @@ from ondevice.documents.formats.html_page import PageText
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sections import Block, front_matter, sections
 
-_NONE: Mapping[str, str] = {}
+_NONE: Mapping[str, list[Block]] = {}
 _CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"""^\s*<\?xml[^>]{1,100}?encoding\s*=\s*["']([\w.:-]{1,40})["']""")
 # What browsers take these names for (WHATWG): each is part of the other, which pages really use.
@@ -66,24 +66,26 @@ def mail_blocks(data: bytes) -> list[Block]:
     if body is None:
         return []
     text = cast(bytes, body.get_payload(decode=True))
-    is_html = body.get_content_subtype() == "html"
-    return html_blocks(text if is_html else b"<pre>" + text.replace(b"<", b"&lt;"), body.get_content_charset() or "")
+    if body.get_content_subtype() == "plain":
+        text = as_markup(text)
+    return html_blocks(text, body.get_content_charset() or "")
+
+
+def as_markup(text: bytes) -> bytes:
+    """Plain text as a page that shows it."""
+    return b"<pre>" + text.replace(b"&", b"&amp;").replace(b"<", b"&lt;")
 
 
 def page_blocks(
-    source: bytes | str,
-    charset: str = "",
-    names: Mapping[str, str] = _NONE,
-    printed: Mapping[str, str] = _NONE,
-    is_spaced: bool = False,
+    source: bytes | str, charset: str = "", names: Mapping[str, list[Block]] = _NONE, is_spaced: bool = False
 ) -> tuple[LexborHTMLParser, list[Block]]:
     """The tree of a page and its blocks, without its title. See `html_blocks` and `PageText`."""
     decoder = Decoder(_encoding(source, charset) if isinstance(source, bytes) else "")
     markup = "".join(decoder.decode([source])) if isinstance(source, bytes) else source
     tree = LexborHTMLParser(_as_html(markup))
-    blocks = PageText(tree, Hidden(tree), names, printed, is_spaced).blocks()
-    if sum(bool(block.text) for block in blocks) <= ("" in names):
-        blocks = PageText(tree, Hidden(tree, is_menu_shown=True), names, printed, is_spaced).blocks()
+    blocks = PageText(tree, Hidden(tree), names, is_spaced).blocks()
+    if not any(block.text for block in blocks):
+        blocks = PageText(tree, Hidden(tree, is_menu_shown=True), names, is_spaced).blocks()
     if decoder.is_damaged:
         what = f"byte of another encoding than {decoder.encoding.upper()}, shown as \ufffd"
         blocks = [replace(block, lost=block.lost + (what,) * block.text.count("\ufffd")) for block in blocks]

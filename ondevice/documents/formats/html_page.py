@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ondevice.documents.formats.counters import ordinal
 from ondevice.documents.formats.html_hidden import Hidden
-from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, formula, marked, settle
+from ondevice.documents.formats.html_parts import (
+    MAX_DEPTH,
+    attribute,
+    chosen,
+    filled_in,
+    math,
+    number,
+    parts,
+    stands_apart,
+)
+from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, marked, settle
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.sections import Block, begin_with
 from ondevice.documents.formats.tables import Cell, inner_table, table_lines
@@ -21,20 +31,15 @@ _LINES = frozenset(
     {"div", "li", "dt", "dd", "br", "caption", "figcaption", "header", "footer", "main", "aside", "address", "body"}
     | {"table", "tr", "form", "fieldset", "details", "summary", "option", "center", "legend", "text", "noscript"}
 )
-# Boxes that stand side by side with room between them, though no blank does.
-_BOXES = frozenset(
-    {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
-)
 _MARKS = {"sup": RAISED, "sub": LOWERED, "del": STRUCK, "s": STRUCK, "strike": STRUCK}
 _AROUND = {"rt": (" (", ")"), "q": ("\u201c", "\u201d"), "desc": ("[Picture: ", "]"), "title": ("[Picture: ", "]")}
 _LOST = {"video": "video", "audio": "recording", "iframe": "frame of another page", "embed": "embedded object"}
 _LIST_STYLES = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
-_NO_VALUE = frozenset({"hidden", "password", "file", "image"})
 _WHITE_SPACE = re.compile(r"[ \t\n\r]+")
 _TARGET = re.compile(r"(?:https?://|mailto:|tel:)\S", re.IGNORECASE)
 _MOST_TARGETS, _TARGET_CHARS = 100, 200
 _LAYOUT_CHARS = 2000  # of a table with others in it, which then only puts parts of the page side by side
-_MAX_DEPTH = 100
+_TO_THE_END = 65_534  # rows: the most that a cell may span
 
 
 class PageText:
@@ -43,21 +48,15 @@ class PageText:
     Args:
         tree: of the page.
         hidden: what of it is left out.
-        names: headings by the id of the element that they belong to; "": of the page itself.
-        printed: numbers of printed pages by the id of the element at which they begin.
+        names: what stands before an element, by its id; "": before the page.
         is_spaced: blanks and ends of lines are text, and form feeds end pages: our own readers have written it.
     """
 
     def __init__(
-        self,
-        tree: LexborHTMLParser,
-        hidden: Hidden,
-        names: Mapping[str, str],
-        printed: Mapping[str, str],
-        is_spaced: bool,
+        self, tree: LexborHTMLParser, hidden: Hidden, names: Mapping[str, list[Block]], is_spaced: bool
     ) -> None:
-        self._names, self._printed = names, printed
-        self._named: list[int] = []  # blocks that are headings from `names`
+        self._names = names
+        self._named: list[int] = []  # which blocks come from `names`
         self._root = tree.body or tree.root
         self._hidden = hidden
         self._blocks: list[Block] = []
@@ -69,7 +68,7 @@ class PageText:
         self._item = ""  # the mark of a list item whose text has not begun
         self._lists: list[tuple[str, int, int]] = []  # style, next number and step of each list that it is in
         self._depth = 0
-        self._targets = {_attribute(a, "href") for a in self._root.css("a[href]")} if self._root else set()
+        self._targets = {attribute(a, "href") for a in self._root.css("a[href]")} if self._root else set()
         if len(found := {target for target in self._targets if _TARGET.match(target)}) > _MOST_TARGETS:
             self._lost += ["target of links"] * len(found)
             found = set()
@@ -87,27 +86,25 @@ class PageText:
         return self._blocks
 
     def _anchor(self, name: str) -> None:
-        if label := self._names.get(name, ""):
+        for block in self._names.get(name, ()):
             self._boundary("p")
             self._named.append(len(self._blocks))
-            self._blocks.append(Block(f"{label}\n\n", is_heading=True))
-        if number := self._printed.get(name, ""):
-            self._text.append(f" [page {number}] ")
+            self._blocks.append(block)
 
     def _children(self, node: LexborNode) -> None:
         self._depth += 1
         for child in node.iter(include_text=True, skip_empty=False):
             if child.is_text_node:
                 self._add(child.text_content or "")
-            elif self._depth > _MAX_DEPTH:
+            elif self._depth > MAX_DEPTH:
                 self._add(child.text(separator=" "))
             else:
                 self._element(child, (child.tag or "").lower())
         self._depth -= 1
 
     def _element(self, node: LexborNode, tag: str) -> None:
-        self._anchor(_attribute(node, "id") or "\0")
-        if _attribute(node, "type").startswith("math/tex"):
+        self._anchor(attribute(node, "id") or "\0")
+        if attribute(node, "type").startswith("math/tex"):
             self._add(node.text())
         elif (lost := self._hidden.why(node, tag)) is not None or tag in _LOST:
             self._lost += [name] if (name := _LOST.get(tag, "") if lost is None else lost) else []
@@ -128,7 +125,7 @@ class PageText:
             self._boundary(tag)
             self._heading = self._heading and tag not in _HEADINGS
             self._preformatted -= tag == "pre"
-        if _stands_apart(node, tag):
+        if stands_apart(node, tag):
             self._text.append(" ")
 
     def _add(self, text: str) -> None:
@@ -169,10 +166,10 @@ class PageText:
     # -- rules of elements -------------------------------------------------------------------------------
 
     def _link(self, node: LexborNode) -> None:
-        start, target = len(self._text), _attribute(node, "href")
+        start, target = len(self._text), attribute(node, "href")
         self._children(node)
         text = "".join(self._text[start:])
-        if "noteref" in _attribute(node, "epub:type") + _attribute(node, "role") and text.strip().isalnum():
+        if "noteref" in attribute(node, "epub:type") + attribute(node, "role") and text.strip().isalnum():
             self._text[start:] = [f"[{text.strip()}]"]
         if target in self._targets and target.partition(":")[2].strip("/") not in text:
             self._targets.discard(target)
@@ -185,29 +182,17 @@ class PageText:
         elif "alt" not in node.attributes and node.tag != "area":
             self._lost.append("picture without a description")
 
-    def _input(self, node: LexborNode) -> None:
-        kind, is_on = _attribute(node, "type").lower(), "checked" in node.attributes
-        if kind in ("checkbox", "radio"):
-            self._text.append("[x] " if is_on else "[ ] ")
-        elif kind == "image":
-            self._picture(node)
-        elif kind not in _NO_VALUE:
-            self._add(f" {_attribute(node, 'value')} ")
-
     def _select(self, node: LexborNode) -> None:
-        if node.css_first("p, div, ul, ol, table, section, h1, h2, h3") is not None:
+        if node.css_first("p, div, ul, ol, table, section, h1, h2, h3") is None:
+            self._add(chosen(node))
+        else:
             self._children(node)  # the rest of a page that forgot to end its list
-            return
-        options = node.css("option")
-        # Where nothing is chosen, the choices are the text.
-        chosen = [option for option in options if "selected" in option.attributes] or options
-        self._add(f" {' / '.join(option.text().strip() for option in chosen)} ")
 
     def _ordered(self, node: LexborNode) -> None:
         items = sum(child.tag == "li" for child in node.iter())
         step = -1 if "reversed" in node.attributes else 1
-        start = _number(node, "start", items if step < 0 else 1)
-        self._list(node, (_LIST_STYLES.get(_attribute(node, "type"), "decimal"), start, step))
+        start = number(node, "start", items if step < 0 else 1)
+        self._list(node, (_LIST_STYLES.get(attribute(node, "type"), "decimal"), start, step))
 
     def _list(self, node: LexborNode, numbers: tuple[str, int, int]) -> None:
         self._boundary("ul")
@@ -218,122 +203,60 @@ class PageText:
 
     def _list_item(self, node: LexborNode) -> None:
         self._boundary("li")
-        mark, (style, number, step) = "- ", self._lists[-1] if self._lists else ("", 0, 0)
+        mark, (style, count, step) = "- ", self._lists[-1] if self._lists else ("", 0, 0)
         if style:
-            number = _number(node, "value", number)
-            mark = f"{ordinal(number, _LIST_STYLES.get(_attribute(node, 'type'), style))}. "
-            self._lists[-1] = style, number + step, step
-        if self._inline:
-            self._text.append(mark)
-        else:
-            self._item = mark
+            count = number(node, "value", count)
+            mark = f"{ordinal(count, _LIST_STYLES.get(attribute(node, 'type'), style))}. "
+            self._lists[-1] = style, count + step, step
+        self._item = "" if self._inline else mark
+        self._text += [mark] if self._inline else []
         self._children(node)
         self._boundary("li")
         self._item = ""
 
     def _table(self, node: LexborNode) -> None:
-        rows = [list(_parts(row, ("td", "th"))) for row in _parts(node, ("tr",))]
-        inner = any(cell.css_first("table, h1, h2, h3, h4, h5, h6") for row in rows for cell in row)
-        is_layout = inner and (
-            max(map(len, rows)) == 1 or len(node.text()) > _LAYOUT_CHARS or _attribute(node, "role") == "presentation"
-        )
+        rows = [list(parts(row, ("td", "th"))) for row in parts(node, ("tr",))]
+        holds_others = any(cell.css_first("table, h1, h2, h3, h4, h5, h6") for row in rows for cell in row)
+        is_layout = holds_others and (max(map(len, rows)) == 1 or len(node.text()) > _LAYOUT_CHARS)
         self._boundary("table")
-        for caption in _parts(node, ("caption",)):
+        for caption in parts(node, ("caption",)):
             self._element(caption, "caption")
-        if is_layout and not self._inline:
+        if self._inline:
+            self._text.append(inner_table(table_lines(map(self._row, rows))))
+        elif is_layout:
             for cell in (cell for row in rows for cell in row):
                 self._boundary("tr")
                 self._children(cell)
         else:
-            lines = table_lines([self._cell(cell) for cell in row] for row in rows)
-            if self._inline:
-                self._text.append(inner_table(lines))
-            for line in () if self._inline else lines:
+            for line in table_lines(map(self._row, rows)):
                 self._text.append(line)
                 self._end_block("\n")
-            if not self._inline:
-                self._blocks.append(Block("\n"))
+            self._blocks.append(Block("\n"))
         self._boundary("table")
 
-    def _cell(self, node: LexborNode) -> Cell:
-        columns, rows = _number(node, "colspan", 1), _number(node, "rowspan", 1)
-        is_above = "data-above" in node.attributes  # from our own writer of HTML
-        return Cell(self._line(node), max(columns, 1), rows or 65_535, is_above)  # 0: down to the end
+    def _row(self, cells: list[LexborNode]) -> list[Cell]:
+        return [
+            Cell(
+                self._line(cell),
+                max(number(cell, "colspan", 1), 1),
+                number(cell, "rowspan", 1) or _TO_THE_END,
+                "data-above" in cell.attributes,  # from our own writers
+            )
+            for cell in cells
+        ]
 
     def _remark(self, node: LexborNode) -> None:
         """What stands beside the text: a note, a comment, a header; from our own writer of HTML."""
         self._boundary("p")
         if text := self._line(node):
-            self._text.append(f"{_attribute(node, 'before')}{text}{_attribute(node, 'after')}")
+            self._text.append(f"{attribute(node, 'before')}{text}{attribute(node, 'after')}")
         self._boundary("p")
-
-    def _formula(self, node: LexborNode) -> None:
-        self._add(_math(node, 0))
 
 
 _RULES = {
     "a": PageText._link, "img": PageText._picture, "image": PageText._picture, "area": PageText._picture,
-    "input": PageText._input, "select": PageText._select, "ol": PageText._ordered, "li": PageText._list_item,
-    "ul": lambda page, node: page._list(node, ("", 0, 0)), "table": PageText._table, "math": PageText._formula,
-    "remark": PageText._remark, "lost": lambda page, node: page._lost.append(_attribute(node, "what")),
+    "ol": PageText._ordered, "ul": lambda page, node: page._list(node, ("", 0, 0)), "li": PageText._list_item,
+    "input": lambda page, node: page._add(filled_in(node)), "select": PageText._select, "table": PageText._table,
+    "math": lambda page, node: page._add(math(node)),
+    "remark": PageText._remark, "lost": lambda page, node: page._lost.append(attribute(node, "what")),
 }  # fmt: skip
-
-
-def _attribute(node: LexborNode, name: str) -> str:
-    return node.attributes.get(name) or ""
-
-
-def _number(node: LexborNode, name: str, default: int) -> int:
-    """A whole number in an attribute; as browsers read it, what follows its digits does not count."""
-    found = re.match(r"\s*([+-]?\d{1,6})", _attribute(node, name))
-    return int(found[1]) if found else default
-
-
-def _parts(node: LexborNode, wanted: tuple[str, ...]) -> Iterator[LexborNode]:
-    """Rows of a table, cells of a row: also where something stands between."""
-    for child in node.iter():
-        if child.tag in wanted:
-            yield child
-        elif child.tag in ("thead", "tbody", "tfoot", "form"):
-            yield from _parts(child, wanted)
-
-
-def _stands_apart(node: LexborNode, tag: str) -> bool:
-    """True if browsers show room between this element and the next, though no blank stands there."""
-    after = node.next
-    if after is None or after.is_text_node:
-        return False
-    if tag in _BOXES and after.tag in _BOXES:
-        return True
-    if tag != "span" or after.tag != "span":
-        return False
-    last, first = node.text()[-1:], after.text()[:1]
-    return (
-        last.isalnum()
-        and first.isalnum()
-        and (last.isdigit() != first.isdigit() or (last.islower() and first.isupper()))
-    )
-
-
-def _math(node: LexborNode, depth: int) -> str:
-    """MathML on one line."""
-    tag = node.tag or ""
-    if node.is_text_node or depth > _MAX_DEPTH:
-        return (node.text_content or "").strip()
-    if tag in ("annotation", "annotation-xml", "mphantom"):
-        return ""
-    children = [
-        child for child in node.iter(include_text=True) if not (child.is_text_node and child.is_empty_text_node)
-    ]
-    row = [_math(child, depth + 1) for child in (children[:1] if tag == "semantics" else children)]
-    if tag == "mtr":
-        return ", ".join(row)
-    if tag == "mtable":
-        return f"[{'; '.join(row)}]"
-    if tag == "mfenced":
-        between = (node.attributes.get("separators") or ",")[0]
-        inner = f"{between}{' ' if between in ',;' else ''}".join(row)
-        return f"{node.attributes.get('open', '(')}{inner}{node.attributes.get('close', ')')}"
-    if tag == "mspace":
-        return " "
-    return formula("binomial" if _attribute(node, "linethickness").startswith("0") else tag, row)

@@ -1,0 +1,87 @@
+"""Single elements of a web page: their attributes, rows and cells, the room beside them, forms, formulas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from selectolax.lexbor import LexborNode
+
+from ondevice.documents.formats.inline import formula
+
+MAX_DEPTH = 100  # of elements within elements; what is deeper is read as plain text
+# Boxes that stand side by side with room between them, though no blank does.
+_BOXES = frozenset(
+    {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
+)
+_VALUES = {"hidden": "", "password": "", "file": "", "image": "alt"}  # attributes that show what a field holds
+_NEW_WORD = re.compile(r"[^\W\d_]\d|\d[^\W\d_]|[a-zß-öø-ÿ][A-ZÀ-ÖØ-Þ]")
+
+
+def attribute(node: LexborNode, name: str) -> str:
+    return node.attributes.get(name) or ""
+
+
+def number(node: LexborNode, name: str, default: int) -> int:
+    """A whole number in an attribute; as browsers read it, what follows its digits does not count."""
+    found = re.match(r"\s*([+-]?\d{1,6})", attribute(node, name))
+    return int(found[1]) if found else default
+
+
+def parts(node: LexborNode, wanted: tuple[str, ...]) -> Iterator[LexborNode]:
+    """Rows of a table, cells of a row: also where something stands between."""
+    for child in node.iter():
+        if child.tag in wanted:
+            yield child
+        elif child.tag in ("thead", "tbody", "tfoot", "form"):
+            yield from parts(child, wanted)
+
+
+def filled_in(node: LexborNode) -> str:
+    """What a field of a form holds, a box with or without its tick."""
+    kind = attribute(node, "type").lower()
+    if kind in ("checkbox", "radio"):
+        return "[x] " if "checked" in node.attributes else "[ ] "
+    return f" {attribute(node, _VALUES.get(kind, 'value'))} "
+
+
+def chosen(node: LexborNode) -> str:
+    """The choices made from a list; all of them where none is made, for then they are its text."""
+    options = node.css("option")
+    found = [option for option in options if "selected" in option.attributes] or options
+    return f" {' / '.join(option.text().strip() for option in found)} "
+
+
+def stands_apart(node: LexborNode, tag: str) -> bool:
+    """True if browsers show room between this element and the next, though no blank stands there."""
+    after = node.next
+    if after is None or after.is_text_node:
+        return False
+    if tag in _BOXES and after.tag in _BOXES:
+        return True
+    if tag != "span" or after.tag != "span":
+        return False
+    return _NEW_WORD.fullmatch(node.text()[-1:] + after.text()[:1]) is not None
+
+
+def math(node: LexborNode, depth: int = 0) -> str:
+    """MathML on one line."""
+    tag = node.tag or ""
+    if node.is_text_node or depth > MAX_DEPTH:
+        return (node.text_content or "").strip()
+    if tag in ("annotation", "annotation-xml", "mphantom"):
+        return ""
+    children = list(node.iter(include_text=True, skip_empty=True))
+    row = [math(child, depth + 1) for child in (children[:1] if tag == "semantics" else children)]
+    match tag:
+        case "mtr":
+            return ", ".join(row)
+        case "mtable":
+            return f"[{'; '.join(row)}]"
+        case "mspace":
+            return " "
+        case "mfenced":
+            between = (node.attributes.get("separators") or ",")[0]
+            inner = f"{between}{' ' if between in ',;' else ''}".join(row)
+            return f"{node.attributes.get('open', '(')}{inner}{node.attributes.get('close', ')')}"
+    return formula("binomial" if attribute(node, "linethickness").startswith("0") else tag, row)
