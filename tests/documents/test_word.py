@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ondevice.documents import read
-from ondevice.documents.formats.counters import ordinal
+from ondevice.documents.formats.layout import ordinal
 from ondevice.documents.formats.symbols import as_unicode
 from tests.builders.documents import WORD, make_raw_docx, make_zip, paragraph
 

@@ -38,7 +38,7 @@ def formula_html(element: Element, name: str, inside: Callable[[Element], str]) 
 
 
 def form_html(data: Element) -> str:
-    """What a field of an old form says: a box with or without its tick, the chosen entry of a list."""
+    """A field of an old form: its box with or without the tick, or the chosen entry of its list."""
     if has(data, "checkBox"):
         ticks = [*children(child(data, "checkBox"), "checked"), *children(child(data, "checkBox"), "default")]
         return "\u2612" if ticks and attribute(ticks[0], "val") not in OFF else "\u2610"

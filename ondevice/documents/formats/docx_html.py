@@ -8,11 +8,11 @@ from io import BytesIO
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats.archive import Archive
-from ondevice.documents.formats.counters import ordinal
 from ondevice.documents.formats.docx_drawn import FORMULAS, chart_html, diagram_html, form_html, formula_html, parts
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, attribute, child, has, look, tag, value
 from ondevice.documents.formats.html import as_markup, html_blocks, mail_blocks
+from ondevice.documents.formats.layout import ordinal
 from ondevice.documents.formats.symbols import as_unicode
 
 _MAX_DEPTH = 200
@@ -228,10 +228,8 @@ class _Writer:
                 return document_html(Package(archive, "a document inside it"), self._nested + 1)[0]
         if start.startswith((b"{\\rtf", b"pk")):
             return _lost("document inside this one, of another kind")
-        if b"mime-version:" in start:
-            blocks = mail_blocks(data)
-        else:
-            blocks = html_blocks(data if start.startswith(b"<") else as_markup(data))
+        is_mail, is_html = b"mime-version:" in start, start.startswith(b"<")
+        blocks = mail_blocks(data) if is_mail else html_blocks(data if is_html else as_markup(data))
         return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(_lost, block.lost))}" for block in blocks)
 
 

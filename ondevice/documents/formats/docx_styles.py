@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from xml.etree.ElementTree import Element
 
-from ondevice.documents.formats.counters import ordinal
+from ondevice.documents.formats.layout import ordinal
 
 OFF = frozenset({"0", "false", "off", "none"})
 _LOOKS = frozenset({"vanish", "strike", "dstrike", "vertAlign", "pageBreakBefore"})
@@ -47,12 +47,12 @@ def has(element: Element, *path: str) -> bool:
 
 
 def value(element: Element, *path: str) -> str:
-    """What the element at the end of a path of tags says, "" where there is none."""
+    """The value of the element at the end of a path of tags, "" where there is none."""
     return attribute(child(element, *path), "val")
 
 
 def look(properties: Element) -> dict[str, str]:
-    """What properties of a run or of a paragraph say, by tag; those that are on and off are "on" without a value."""
+    """Properties of a run or of a paragraph, by tag; those that are on and off are "on" without a value."""
     said = {tag(one): attribute(one, "val") or "on" for one in properties if tag(one) in _LOOKS}
     font = attribute(child(properties, "rFonts"), "ascii")
     said |= {tag(one): attribute(one, "val") for one in child(properties, "numPr")}
@@ -67,7 +67,7 @@ class Styles:
         self.look = cache(self._look)
 
     def _look(self, name: str, depth: int = 0) -> dict[str, str]:
-        """What a style says, "heading" among it: names of styles are English in every language of Word."""
+        """Properties of a style, "heading" among them: names of styles are English in every language of Word."""
         style = self._styles.get(name)
         if style is None or depth > _MAX_BASES:
             return {}
@@ -125,7 +125,7 @@ class Numbering:
         return self._list(linked, depth + 1) if linked and depth < _MAX_BASES else name
 
     def _start(self, number: str, level: str, said: Element) -> tuple[int, bool]:
-        """The number that a level begins with, and True if this list begins it anew."""
+        """The number that a level begins with, and True if this list begins it again."""
         overrides = children(self._numbers.get(number, _NONE), "lvlOverride")
         anew = next((value(one, "startOverride") for one in overrides if attribute(one, "ilvl") == level), "")
         found = re.fullmatch(r"\d{1,9}", anew or value(said, "start"))

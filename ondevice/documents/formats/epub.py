@@ -38,7 +38,7 @@ _RESAVE_FIX = "Convert it with Calibre or another program, then open the result.
 
 @dataclass(slots=True)
 class _Book:
-    """What the package says: chapters in reading order, who wrote it, what stands before their elements by its id."""
+    """The book as its package has it: chapters in reading order, authors, what stands before elements by their id."""
 
     chapters: list[str] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)

@@ -93,7 +93,7 @@ def page_blocks(
 
 
 def _encoding(data: bytes, charset: str) -> str:
-    """Encoding of a page by what is said of it, "" where that cannot be true."""
+    """Encoding of a page by what is said of it, "" if that cannot be true."""
     match = _XML_ENCODING.match(data[:1024]) or _CHARSET.search(data[:4096])
     name = known_encoding(charset) or (known_encoding(match[1].decode("ascii", "replace")) if match else "")
     if not data.isascii():

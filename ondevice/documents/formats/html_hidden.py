@@ -29,7 +29,7 @@ _RULE = re.compile(r"([^{}]{1,500})\{([^{}]*)\}")
 
 
 class Hidden:
-    """What of one page is left out, and why.
+    """The elements of one page that are left out, and why.
 
     Args:
         tree: of the page.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import cast
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ondevice.documents.formats.counters import ordinal
 from ondevice.documents.formats.html_hidden import Hidden
 from ondevice.documents.formats.html_parts import (
     MAX_DEPTH,
@@ -20,9 +20,9 @@ from ondevice.documents.formats.html_parts import (
     stands_apart,
 )
 from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, marked, settle
+from ondevice.documents.formats.layout import Cell, inner_table, ordinal, table_lines
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.sections import Block, begin_with
-from ondevice.documents.formats.tables import Cell, inner_table, table_lines
 
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 # A blank line after these, a new line after those.
@@ -57,7 +57,7 @@ class PageText:
     ) -> None:
         self._names = names
         self._named: list[int] = []  # which blocks come from `names`
-        self._root = tree.body or tree.root
+        self._root = cast(LexborNode, tree.body or tree.root)
         self._hidden = hidden
         self._blocks: list[Block] = []
         self._text: list[str] = []
@@ -68,18 +68,17 @@ class PageText:
         self._item = ""  # the mark of a list item whose text has not begun
         self._lists: list[tuple[str, int, int]] = []  # style, next number and step of each list that it is in
         self._depth = 0
-        self._targets = {attribute(a, "href") for a in self._root.css("a[href]")} if self._root else set()
-        if len(found := {target for target in self._targets if _TARGET.match(target)}) > _MOST_TARGETS:
-            self._lost += ["target of links"] * len(found)
-            found = set()
-        self._targets = found
+        links = (attribute(link, "href") for link in self._root.css("a[href]"))
+        self._targets = set(filter(_TARGET.match, links))
+        if len(self._targets) > _MOST_TARGETS:
+            self._lost += ["target of links"] * len(self._targets)
+            self._targets = set()
 
     def blocks(self) -> list[Block]:
         """All of it."""
-        if self._root is not None:
-            self._anchor("")
-            self._children(self._root)
-            self._end_block("\n")
+        self._anchor("")
+        self._children(self._root)
+        self._end_block("\n")
         for at in reversed(self._named):
             if begin_with(self._blocks[at].text, self._blocks[at + 1 : at + 4]):
                 del self._blocks[at]
@@ -235,18 +234,12 @@ class PageText:
         self._boundary("table")
 
     def _row(self, cells: list[LexborNode]) -> list[Cell]:
-        return [
-            Cell(
-                self._line(cell),
-                max(number(cell, "colspan", 1), 1),
-                number(cell, "rowspan", 1) or _TO_THE_END,
-                "data-above" in cell.attributes,  # from our own writers
-            )
-            for cell in cells
-        ]
+        spans = ((max(number(cell, "colspan", 1), 1), number(cell, "rowspan", 1) or _TO_THE_END) for cell in cells)
+        is_above = ("data-above" in cell.attributes for cell in cells)  # from our own writers
+        return [Cell(self._line(cell), *span, above) for cell, span, above in zip(cells, spans, is_above, strict=True)]
 
     def _remark(self, node: LexborNode) -> None:
-        """What stands beside the text: a note, a comment, a header; from our own writer of HTML."""
+        """A note, a comment or a header, which stands beside the text; from our own writer of HTML."""
         self._boundary("p")
         if text := self._line(node):
             self._text.append(f"{attribute(node, 'before')}{text}{attribute(node, 'after')}")

@@ -38,7 +38,7 @@ def parts(node: LexborNode, wanted: tuple[str, ...]) -> Iterator[LexborNode]:
 
 
 def filled_in(node: LexborNode) -> str:
-    """What a field of a form holds, a box with or without its tick."""
+    """The value of a field of a form, a box with or without its tick."""
     kind = attribute(node, "type").lower()
     if kind in ("checkbox", "radio"):
         return "[x] " if "checked" in node.attributes else "[ ] "
@@ -68,7 +68,7 @@ def math(node: LexborNode, depth: int = 0) -> str:
     """MathML on one line."""
     tag = node.tag or ""
     if node.is_text_node or depth > MAX_DEPTH:
-        return (node.text_content or "").strip()
+        return node.text().strip()
     if tag in ("annotation", "annotation-xml", "mphantom"):
         return ""
     children = list(node.iter(include_text=True, skip_empty=True))

@@ -60,11 +60,11 @@ def marked(mark: str, text: str) -> str:
 
 def settle(text: str) -> str:
     """Text with its marks made readable, so that no number comes out as another one."""
-    for _ in range(3):  # one within the other
-        text, num_changed = _MARKED.subn(_settle, text)
+    while MARKS.search(text):
+        text, num_changed = _MARKED.subn(_settle, text)  # the innermost; then what is around it
         if not num_changed:
-            break
-    return MARKS.sub("", text)
+            return MARKS.sub("", text)
+    return text
 
 
 def _settle(found: re.Match[str]) -> str:

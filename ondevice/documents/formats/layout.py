@@ -1,4 +1,4 @@
-"""Tables as lines of cells, for Word and HTML: a cell that spans rows or columns is told again in each of them."""
+"""Tables and lists of Word and HTML as lines: cells that span rows or columns are told in each, numbers as printed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 _MOST_COLUMNS = 100  # of a row
 _MOST_TOLD_AGAIN = 100  # characters of a cell; a longer one stands once
+_ROMAN = {
+    1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v",
+    4: "iv", 1: "i",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,20 @@ def _come_down(line: list[str], held: dict[int, tuple[str, int]]) -> None:
 def inner_table(lines: Iterable[str]) -> str:
     """A table in a cell of another: "pump: 2; valve: 5"."""
     return "; ".join(line.replace(" | ", ": ") for line in lines)
+
+
+def ordinal(number: int, style: str) -> str:
+    """The number in one of Word's styles: `lowerLetter`, `upperLetter`, `lowerRoman`, `upperRoman`, `decimalZero`.
+
+    A number in any other style, and one that the style does not know, is decimal.
+    """
+    if style == "decimalZero":
+        return f"{number:02}"
+    text = ""
+    if style.endswith("Letter") and 0 < number <= 780:
+        text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)  # z, aa, bb, as Word counts
+    elif style.endswith("Roman") and 0 < number < 4000:
+        for value, letters in _ROMAN.items():
+            text += letters * (number // value)
+            number %= value
+    return (text.upper() if style.startswith("upper") else text) or str(number)
