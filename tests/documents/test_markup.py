@@ -138,6 +138,10 @@ def test_boxes_side_by_side_stay_apart_and_words_whole() -> None:
         "Total 45 Harbour unbelable"
     )
 
+    assert page("these ascended<span>90</span> <span>025</span>Testing <span>A</span>4 1<span>st</span>") == (
+        "these ascended 90 025 Testing A4 1st"
+    )
+
 
 def test_targets_of_links_are_kept_unless_they_are_too_many() -> None:
     assert page(

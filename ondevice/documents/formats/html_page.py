@@ -94,7 +94,7 @@ class PageText:
         self._depth += 1
         for child in node.iter(include_text=True, skip_empty=False):
             if child.is_text_node:
-                self._add(child.text_content or "")
+                self._add((child.text_content or "") + (" " if stands_apart(child, "-text") else ""))
             elif self._depth > MAX_DEPTH:
                 self._add(child.text(separator=" "))
             else:

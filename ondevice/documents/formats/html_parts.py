@@ -15,7 +15,8 @@ _BOXES = frozenset(
     {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
 )
 _VALUES = {"hidden": "", "password": "", "file": "", "image": "alt"}  # attributes that show what a field holds
-_NEW_WORD = re.compile(r"[^\W\d_]\d|\d[^\W\d_]|[a-zß-öø-ÿ][A-ZÀ-ÖØ-Þ]")
+_BEGINS_ANEW = re.compile(r"[^\W\d_]{2}\|\d|\d\|(?!st|nd|rd|th)[^\W\d_]{2}")
+_OTHER_BOX = re.compile(r"[a-zß-öø-ÿ]\|[A-ZÀ-ÖØ-Þ]")
 
 
 def attribute(node: LexborNode, name: str) -> str:
@@ -55,13 +56,13 @@ def chosen(node: LexborNode) -> str:
 def stands_apart(node: LexborNode, tag: str) -> bool:
     """True if browsers show room between this element and the next, though no blank stands there."""
     after = node.next
-    if after is None or after.is_text_node:
+    if after is None or (tag in _BOXES and after.tag in _BOXES):
+        return after is not None
+    beside = tag, after.tag
+    if beside not in (("span", "span"), ("span", "-text"), ("-text", "span")):
         return False
-    if tag in _BOXES and after.tag in _BOXES:
-        return True
-    if tag != "span" or after.tag != "span":
-        return False
-    return _NEW_WORD.fullmatch(node.text()[-1:] + after.text()[:1]) is not None
+    words = f"{node.text()[-2:]}|{after.text()[:2]}"
+    return bool(_BEGINS_ANEW.search(words) or (beside == ("span", "span") and _OTHER_BOX.search(words)))
 
 
 def math(node: LexborNode, depth: int = 0) -> str:
