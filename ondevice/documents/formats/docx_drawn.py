@@ -1,4 +1,4 @@
-"""Formulas, charts, SmartArt and fields of forms in a Word document as HTML; the rows and cells of its tables."""
+"""Formulas, charts, SmartArt, forms and notes of a Word document as HTML; the rows and cells of its tables."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ def form_html(data: Element) -> str:
     choices = [attribute(one, "val") for one in children(child(data, "ddList"), "listEntry")]
     chosen = value(data, "ddList", "result") or value(data, "ddList", "default") or "0"
     return escape("".join(choices[int(chosen) :][:1])) if chosen.isdecimal() else ""
+
+
+def remark(before: str, html: str, after: str = "") -> str:
+    """HTML of a note, a comment or a header, as `PageText` knows it."""
+    return f'<remark before="{escape(before)}" after="{escape(after)}">{html}</remark>' if html else ""
+
+
+def lost(what: str) -> str:
+    """The sign that something is left out here, as `PageText` knows it; see `Block.lost`."""
+    return f'<lost what="{escape(what)}"></lost>'
 
 
 def parts(element: Element, wanted: str) -> Iterator[Element]:

@@ -7,8 +7,8 @@ from html import escape
 from io import BytesIO
 from xml.etree.ElementTree import Element
 
+from ondevice.documents.formats import docx_drawn as drawn
 from ondevice.documents.formats.archive import Archive
-from ondevice.documents.formats.docx_drawn import FORMULAS, chart_html, diagram_html, form_html, formula_html, parts
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, attribute, child, has, look, tag, value
 from ondevice.documents.formats.html import as_markup, html_blocks, mail_blocks
@@ -60,12 +60,12 @@ class _Writer:
             rest = "".join(self._inside(note, {}) for note in notes.values())
             html += f"<h1>{kind.capitalize()}s</h1>{rest}" if _TAGS.sub("", rest).strip() else ""
         beside = [
-            _remark(f"[{kind.capitalize()}: ", text, "]")
+            drawn.remark(f"[{kind.capitalize()}: ", text, "]")
             for kind in ("header", "footer")
             for text in dict.fromkeys(self._inside(part, {}).replace("\f", "") for part in self._package.parts(kind))
             if any(map(str.isalpha, _TAGS.sub("", text)))
         ]
-        return "".join([*beside, html, *map(_lost, self._package.lost)])
+        return "".join([*beside, html, *map(drawn.lost, self._package.lost)])
 
     def _inside(self, element: Element, said: dict[str, str]) -> str:
         self._depth += 1
@@ -76,8 +76,8 @@ class _Writer:
             name = tag(one)
             if name in _WRITTEN:
                 parts.append(_WRITTEN[name])
-            elif name in FORMULAS:
-                parts.append(formula_html(one, name, lambda part: self._inside(part, {})))
+            elif name in drawn.FORMULAS:
+                parts.append(drawn.formula_html(one, name, lambda part: self._inside(part, {})))
             elif name not in _SKIPPED:
                 parts.append(_RULES.get(name, _Writer._inside)(self, one, said))
         self._depth -= 1
@@ -130,7 +130,7 @@ class _Writer:
     def _in_font(self, text: str, font: str) -> str:
         shown = as_unicode(text, font)
         unknown = shown.count("\ufffd") - text.count("\ufffd")
-        return escape(shown) + _lost(f"sign of the font {font or 'of symbols'}, shown as \ufffd") * unknown
+        return escape(shown) + drawn.lost(f"sign of the font {font or 'of symbols'}, shown as \ufffd") * unknown
 
     def _page(self) -> str:
         self._is_new_page = True
@@ -148,7 +148,7 @@ class _Writer:
         kind = attribute(element, "fldCharType")
         if kind == "begin":
             self._fields.append("")
-            return form_html(child(element, "ffData"))
+            return drawn.form_html(child(element, "ffData"))
         if kind == "separate" and self._fields:
             found = _LINK_FIELD.search(self._fields[-1])
             self._fields[-1] = "</a>" if found else ""
@@ -185,7 +185,7 @@ class _Writer:
         self._waits += 1
         text = self._inside(note, {})
         self._waits -= 1
-        self._after.append(_remark(before, text, after))
+        self._after.append(drawn.remark(before, text, after))
 
     def _drawing(self, element: Element, said: dict[str, str]) -> str:
         below = [(tag(one), one) for one in element.iter()]
@@ -197,14 +197,14 @@ class _Writer:
         if told:
             return f"[Picture: {escape(told)}] {text}"
         if "OLEObject" in names:
-            return _lost("embedded object that Word opens in another program") + text
+            return drawn.lost("embedded object that Word opens in another program") + text
         is_mute = names & {"blip", "imagedata"} and not text.strip()
-        return text + (_lost("picture without a description") if is_mute else "")
+        return text + (drawn.lost("picture without a description") if is_mute else "")
 
     def _table(self, element: Element, said: dict[str, str]) -> str:
         self._waits += 1
-        rows = [row for row in parts(element, "tr") if not has(row, "trPr", "del")]
-        cells = [list(parts(row, "tc")) for row in rows]
+        rows = [row for row in drawn.parts(element, "tr") if not has(row, "trPr", "del")]
+        cells = [list(drawn.parts(row, "tc")) for row in rows]
         if max(map(len, cells), default=0) < 2:  # a frame around text
             self._waits -= 1
             return "".join(self._inside(cell, said) for row in cells for cell in row) + self._beside()
@@ -227,10 +227,10 @@ class _Writer:
             with Archive(BytesIO(data), "a document inside it") as archive:
                 return document_html(Package(archive, "a document inside it"), self._nested + 1)[0]
         if start.startswith((b"{\\rtf", b"pk")):
-            return _lost("document inside this one, of another kind")
+            return drawn.lost("document inside this one, of another kind")
         is_mail, is_html = b"mime-version:" in start, start.startswith(b"<")
         blocks = mail_blocks(data) if is_mail else html_blocks(data if is_html else as_markup(data))
-        return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(_lost, block.lost))}" for block in blocks)
+        return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(drawn.lost, block.lost))}" for block in blocks)
 
 
 _RULES = {
@@ -240,15 +240,7 @@ _RULES = {
     "instrText": _Writer._code, "hyperlink": _Writer._link, "footnoteReference": _Writer._note,
     "endnoteReference": _Writer._note, "commentReference": _Writer._comment, "drawing": _Writer._drawing,
     "pict": _Writer._drawing, "object": _Writer._drawing, "tbl": _Writer._table, "altChunk": _Writer._chunk,
-    "chart": lambda writer, one, _: chart_html(writer._package.related(attribute(one, "id"))),
-    "relIds": lambda writer, one, _: diagram_html(writer._package.related(attribute(one, "dm"))),
+    "chart": lambda writer, one, _: drawn.chart_html(writer._package.related(attribute(one, "id"))),
+    "relIds": lambda writer, one, _: drawn.diagram_html(writer._package.related(attribute(one, "dm"))),
     "oMath": lambda writer, one, said: f"<math>{writer._inside(one, said)}</math>",
 }  # fmt: skip
-
-
-def _remark(before: str, html: str, after: str = "") -> str:
-    return f'<remark before="{escape(before)}" after="{escape(after)}">{html}</remark>' if html else ""
-
-
-def _lost(what: str) -> str:
-    return f'<lost what="{escape(what)}"></lost>'

@@ -54,7 +54,7 @@ def value(element: Element, *path: str) -> str:
 def look(properties: Element) -> dict[str, str]:
     """Properties of a run or of a paragraph, by tag; those that are on and off are "on" without a value."""
     said = {tag(one): attribute(one, "val") or "on" for one in properties if tag(one) in _LOOKS}
-    font = attribute(child(properties, "rFonts"), "ascii")
+    font = next(filter(None, (attribute(child(properties, "rFonts"), kind) for kind in ("ascii", "hAnsi"))), "")
     said |= {tag(one): attribute(one, "val") for one in child(properties, "numPr")}
     return said | ({"font": font} if font else {})
 

@@ -12,11 +12,11 @@ from ondevice.documents.formats.html_hidden import Hidden
 from ondevice.documents.formats.html_parts import (
     MAX_DEPTH,
     attribute,
-    chosen,
     filled_in,
     math,
     number,
     parts,
+    spans,
     stands_apart,
 )
 from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, marked, settle
@@ -39,7 +39,6 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]+")
 _TARGET = re.compile(r"(?:https?://|mailto:|tel:)\S", re.IGNORECASE)
 _MOST_TARGETS, _TARGET_CHARS = 100, 200
 _LAYOUT_CHARS = 2000  # of a table with others in it, which then only puts parts of the page side by side
-_TO_THE_END = 65_534  # rows: the most that a cell may span
 
 
 class PageText:
@@ -183,7 +182,7 @@ class PageText:
 
     def _select(self, node: LexborNode) -> None:
         if node.css_first("p, div, ul, ol, table, section, h1, h2, h3") is None:
-            self._add(chosen(node))
+            self._add(filled_in(node))
         else:
             self._children(node)  # the rest of a page that forgot to end its list
 
@@ -234,9 +233,7 @@ class PageText:
         self._boundary("table")
 
     def _row(self, cells: list[LexborNode]) -> list[Cell]:
-        spans = ((max(number(cell, "colspan", 1), 1), number(cell, "rowspan", 1) or _TO_THE_END) for cell in cells)
-        is_above = ("data-above" in cell.attributes for cell in cells)  # from our own writers
-        return [Cell(self._line(cell), *span, above) for cell, span, above in zip(cells, spans, is_above, strict=True)]
+        return [Cell(self._line(cell), *spans(cell)) for cell in cells]
 
     def _remark(self, node: LexborNode) -> None:
         """A note, a comment or a header, which stands beside the text; from our own writer of HTML."""

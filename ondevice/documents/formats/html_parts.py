@@ -14,6 +14,7 @@ MAX_DEPTH = 100  # of elements within elements; what is deeper is read as plain 
 _BOXES = frozenset(
     {"a", "button", "label", "time", "meter", "data", "output", "input", "select", "textarea", "progress"}
 )
+_TO_THE_END = 65_534  # rows: the most that a cell may span
 _VALUES = {"hidden": "", "password": "", "file": "", "image": "alt"}  # attributes that show what a field holds
 _BEGINS_ANEW = re.compile(r"[^\W\d_]{2}\|\d|\d\|(?!st|nd|rd|th)[^\W\d_]{2}")
 _OTHER_BOX = re.compile(r"[a-zß-öø-ÿ]\|[A-ZÀ-ÖØ-Þ]")
@@ -38,19 +39,23 @@ def parts(node: LexborNode, wanted: tuple[str, ...]) -> Iterator[LexborNode]:
             yield from parts(child, wanted)
 
 
+def spans(cell: LexborNode) -> tuple[int, int, bool]:
+    """Columns and rows that a cell spans, and True if our own writer says that it goes on with the one above."""
+    rows = number(cell, "rowspan", 1) or _TO_THE_END
+    return max(number(cell, "colspan", 1), 1), rows, "data-above" in cell.attributes
+
+
 def filled_in(node: LexborNode) -> str:
-    """The value of a field of a form, a box with or without its tick."""
+    """The value of a field of a form: its text, a box with or without its tick, or the choices from its list."""
     kind = attribute(node, "type").lower()
     if kind in ("checkbox", "radio"):
         return "[x] " if "checked" in node.attributes else "[ ] "
-    return f" {attribute(node, _VALUES.get(kind, 'value'))} "
-
-
-def chosen(node: LexborNode) -> str:
-    """The choices made from a list; all of them where none is made, for then they are its text."""
+    if node.tag != "select":
+        return f" {attribute(node, _VALUES.get(kind, 'value'))} "
     options = node.css("option")
-    found = [option for option in options if "selected" in option.attributes] or options
-    return f" {' / '.join(option.text().strip() for option in found)} "
+    # Where nothing is chosen, the choices are the text.
+    chosen = [option for option in options if "selected" in option.attributes] or options
+    return f" {' / '.join(option.text().strip() for option in chosen)} "
 
 
 def stands_apart(node: LexborNode, tag: str) -> bool:
