@@ -257,6 +257,11 @@ def test_contents_of_an_epub_3_and_damaged_ones(tmp_path) -> None:
     assert text_of(book(tmp_path, {"a.xhtml": "<p>text"}, "<broken", **{"OEBPS/nav.xhtml": nav})) == "One\n\ntext"
 
 
+def test_a_chapter_of_which_nothing_is_seen_says_so(tmp_path) -> None:
+    document = book(tmp_path, {"a.xhtml": "<p hidden>SECRET", "b.xhtml": "<p>seen"})
+    assert [page.problem for page in document.pages] == ["chapter 1 is read without 1 passage of hidden text", ""]
+
+
 def test_title_and_authors_of_a_book_stand_before_its_first_words(tmp_path) -> None:
     about = "<dc:title>Tales</dc:title><dc:creator>A. One</dc:creator><dc:creator>B. Two</dc:creator>"
     document = book(tmp_path, {"a.xhtml": "<img src='c.png'/>", "b.xhtml": "<p>Text"}, about=about)

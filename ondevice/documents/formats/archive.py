@@ -88,6 +88,16 @@ class Archive:
         return DocumentTooComplex(what, where=self._name, fix=_RESAVE_FIX)
 
 
+def tag(element: Element) -> str:
+    """Its name without the namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def attribute(element: Element, name: str) -> str:
+    """The attribute of this name in any namespace, "" where there is none."""
+    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
+
+
 def resolve(base: str, reference: str) -> str | None:
     """The member that `reference`, found in the member `base`, means; None when it leads out of the archive."""
     path = reference.partition("#")[0].partition("?")[0]

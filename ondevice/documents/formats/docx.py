@@ -1,6 +1,6 @@
 """Word documents (.docx, .docm, .dotx): written as HTML, which the reader of web pages turns into pages or sections.
 
-By hand, from the XML itself: of eight readers of Word that were tried none passed 5 of 18 files whose numbers,
+By hand, from the XML itself: of seven readers of Word that were tried none passed 5 of 18 files whose numbers,
 formulas, comments, forms, merged cells or hidden words were known.
 """
 

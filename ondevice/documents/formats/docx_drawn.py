@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from html import escape
 from xml.etree.ElementTree import Element
 
-from ondevice.documents.formats.docx_styles import OFF, attribute, child, children, has, tag, value
+from ondevice.documents.formats.archive import attribute, tag
+from ondevice.documents.formats.docx_styles import OFF, child, children, has, value
 
 _DRAWN = frozenset({"t", "v", "pt"})
 _WRAPPERS = frozenset({"sdt", "sdtContent", "ins", "customXml", "moveTo"})

@@ -8,9 +8,9 @@ from io import BytesIO
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats import docx_drawn as drawn
-from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.archive import Archive, attribute, tag
 from ondevice.documents.formats.docx_package import Package
-from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, attribute, child, has, look, tag, value
+from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, child, has, look, value
 from ondevice.documents.formats.html import as_markup, html_blocks, mail_blocks
 from ondevice.documents.formats.layout import ordinal
 from ondevice.documents.formats.symbols import as_unicode

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from ondevice.documents.formats.archive import Archive, resolve
-from ondevice.documents.formats.docx_styles import tag
+from ondevice.documents.formats.archive import Archive, resolve, tag
 from ondevice.errors import DocumentError
 
 _NOTHING = Element("nothing")

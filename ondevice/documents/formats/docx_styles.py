@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from xml.etree.ElementTree import Element
 
+from ondevice.documents.formats.archive import attribute, tag
 from ondevice.documents.formats.layout import ordinal
 
 OFF = frozenset({"0", "false", "off", "none"})
@@ -19,16 +20,6 @@ _HEADING_STYLES = ("heading", "title")
 _PLACE = re.compile(r"%([1-9])")
 _MAX_BASES = 20
 _NONE = Element("none")
-
-
-def tag(element: Element) -> str:
-    """Without its namespace: strict and transitional files differ in nothing else."""
-    return element.tag.rpartition("}")[2]
-
-
-def attribute(element: Element, name: str) -> str:
-    """The value of an attribute, "" where there is none; its namespace does not count."""
-    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
 
 
 def child(element: Element, *path: str) -> Element:

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from selectolax.lexbor import LexborHTMLParser
 
-from ondevice.documents.formats.archive import Archive, resolve
+from ondevice.documents.formats.archive import Archive, resolve, tag
 from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sections import Block, Section, front_matter
@@ -78,14 +78,16 @@ def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Pa
         code = "too-complex" if error.code == "document-too-complex" else "unreadable"
         return Page(number, "", code, f"chapter {number} was given up: {error.what}")
     blocks = page_blocks(data, names=book.names.get(member, {}))[1]
+    lost = tuple(what for block in blocks for what in block.lost)
     if any(block.text for block in blocks):
         about, book.about = book.about, {}  # stands before the first words of the book
-        blocks = front_matter(about, blocks)
-        lost = tuple(what for block in blocks for what in block.lost)
-        return Section("".join(block.text for block in blocks), lost).page(number, "chapter")
+        text = "".join(block.text for block in front_matter(about, blocks))
+        return Section(text, lost).page(number, "chapter")
     if _DRAWING.search(data):
         return Page(number, "", "scan", f"chapter {number} is an image without text")
-    return Page(number, "", "blank", f"chapter {number} is blank")
+    return (
+        Section("", lost).page(number, "chapter") if lost else Page(number, "", "blank", f"chapter {number} is blank")
+    )
 
 
 def _open(archive: Archive, request: Request) -> _Book:
@@ -94,7 +96,7 @@ def _open(archive: Archive, request: Request) -> _Book:
         raise DocumentError("the book has no table of its parts", where=request.name, fix=_RESAVE_FIX)
     book, root = _Book(), archive.read_xml(package)
     for element in (e for metadata in _all(root, "metadata") for e in metadata.iter() if e.text):
-        if name := _ABOUT.get(_tag(element.tag)):
+        if name := _ABOUT.get(tag(element)):
             is_more = name == "Author" and name in book.about
             text = element.text or ""
             book.about[name] = f"{book.about[name]}; {text}" if is_more else book.about.get(name, text)
@@ -128,9 +130,9 @@ def _read_contents(archive: Archive, member: str, book: _Book) -> None:
     found: list[tuple[str, str, str]] = []
     if member.lower().endswith(".ncx"):
         for point in archive.read_xml(member).iter():
-            if (kind := _tag(point.tag)) in _CONTENTS:
-                label = next(("".join(e.itertext()) for e in point if _tag(e.tag) == "navLabel"), "")
-                found.append((kind, next((e.get("src", "") for e in point if _tag(e.tag) == "content"), ""), label))
+            if (kind := tag(point)) in _CONTENTS:
+                label = next(("".join(e.itertext()) for e in point if tag(e) == "navLabel"), "")
+                found.append((kind, next((e.get("src", "") for e in point if tag(e) == "content"), ""), label))
     else:
         for nav in LexborHTMLParser(archive.read(member).decode("utf-8", "replace")).css("nav"):
             if (kind := nav.attributes.get("epub:type") or "") in _CONTENTS:
@@ -158,9 +160,4 @@ def _protected(archive: Archive) -> set[str]:
 
 
 def _all(root: Element, name: str) -> Iterator[Element]:
-    return (element for element in root.iter() if _tag(element.tag) == name)
-
-
-def _tag(name: str) -> str:
-    """Without its namespace, which books often get wrong."""
-    return name.rpartition("}")[2]
+    return (element for element in root.iter() if tag(element) == name)

@@ -80,7 +80,7 @@ def page_blocks(
     source: bytes | str, charset: str = "", names: Mapping[str, list[Block]] = _NONE, is_spaced: bool = False
 ) -> tuple[LexborHTMLParser, list[Block]]:
     """The tree of a page and its blocks, without its title. See `html_blocks` and `PageText`."""
-    decoder = Decoder(_encoding(source, charset) if isinstance(source, bytes) else "")
+    decoder = Decoder(declared_encoding(source, charset) if isinstance(source, bytes) else "")
     markup = "".join(decoder.decode([source])) if isinstance(source, bytes) else source
     tree = LexborHTMLParser(_as_html(markup))
     blocks = PageText(tree, Hidden(tree), names, is_spaced).blocks()
@@ -92,7 +92,7 @@ def page_blocks(
     return tree, blocks
 
 
-def _encoding(data: bytes, charset: str) -> str:
+def declared_encoding(data: bytes, charset: str = "") -> str:
     """Encoding of a page by what is said of it, "" if that cannot be true."""
     match = _XML_ENCODING.match(data[:1024]) or _CHARSET.search(data[:4096])
     name = known_encoding(charset) or (known_encoding(match[1].decode("ascii", "replace")) if match else "")

@@ -9,16 +9,7 @@ from typing import cast
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ondevice.documents.formats.html_hidden import Hidden
-from ondevice.documents.formats.html_parts import (
-    MAX_DEPTH,
-    attribute,
-    filled_in,
-    math,
-    number,
-    parts,
-    spans,
-    stands_apart,
-)
+from ondevice.documents.formats.html_parts import MAX_DEPTH, apart, attribute, filled_in, math, number, parts, spans
 from ondevice.documents.formats.inline import LOWERED, MARKS, RAISED, STRUCK, marked, settle
 from ondevice.documents.formats.layout import Cell, inner_table, ordinal, table_lines
 from ondevice.documents.formats.normalize import normalize
@@ -93,7 +84,7 @@ class PageText:
         self._depth += 1
         for child in node.iter(include_text=True, skip_empty=False):
             if child.is_text_node:
-                self._add((child.text_content or "") + (" " if stands_apart(child, "-text") else ""))
+                self._add((child.text_content or "") + (" " if apart(child, "-text") else ""))
             elif self._depth > MAX_DEPTH:
                 self._add(child.text(separator=" "))
             else:
@@ -123,7 +114,7 @@ class PageText:
             self._boundary(tag)
             self._heading = self._heading and tag not in _HEADINGS
             self._preformatted -= tag == "pre"
-        if stands_apart(node, tag):
+        if apart(node, tag):
             self._text.append(" ")
 
     def _add(self, text: str) -> None:

@@ -58,7 +58,7 @@ def filled_in(node: LexborNode) -> str:
     return f" {' / '.join(option.text().strip() for option in chosen)} "
 
 
-def stands_apart(node: LexborNode, tag: str) -> bool:
+def apart(node: LexborNode, tag: str) -> bool:
     """True if browsers show room between this element and the next, though no blank stands there."""
     after = node.next
     if after is None or (tag in _BOXES and after.tag in _BOXES):
