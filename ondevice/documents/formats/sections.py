@@ -49,7 +49,9 @@ def front_matter(about: dict[str, str], blocks: list[Block]) -> list[Block]:
         for name, value in about.items()
         if value.strip() and not (name == "Title" and begin_with(value, blocks))
     ]
-    return [Block("".join([*lines, "\n"]), is_heading=True), *blocks] if lines and blocks else blocks
+    if not lines or not any(block.text for block in blocks):
+        return blocks
+    return [Block("".join([*lines, "\n"]), is_heading=True), *blocks]
 
 
 def begin_with(name: str, blocks: Sequence[Block]) -> bool:
