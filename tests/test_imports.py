@@ -139,7 +139,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_core_needs_no_package_of_an_interface() -> None:
-    blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "bitsandbytes")
+    blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "selectolax", "bitsandbytes")
     core = (
         "ondevice.config", "ondevice.session.engine", "ondevice.session.saving", "ondevice.planning.calibrate",
         "ondevice.planning.trial", "ondevice.library.index", "ondevice.machine.facts", "ondevice.result",

@@ -12,7 +12,7 @@ class Page:
 
     `number` counts from 1. `text` is "" when nothing could be read; then, and when only a part could be
     read, `problem_code` is one of `scan`, `blank`, `repeated` (its text is that of an earlier page), `too-complex`,
-    `unreadable` and `problem` is a sentence for the user.
+    `unreadable`, `partial` (something on it is no text, or is hidden) and `problem` is a sentence for the user.
     """
 
     number: int

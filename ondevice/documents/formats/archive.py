@@ -6,6 +6,7 @@ import posixpath
 import zipfile
 import zlib
 from types import TracebackType
+from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.common import DefusedXmlException
@@ -26,7 +27,7 @@ _RESAVE_FIX = "Open it in the program that made it, save it again, then open the
 class Archive:
     """An open ZIP file. Use it as a context manager."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str | BinaryIO, name: str) -> None:
         self._name = name
         self._total = 0
         try:
@@ -85,6 +86,16 @@ class Archive:
 
     def _too_large(self, what: str) -> DocumentTooComplex:
         return DocumentTooComplex(what, where=self._name, fix=_RESAVE_FIX)
+
+
+def tag(element: Element) -> str:
+    """Its name without the namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def attribute(element: Element, name: str) -> str:
+    """The attribute of this name in any namespace, "" where there is none."""
+    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
 
 
 def resolve(base: str, reference: str) -> str | None:

@@ -1,4 +1,4 @@
-"""EPUB books: the chapters in the order of the spine.
+"""EPUB books: the chapters in the order of the spine, with the names that the book's own contents give them.
 
 A book may name a chapter more than once, which its format forbids: it is read where it stands first, and the places
 where it comes again keep their number and say so.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from urllib.parse import unquote
+from xml.etree.ElementTree import Element
 
-from ondevice.documents.formats.archive import Archive, resolve
-from ondevice.documents.formats.decode import Decoder
-from ondevice.documents.formats.html import declared_encoding, html_blocks
+from selectolax.lexbor import LexborHTMLParser
+
+from ondevice.documents.formats.archive import Archive, resolve, tag
+from ondevice.documents.formats.html import page_blocks
 from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.sections import Block, Section, front_matter
 from ondevice.documents.types import Page
 from ondevice.documents.worker.limits import MAX_PAGES
 from ondevice.errors import DocumentError, DocumentTooLarge, UnsupportedDocument
@@ -21,24 +26,37 @@ from ondevice.errors import DocumentError, DocumentTooLarge, UnsupportedDocument
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _MARKUP_TYPES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", ""})
+_CONTENTS_TYPE = "application/x-dtbncx+xml"
 # These only hide fonts from copying; the text is open.
 _FONT_OBFUSCATION = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-_IMAGE = re.compile(r"<(?:img|image|svg)[\s/>]", re.IGNORECASE)
+# Kinds of entries in tables of contents: names of chapters, printed pages.
+_CONTENTS = {"navPoint": "{}\n\n", "toc": "{}\n\n", "pageTarget": "[page {}]\n", "page-list": "[page {}]\n"}
+_ABOUT = {"title": "Title", "creator": "Author", "date": "Date"}
+_DRAWING = re.compile(rb"<(?:img|image|svg)[\s/>]", re.IGNORECASE)
 _RESAVE_FIX = "Convert it with Calibre or another program, then open the result."
+
+
+@dataclass(slots=True)
+class _Book:
+    """The book as its package has it: chapters in reading order, authors, what stands before elements by their id."""
+
+    chapters: list[str] = field(default_factory=list)
+    about: dict[str, str] = field(default_factory=dict)
+    names: dict[str, dict[str, list[Block]]] = field(default_factory=dict)
+    protected: set[str] = field(default_factory=set)
 
 
 def open_epub(request: Request) -> Reader:
     """Open the book and find its chapters."""
     archive = Archive(request.path, request.name)
-    _refuse_protected(archive, request)
-    chapters = _spine(archive, request)
-    return Reader("epub", "chapter", _pages(archive, chapters, request.first), len(chapters))
+    book = _open(archive, request)
+    return Reader("epub", "chapter", _pages(archive, book, request.first), len(book.chapters))
 
 
-def _pages(archive: Archive, chapters: list[str], first: int) -> Iterator[Page]:
+def _pages(archive: Archive, book: _Book, first: int) -> Iterator[Page]:
     first_at: dict[str, int] = {}
     with archive:
-        for number, member in enumerate(chapters, 1):
+        for number, member in enumerate(book.chapters, 1):
             earlier = first_at.setdefault(member, number)
             if number < first:
                 continue
@@ -46,10 +64,12 @@ def _pages(archive: Archive, chapters: list[str], first: int) -> Iterator[Page]:
                 problem = f"chapter {number} is chapter {earlier} once more, and is read only there"
                 yield Page(number, "", "repeated", problem)
             else:
-                yield _read_chapter(archive, number, member)
+                yield _read_chapter(archive, book, number, member)
 
 
-def _read_chapter(archive: Archive, number: int, member: str) -> Page:
+def _read_chapter(archive: Archive, book: _Book, number: int, member: str) -> Page:
+    if member in book.protected:
+        return Page(number, "", "unreadable", f"chapter {number} is protected (DRM)")
     try:
         data = archive.read(member)
     except KeyError:
@@ -57,54 +77,87 @@ def _read_chapter(archive: Archive, number: int, member: str) -> Page:
     except DocumentError as error:
         code = "too-complex" if error.code == "document-too-complex" else "unreadable"
         return Page(number, "", code, f"chapter {number} was given up: {error.what}")
-    decoder = Decoder(declared_encoding(data))
-    markup = "".join(decoder.decode([data]))
-    text = "".join(block.text for block in html_blocks(markup))
-    if decoder.is_damaged and "\ufffd" in text:
-        return Page(number, text, "unreadable", f"some bytes of chapter {number} are damaged and shown as \ufffd")
-    if text:
-        return Page(number, text)
-    if _IMAGE.search(markup):
+    blocks = page_blocks(data, names=book.names.get(member, {}))[1]
+    lost = tuple(what for block in blocks for what in block.lost)
+    if any(block.text for block in blocks):
+        about, book.about = book.about, {}  # stands before the first words of the book
+        text = "".join(block.text for block in front_matter(about, blocks))
+        return Section(text, lost).page(number, "chapter")
+    if _DRAWING.search(data):
         return Page(number, "", "scan", f"chapter {number} is an image without text")
-    return Page(number, "", "blank", f"chapter {number} is blank")
-
-
-def _spine(archive: Archive, request: Request) -> list[str]:
-    """Members of the chapters in reading order."""
-    package = next(
-        (e.get("full-path", "") for e in archive.read_xml(_CONTAINER).iter() if _tag(e.tag) == "rootfile"), ""
+    return (
+        Section("", lost).page(number, "chapter") if lost else Page(number, "", "blank", f"chapter {number} is blank")
     )
+
+
+def _open(archive: Archive, request: Request) -> _Book:
+    package = next((e.get("full-path", "") for e in _all(archive.read_xml(_CONTAINER), "rootfile")), "")
     if package not in archive:
         raise DocumentError("the book has no table of its parts", where=request.name, fix=_RESAVE_FIX)
+    book, root = _Book(), archive.read_xml(package)
+    for element in (e for metadata in _all(root, "metadata") for e in metadata.iter() if e.text):
+        if name := _ABOUT.get(tag(element)):
+            is_more = name == "Author" and name in book.about
+            text = element.text or ""
+            book.about[name] = f"{book.about[name]}; {text}" if is_more else book.about.get(name, text)
     manifest: dict[str, str] = {}
-    spine: list[str] = []
-    for element in archive.read_xml(package).iter():
-        if _tag(element.tag) == "item" and element.get("media-type", "").lower() in _MARKUP_TYPES:
-            member = resolve(package, unquote(element.get("href", "")))
-            if member:
-                manifest[element.get("id", "")] = member
-        elif _tag(element.tag) == "itemref":
-            spine.append(element.get("idref", ""))
-    chapters = [manifest[item] for item in spine if item in manifest]
-    if not chapters:
+    contents: list[str] = []
+    for item in _all(root, "item"):
+        member, kind = resolve(package, unquote(item.get("href", ""))), item.get("media-type", "").lower()
+        if member and kind in _MARKUP_TYPES:
+            manifest[item.get("id", "")] = member
+        if member and (kind == _CONTENTS_TYPE or "nav" in item.get("properties", "").split()):
+            contents.append(member)
+    spine = (item.get("idref", "") for item in _all(root, "itemref"))
+    book.chapters = [manifest[item] for item in spine if item in manifest]
+    if not book.chapters:
         raise DocumentError("the book has no chapters", where=request.name, fix=_RESAVE_FIX)
-    if len(chapters) > MAX_PAGES:
-        what = f"the book names {len(chapters):,} chapters; the limit is {MAX_PAGES:,}"
+    if len(book.chapters) > MAX_PAGES:
+        what = f"the book names {len(book.chapters):,} chapters; the limit is {MAX_PAGES:,}"
         raise DocumentTooLarge(what, where=request.name, fix=_RESAVE_FIX)
-    return chapters
-
-
-def _refuse_protected(archive: Archive, request: Request) -> None:
-    if _ENCRYPTION not in archive:
-        return
-    methods = (
-        e.get("Algorithm", "") for e in archive.read_xml(_ENCRYPTION).iter() if _tag(e.tag) == "EncryptionMethod"
-    )
-    if any(method not in _FONT_OBFUSCATION for method in methods):
+    book.protected = _protected(archive)
+    if book.protected & {"", package} or book.protected.issuperset(book.chapters):
         fix = "Open it with the reader of the shop that sold it; only an unprotected copy can be read here."
         raise UnsupportedDocument("the book is protected (DRM)", where=request.name, fix=fix)
+    for member in contents:
+        with suppress(KeyError, DocumentError):  # without it chapters lack their names, and no text is lost
+            _read_contents(archive, member, book)
+    return book
 
 
-def _tag(name: str) -> str:
-    """Without its namespace, which books often get wrong."""
-    return name.rpartition("}")[2]
+def _read_contents(archive: Archive, member: str, book: _Book) -> None:
+    """Names and printed pages of places: those of an EPUB 2, then those of an EPUB 3 that are not among them."""
+    found: list[tuple[str, str, str]] = []
+    if member.lower().endswith(".ncx"):
+        for point in archive.read_xml(member).iter():
+            if (kind := tag(point)) in _CONTENTS:
+                label = next(("".join(e.itertext()) for e in point if tag(e) == "navLabel"), "")
+                found.append((kind, next((e.get("src", "") for e in point if tag(e) == "content"), ""), label))
+    else:
+        for nav in LexborHTMLParser(archive.read(member).decode("utf-8", "replace")).css("nav"):
+            if (kind := nav.attributes.get("epub:type") or "") in _CONTENTS:
+                found += [(kind, a.attributes.get("href") or "", a.text()) for a in nav.css("a[href]")]
+    for kind, target, label in found:
+        place, _, name = unquote(target).partition("#")
+        text, is_heading = _CONTENTS[kind].format(" ".join(label.split())), kind in ("navPoint", "toc")
+        if label.strip() and (chapter := resolve(member, place)):
+            blocks = book.names.setdefault(chapter, {}).setdefault(name, [])
+            if all(block.is_heading != is_heading for block in blocks):
+                blocks.append(Block(text, is_heading))
+
+
+def _protected(archive: Archive) -> set[str]:
+    """Members that cannot be read without a key; "" where the book does not say which."""
+    if _ENCRYPTION not in archive:
+        return set()
+    found: set[str] = set()
+    # A method outside of an entry for one member is that of the whole book.
+    root = archive.read_xml(_ENCRYPTION)
+    for entry in [*_all(root, "EncryptedData")] or [root]:
+        if any(method.get("Algorithm", "") not in _FONT_OBFUSCATION for method in _all(entry, "EncryptionMethod")):
+            found |= {unquote(reference.get("URI", "")) for reference in _all(entry, "CipherReference")} or {""}
+    return found
+
+
+def _all(root: Element, name: str) -> Iterator[Element]:
+    return (element for element in root.iter() if tag(element) == name)

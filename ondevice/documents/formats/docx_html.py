@@ -1,0 +1,246 @@
+"""The body of a Word document as HTML, with what Word itself writes: numbers, notes, comments, forms, headers."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from io import BytesIO
+from xml.etree.ElementTree import Element
+
+from ondevice.documents.formats import docx_drawn as drawn
+from ondevice.documents.formats.archive import Archive, attribute, tag
+from ondevice.documents.formats.docx_package import Package
+from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, child, has, look, value
+from ondevice.documents.formats.html import as_markup, html_blocks, mail_blocks
+from ondevice.documents.formats.layout import ordinal
+from ondevice.documents.formats.symbols import as_unicode
+
+_MAX_DEPTH = 200
+_MAX_NESTED = 3  # documents within documents
+# Deleted text, properties, and the second copy of a text box that is kept for old programs.
+_SKIPPED = frozenset(
+    {"del", "moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
+)
+_WRITTEN = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+_RAISED = {"superscript": "sup", "subscript": "sub"}
+_SPLIT_RUNS = re.compile(r"</(s|sup|sub|span)><\1(?: hidden)?>")
+_LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
+_TAGS = re.compile(r"<[^<>]*>")
+
+
+def document_html(package: Package, depth: int = 0) -> tuple[str, bool]:
+    """The document, and True if it holds the places where Word last saw pages end."""
+    writer = _Writer(package, depth)
+    html = writer.document()
+    return html, writer.is_seen
+
+
+class _Writer:
+    """Writes one document. Rules of elements take the element and what is said of how its text looks."""
+
+    def __init__(self, package: Package, depth: int) -> None:
+        self.is_seen = False
+        self._package, self._nested, self._depth = package, depth, 0
+        self._styles = Styles(package.part("styles"))
+        self._numbering = Numbering(package.part("numbering"), self._styles)
+        self._notes = {
+            kind: {attribute(note, "id"): note for note in package.part(f"{kind}s")}
+            for kind in ("footnote", "endnote", "comment")
+        }
+        self._counts = {"footnote": 0, "endnote": 0}
+        self._after: list[str] = []  # notes and comments of the paragraph or table that is being written
+        self._drop_capital = ""
+        self._fields: list[str] = []  # the code of each field that it is in, then what ends its text
+        self._waits = 0  # tables and notes that it is in: what stands beside the text comes after them
+        self._is_new_page = True  # the writer has begun a page, and nothing stands on it
+
+    def document(self) -> str:
+        html = self._inside(self._package.body(), {})
+        for kind, notes in self._notes.items():
+            rest = "".join(self._inside(note, {}) for note in notes.values())
+            html += f"<h1>{kind.capitalize()}s</h1>{rest}" if _TAGS.sub("", rest).strip() else ""
+        beside = [
+            drawn.remark(f"[{kind.capitalize()}: ", text, "]")
+            for kind in ("header", "footer")
+            for text in dict.fromkeys(self._inside(part, {}).replace("\f", "") for part in self._package.parts(kind))
+            if any(map(str.isalpha, _TAGS.sub("", text)))
+        ]
+        return "".join([*beside, html, *map(drawn.lost, self._package.lost)])
+
+    def _inside(self, element: Element, said: dict[str, str]) -> str:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise RecursionError
+        parts = []
+        for one in element:
+            name = tag(one)
+            if name in _WRITTEN:
+                parts.append(_WRITTEN[name])
+            elif name in drawn.FORMULAS:
+                parts.append(drawn.formula_html(one, name, lambda part: self._inside(part, {})))
+            elif name not in _SKIPPED:
+                parts.append(_RULES.get(name, _Writer._inside)(self, one, said))
+        self._depth -= 1
+        return "".join(parts)
+
+    def _paragraph(self, element: Element, _: dict[str, str]) -> str:
+        properties = child(element, "pPr")
+        style = value(properties, "pStyle")
+        said = self._styles.look(style) | look(properties)
+        begins_page = said.get("pageBreakBefore", "off") not in OFF and not self._is_new_page
+        before = self._page() if begins_page else ""
+        number = self._numbering.next(said, style)
+        text = self._drop_capital + _SPLIT_RUNS.sub("", self._inside(element, said))
+        is_drop, self._drop_capital = attribute(child(properties, "framePr"), "dropCap") not in ("", *OFF), ""
+        if is_drop:
+            self._drop_capital = text
+            return ""
+        ends_page = has(properties, "sectPr") and value(properties, "sectPr", "type") != "continuous"
+        after = self._page() if ends_page else ""
+        name = "h1" if "heading" in said else "p"
+        return f"<{name}>{before}{number if text.strip() else ''}{text}{after}</{name}>{self._beside()}"
+
+    def _beside(self) -> str:
+        if self._waits:
+            return ""
+        html, self._after = "".join(self._after), []
+        return html
+
+    def _run(self, element: Element, said: dict[str, str]) -> str:
+        properties = child(element, "rPr")
+        said = said | self._styles.look(value(properties, "rStyle")) | look(properties)
+        text = self._inside(element, said)
+        if said.get("vanish", "off") not in OFF:
+            return f"<span hidden>{text}</span>" if text.strip() else ""
+        if {said.get("strike", "off"), said.get("dstrike", "off")} - OFF:
+            text = f"<s>{text}</s>"
+        name = _RAISED.get(said.get("vertAlign", ""))
+        return f"<{name}>{text}</{name}>" if name and text else text
+
+    def _text(self, element: Element, said: dict[str, str]) -> str:
+        text = element.text or ""
+        self._is_new_page = self._is_new_page and not text.strip()
+        return self._in_font(text, said.get("font", ""))
+
+    def _symbol(self, element: Element, _: dict[str, str]) -> str:
+        self._is_new_page = False
+        found = re.fullmatch(r"[0-9A-Fa-f]{1,4}", attribute(element, "char"))
+        return self._in_font(chr(int(found[0], 16) | 0xF000) if found else "", attribute(element, "font"))
+
+    def _in_font(self, text: str, font: str) -> str:
+        shown = as_unicode(text, font)
+        unknown = shown.count("\ufffd") - text.count("\ufffd")
+        return escape(shown) + drawn.lost(f"sign of the font {font or 'of symbols'}, shown as \ufffd") * unknown
+
+    def _page(self) -> str:
+        self._is_new_page = True
+        return "\f"
+
+    def _seen_break(self, _: Element, __: dict[str, str]) -> str:
+        self.is_seen = True
+        return "" if self._is_new_page else "\f"
+
+    def _ruby(self, element: Element, said: dict[str, str]) -> str:
+        base, aid = (self._inside(child(element, part), said) for part in ("rubyBase", "rt"))
+        return f"<ruby>{base}<rt>{aid}</rt></ruby>"
+
+    def _field(self, element: Element, _: dict[str, str]) -> str:
+        kind = attribute(element, "fldCharType")
+        if kind == "begin":
+            self._fields.append("")
+            return drawn.form_html(child(element, "ffData"))
+        if kind == "separate" and self._fields:
+            found = _LINK_FIELD.search(self._fields[-1])
+            self._fields[-1] = "</a>" if found else ""
+            return f'<a href="{escape(found[1])}">' if found else ""
+        ended = self._fields.pop() if kind == "end" and self._fields else ""
+        return ended if ended == "</a>" else ""
+
+    def _code(self, element: Element, _: dict[str, str]) -> str:
+        if self._fields:
+            self._fields[-1] += element.text or ""
+        return ""
+
+    def _link(self, element: Element, said: dict[str, str]) -> str:
+        target = self._package.links.get(attribute(element, "id"), "")
+        return f'<a href="{escape(target)}">{self._inside(element, said)}</a>'
+
+    def _note(self, element: Element, _: dict[str, str]) -> str:
+        kind = tag(element).removesuffix("Reference")
+        note = self._notes[kind].pop(attribute(element, "id"), None)
+        if note is None or attribute(element, "customMarkFollows") not in ("", *OFF):
+            return ""
+        self._counts[kind] += 1
+        mark = f"[{ordinal(self._counts[kind], 'lowerRoman' if kind == 'endnote' else 'decimal')}]"
+        self._put_beside(f"{mark} ", note)
+        return mark
+
+    def _comment(self, element: Element, _: dict[str, str]) -> str:
+        if (note := self._notes["comment"].pop(attribute(element, "id"), None)) is not None:
+            who = ", ".join(filter(None, (attribute(note, "author"), attribute(note, "date")[:10])))
+            self._put_beside(f"[Comment{' by ' if who else ''}{who}: ", note, "]")
+        return ""
+
+    def _put_beside(self, before: str, note: Element, after: str = "") -> None:
+        self._waits += 1
+        text = self._inside(note, {})
+        self._waits -= 1
+        self._after.append(drawn.remark(before, text, after))
+
+    def _drawing(self, element: Element, said: dict[str, str]) -> str:
+        below = [(tag(one), one) for one in element.iter()]
+        names = {name for name, _ in below}
+        shapes = [one for name, one in below if name in ("docPr", "shape", "rect")]
+        told = next(filter(None, (attribute(one, key) for one in shapes for key in ("descr", "title", "alt"))), "")
+        text = "".join(attribute(one, "string") for name, one in below if name == "textpath")
+        text += self._inside(element, said)
+        if told:
+            return f"[Picture: {escape(told)}] {text}"
+        if "OLEObject" in names:
+            return drawn.lost("embedded object that Word opens in another program") + text
+        is_mute = names & {"blip", "imagedata"} and not text.strip()
+        return text + (drawn.lost("picture without a description") if is_mute else "")
+
+    def _table(self, element: Element, said: dict[str, str]) -> str:
+        self._waits += 1
+        rows = [row for row in drawn.parts(element, "tr") if not has(row, "trPr", "del")]
+        cells = [list(drawn.parts(row, "tc")) for row in rows]
+        if max(map(len, cells), default=0) < 2:  # a frame around text
+            self._waits -= 1
+            return "".join(self._inside(cell, said) for row in cells for cell in row) + self._beside()
+        lines = []
+        for row, found in zip(rows, cells, strict=True):
+            before = value(row, "trPr", "gridBefore")
+            line = f'<td colspan="{escape(before)}"></td>' if before else ""
+            for cell in found:
+                goes_on = has(cell, "tcPr", "vMerge") and value(cell, "tcPr", "vMerge") != "restart"
+                spans = f'colspan="{escape(value(cell, "tcPr", "gridSpan"))}"{" data-above" if goes_on else ""}'
+                line += f"<td {spans}>{self._inside(cell, said)}</td>"
+            lines.append(f"<tr>{line}</tr>")
+        self._waits -= 1
+        return f"<table>{''.join(lines)}</table>{self._beside()}"
+
+    def _chunk(self, element: Element, _: dict[str, str]) -> str:
+        data = self._package.embedded(attribute(element, "id"))
+        start = data[:1000].lstrip().lower()
+        if data.startswith(b"PK") and self._nested < _MAX_NESTED:
+            with Archive(BytesIO(data), "a document inside it") as archive:
+                return document_html(Package(archive, "a document inside it"), self._nested + 1)[0]
+        if start.startswith((b"{\\rtf", b"pk")):
+            return drawn.lost("document inside this one, of another kind")
+        is_mail, is_html = b"mime-version:" in start, start.startswith(b"<")
+        blocks = mail_blocks(data) if is_mail else html_blocks(data if is_html else as_markup(data))
+        return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(drawn.lost, block.lost))}" for block in blocks)
+
+
+_RULES = {
+    "p": _Writer._paragraph, "r": _Writer._run, "t": _Writer._text, "sym": _Writer._symbol, 
+    "br": lambda writer, one, _: writer._page() if attribute(one, "type") == "page" else "\n",
+    "lastRenderedPageBreak": _Writer._seen_break, "ruby": _Writer._ruby, "fldChar": _Writer._field,
+    "instrText": _Writer._code, "hyperlink": _Writer._link, "footnoteReference": _Writer._note,
+    "endnoteReference": _Writer._note, "commentReference": _Writer._comment, "drawing": _Writer._drawing,
+    "pict": _Writer._drawing, "object": _Writer._drawing, "tbl": _Writer._table, "altChunk": _Writer._chunk,
+    "chart": lambda writer, one, _: drawn.chart_html(writer._package.related(attribute(one, "id"))),
+    "relIds": lambda writer, one, _: drawn.diagram_html(writer._package.related(attribute(one, "dm"))),
+    "oMath": lambda writer, one, said: f"<math>{writer._inside(one, said)}</math>",
+}  # fmt: skip
