@@ -36,9 +36,7 @@ def _spec(spec: SpecConfig) -> str:
     """` + SpecPrefill 30% (raw)`, with the speculator's depth where it is named."""
     parts = []
     if spec.skips:
-        low_high = spec.adaptive_keep
-        share = f"{spec.keep:.0%}" if low_high is None else f"{low_high[0]:.0%}-{low_high[1]:.0%}"
-        parts.append(f"SpecPrefill {share} {spec_variant(spec)}")
+        parts.append(f"SpecPrefill {spec.keep:.0%} {spec_variant(spec)}")
     which = [spec.model] * bool(spec.model) + [f"{spec.layers} layers"] * bool(spec.layers)
     if parts and which:
         parts.append(f"speculator {' '.join(which)}")

@@ -153,7 +153,7 @@ class _Skimmed:
 
     def __call__(self) -> None:
         speculator, num_tokens = self._speculator, self._ids.shape[1]
-        chosen = choose(importance(speculator.read(self._ids).maxima), self._spec, is_first=True)
+        chosen = choose(importance(speculator.read(self._ids)), self._spec, is_first=True)
         parts, start = list(chosen.split(self._step_size)), 0
         for i, part in enumerate(parts):
             ids, is_last = self._ids[:, part], i + 1 == len(parts)

@@ -8,12 +8,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import typer
 
 from ondevice.config import (
     ANSWERING,
+    FIELDS,
     READING,
     ConversationConfig,
     EngineConfig,
@@ -22,6 +23,7 @@ from ondevice.config import (
     option_name,
     settings_of,
     settled,
+    value_of,
     with_values,
 )
 from ondevice.errors import ConfigError, named
@@ -85,16 +87,18 @@ class PotOptions(Options, of=READING):
         Raises:
             ConfigError: they cannot work, or one was given that a named choice stands for.
         """
-        values = self.values()
+        values, base = self.values(), EngineConfig(generation=generation or GenerationConfig())
+        answers = {path: value_of(base, path) for path in ANSWERING}
+        given = {path: value for path, value in answers.items() if value != FIELDS[path].default} | values
         for path, value in settled(values).items():
-            if values.get(path, value) != value:
+            if given.get(path, value) != value:
                 raise ConfigError(
-                    f"{{{path}}} is {values[path]}, and with {{pot.profile}} {values['pot.profile']} it is {value}",
-                    fix=f"Leave out one of the two, {{{path}}} or {{pot.profile}}.",
+                    f"{{{path}}} is {given[path]}, and with {{pot.preset}} {values['pot.preset']} it is {value}",
+                    fix=f"Leave out one of the two, {{{path}}} or {{pot.preset}}.",
                 )
         if question and "catalyst" not in self.given:
             values |= {"pot.catalyst": "question", "pot.catalyst_text": question}
-        return with_values(EngineConfig(generation=generation or GenerationConfig()), settled(values))
+        return with_values(base, settled(values))
 
 
 class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}):
@@ -156,29 +160,19 @@ def _option(one: Setting) -> Any:
     metavar, help = one.metavar, named(one.doc, option_name)
     if one.is_size:
         metavar, help = "SIZE", f"{help} A size such as 500MB or 2GB."
-    elif _pair(one):
-        metavar = "LOW,HIGH"
     elif one.zero:
         metavar = f"INTEGER|{one.zero}"
     option = typer.Option(
         one.option, help=help, rich_help_panel=one.panel, metavar=metavar, show_default=one.unset or True
     )
-    return Annotated[str if one.is_size or one.zero or _pair(one) else one.kind, option]
-
-
-def _pair(one: Setting) -> type | None:
-    """The type of both numbers of a setting that is two bounds, or nothing."""
-    pair = next((kind for kind in get_args(one.kind) if get_args(kind)), None)
-    return None if pair is None else get_args(pair)[0]
+    return Annotated[str if one.is_size or one.zero else one.kind, option]
 
 
 def _typed(one: Setting) -> Any:
     """The default of a setting as it would be typed."""
     if one.zero:
         return str(one.default or one.zero)
-    if one.is_size:
-        return str(one.default)
-    return ",".join(map(str, one.default or ())) if _pair(one) else one.default
+    return str(one.default) if one.is_size else one.default
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -196,9 +190,4 @@ def _read(one: Setting, value: Any) -> Any:
         if text != one.zero and not re.fullmatch(r"\d{1,18}", text):
             raise ConfigError(f"{one.option_name} is {value!r:.80}", fix=f"Give a whole number, or {one.zero}.")
         return text if text == one.zero else int(text)
-    if kind := _pair(one):
-        pair = numbers(one.option_name, value, kind) if value else ()
-        if len(pair) not in (0, 2):
-            raise ConfigError(f"{one.option_name} is {value!r:.80}", fix="Give two numbers: LOW,HIGH.")
-        return pair or None
     return value

@@ -3,6 +3,7 @@
 from ondevice.config.engine import (
     ANSWERING,
     DEFAULT_MODEL,
+    FIELDS,
     READING,
     SETTINGS,
     DeviceName,
@@ -21,7 +22,6 @@ from ondevice.config.methods import (
     SlimConfig,
     SlimLayer,
     SpecConfig,
-    SpecNoveltyName,
     TierConfig,
     TierDtypeName,
 )
@@ -44,7 +44,7 @@ from ondevice.config.pot import (
     SaveAs,
     SlotSharing,
 )
-from ondevice.config.profile import PROFILES, settled
+from ondevice.config.preset import PRESETS, settled
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -52,9 +52,10 @@ __all__ = [
     "CATALYSTS_WITH_WORDS",
     "DECODE_POLICIES",
     "DEFAULT_MODEL",
+    "FIELDS",
     "POLICIES",
     "READING",
-    "PROFILES",
+    "PRESETS",
     "SETTINGS",
     "ArtConfig",
     "CatalystKind",
@@ -78,7 +79,6 @@ __all__ = [
     "SlotSharing",
     "SlimLayer",
     "SpecConfig",
-    "SpecNoveltyName",
     "KvDtype",
     "TierConfig",
     "TierDtypeName",

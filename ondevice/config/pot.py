@@ -13,7 +13,7 @@ from ondevice.config.policies import (
     Policy,
     PolicyName,
 )
-from ondevice.config.profile import AS_SET, PROFILES, ProfileName
+from ondevice.config.preset import AS_SET, PRESETS, PresetName
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
 CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
@@ -59,14 +59,14 @@ class PotConfig:
         label="Reserve for questions", check=at_least(1, "slot"),
         form=Control(22, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
-    profile: ProfileName = setting(  # what it says is in the others once it was chosen: see `with_choices`
-        AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
-        "thorough, which keeps several times as many tokens, quantised.", option="--profile", api="profile",
-        was="retention", answers=True, among=PROFILES, label="How carefully to keep",
+    preset: PresetName = setting(  # what it says is in the others once it was chosen: see `with_choices`
+        AS_SET, "Several settings in one word: fast, balanced, or thorough, which keeps several times as many tokens, "
+        "quantised; or the settings of a paper.", option="--preset", api="preset",
+        was=("profile", "retention"), answers=True, among=PRESETS, label="How carefully to keep",
         form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
                          "reading.",
-                     choices=tuple((row.choice, row.name) for row in PROFILES.values())))
+                     choices=tuple((row.choice, row.name) for row in PRESETS.values() if row.choice)))
     policy: PolicyName = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
         among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
@@ -94,29 +94,24 @@ class PotConfig:
     context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys
         "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
         "past the window that the model was trained on; never.", option="--context-reset")
-    num_sink_tokens: int = setting(
-        4, "First tokens that are never evicted.", option="--sinks", check=at_least(0, "tokens"))
+    num_sink_tokens: int = setting(4, "First tokens that are never evicted.", check=at_least(0, "tokens"))
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
         0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",
         check=at_least(0, "tokens"))
     decode_policy: DecodePolicyName = setting(
-        "question", "What an answer overwrites once the reserve is used up.", option="--decode-policy",
-        api="decode_policy", answers=True, among=DECODE_POLICIES, label="What a long answer overwrites",
-        form=Control(14, "Used only once an answer has filled the slots reserved for it; all is restored afterwards. "
-                         "Default: {default}.",
-                     choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
+        "question", "What an answer overwrites once the reserve is used up.", answers=True, among=DECODE_POLICIES)
     kv_dtype: KvDtype = setting(  # quantised, nothing is kept beside keys and values: they are rotated as they are read
         "model", "Type of keys and values: that of the model, or quantised to 8 bits, of which two to five times as "
         "many fit into the same bytes; to 4 bits, of which half as many again; or k8v4: keys of 8 bits, which "
         "decide what is found, and values of 4.",
-        option="--kv-dtype", api="kv_dtype", was="pot_type", label="Type of keys and values",
+        option="--kv-dtype", api="kv_dtype", was=("pot_type",), label="Type of keys and values",
         form=Control(20, "How exactly keys and values are kept. Default: {default}. Quantised to 8 bits, two to five "
                          "times as many tokens fit into the same memory; to 4 bits half as many again, less exactly. "
                          "Takes effect at the next reading.",
                      choices=(("Full precision", "model"), ("8 bits", "int8"), ("Keys 8 bits, values 4", "k8v4"),
                               ("4 bits", "int4"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
-        "stored", "What is kept so that keys need no rotation at every step.", option="--key-rotation", answers=True)
+        "stored", "What is kept so that keys need no rotation at every step.", answers=True)
     # fmt: on
 
     def __post_init__(self) -> None:

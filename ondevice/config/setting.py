@@ -73,7 +73,7 @@ class Setting:
         is_size: bytes, which people write as 500MB or 2GB.
         zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
-        was: its key before this version, which stays for one: `pot_type` for the option `--pot-type`, too.
+        was: its keys before this version, which stay for one: `pot_type` for the option `--pot-type`, too.
         label: what it is called on the screen.
         form: its control there; None: there is none.
         check: what a value must fulfil; a `Literal` and a table are checked without.
@@ -93,7 +93,7 @@ class Setting:
     is_size: bool = False
     zero: str = ""
     api: str = ""
-    was: str = ""
+    was: tuple[str, ...] = ()
     label: str = ""
     form: Control | None = None
     check: Check | None = None
@@ -146,10 +146,6 @@ class Setting:
         if self.zero and value == self.zero:
             return 0
         kind = next(kind for kind in (*get_args(self.kind), self.kind) if kind is not NoneType)
-        if pair := get_args(kind):
-            if not isinstance(value, tuple | list) or len(value) != len(pair):
-                raise self._refused(value, "Give two numbers.")
-            return tuple(self._number(*one) for one in zip(pair, value, strict=True))
         if kind in (int, float):
             return self._number(kind, value, per)
         if not isinstance(value, kind):
@@ -253,7 +249,7 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
         ConfigError: a key is unknown, or a value cannot work.
     """
     keys = {one.api: one for one in settings.values() if one.api}
-    known = {one.was: one for one in keys.values() if one.was} | keys
+    known = {old: one for one in keys.values() for old in one.was} | keys
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")

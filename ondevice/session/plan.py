@@ -102,7 +102,7 @@ class Plan:
             main_bytes = free_memory_bytes()
         if main_bytes is not None:
             room_bytes = usable_bytes(main_bytes)
-        if tier.folder or tier.budget_bytes <= room_bytes:
+        if tier.budget_bytes <= room_bytes:
             return tier
         lowered = replace(tier, budget_bytes=max(room_bytes, 0))
         shape = self._shape(1)  # the number of slots plays no part
@@ -323,7 +323,7 @@ class Plan:
 
     def tier_bytes(self, num_tokens: int | None = None) -> int:
         """The most that host memory takes for evicted and pruned tokens; 0 without any, or where it lies in files."""
-        if not self.has_host or self.config.tier.folder:
+        if not self.has_host:
             return 0
         return HostMemory.most_bytes_of(
             self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
@@ -362,7 +362,7 @@ class Plan:
     @property
     def _hidden_size(self) -> int | None:
         """Of the hidden states that wait in host memory; None: they do not."""
-        return self.decoder.parts.hidden_size if self.slim_steps and self.config.tier.reads_on else None
+        return self.decoder.parts.hidden_size if self.slim_steps else None
 
     def _new_speculator(self) -> Speculator | None:
         if self.speculator is None:

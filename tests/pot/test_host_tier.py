@@ -133,15 +133,7 @@ def test_a_text_of_3000_tokens_takes_less_than_50_mb():
     assert tier.nbytes < 50e6
 
 
-def test_a_tier_may_lie_in_files(tmp_path):
-    in_memory = HostTier(SHAPE, 20_000, dtype=torch.float32)
-    in_file, other = (HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path) for _ in range(2))
-    for first, tier in ((0, in_memory), (0, in_file), (50, other)):
-        tier.offload(1, *_tokens(first, 9))
-    assert torch.equal(in_file.keys(1, slice(0, 9)), in_memory.keys(1, slice(0, 9))), "each has a file of its own"
-    assert not list(tmp_path.iterdir()), "a file without a name leaves nothing"
-    with pytest.raises(PotError, match="cannot be kept in a file"):
-        HostTier(SHAPE, 20_000, dtype=torch.float32, folder=tmp_path / "nowhere").offload(1, *_tokens(0, 9))
+def test_a_tier_that_holds_too_little_is_refused():
     with pytest.raises(PotError, match="does not hold 8 tokens"):
         HostTier(SHAPE, 10, dtype=torch.float32)
 
@@ -616,7 +608,7 @@ def test_a_saved_session_brings_back_the_same(tmp_path):
 def test_a_saved_session_may_be_asked_with_another_look(tmp_path):
     tier = TierConfig(budget_bytes=10**7, max_tokens=64)
     save_session(_read(_engine(tier)), tmp_path / "a.pot")
-    narrow = replace(tier, max_tokens=16, num_beside=8, coverage=0.5, gamma=0.5, every=4)
+    narrow = replace(tier, max_tokens=16, num_beside=8, every=4)
     *_, finished = load_session(_engine(narrow), tmp_path / "a.pot").ask("Who is the keeper?")
     assert 0 < finished.num_recalled <= 16
     assert finished.num_aside > 0
@@ -653,7 +645,7 @@ def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewher
 @pytest.mark.parametrize(("budget_bytes", "every"), [(200_000, 4), slow(200_000, 1), slow(300_000, 1)])
 def test_rings_that_have_wrapped_at_different_places_swap_as_well(budget_bytes, every):
     """Pruning lets shallow rings wrap before deep ones: what is active may have gone from the first layer's alone."""
-    tier = TierConfig(budget_bytes=budget_bytes, max_tokens=64, every=every, reads_on=False)
+    tier = TierConfig(budget_bytes=budget_bytes, max_tokens=64, every=every)
     session = _read(_engine(tier, SlimConfig("1:50%,2:25%", block_size=8, unit_size=8)))
     assert session.context.host.tier.num_held(0) < session.context.tokens.num_tokens
     before = {name: tensor.clone() for name, tensor in session.context.pot.state().items()}

@@ -176,8 +176,7 @@ def reported(*arguments: object) -> dict[str, Any]:
         ("eval slim-curve --tokens 900 --spans 2 --schedules 1:50%", set(), 2),
         ("eval art-curve --tokens 900 --spans 1 --taus 0.1", set(), 12),
         (
-            "eval specprefill --tokens 500 --length 500 --spans 1 --keeps 50 --depths 0.5 --trials 1"
-            " --speculator-layers 1",
+            "eval specprefill --tokens 500 --length 500 --spans 1 --keeps 50 --depths 0.5 --trials 1",
             {
                 f"{name}_{key}"
                 for name in ("accuracy", "recall_loss")
@@ -252,7 +251,7 @@ def test_bench_art_measures_its_plan(checkpoint: Path, text: Path, monkeypatch: 
 def test_bench_specprefill_measures_first_tokens(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = own_pair(Decoder(tiny_model("llama")), 192, "tiny", 1)
     monkeypatch.setattr("ondevice_bench.speed.specprefill.random_pair", lambda *names, **places: pair)
-    sizes = ("--tokens", 64, "--speculator-layers", 1)
+    sizes = ("--tokens", 64)
     figures = reported("bench", "specprefill", "--quick", "--model", checkpoint, *sizes)
     bounds = ("bound", "bound_worst", "paper_bound", "paper_bound_worst")
     assert set(figures["summary"]) == {f"ttft_share_of_{bound}" for bound in bounds}
