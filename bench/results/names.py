@@ -6,11 +6,7 @@ from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig
 
 _CATALYSTS = {
     "general": "CaP-G",
-    "general-v1": "CaP-G1",
-    "general-v2": "CaP-G2",
     "question": "CaP-Q",
-    "placeholder": "CaP-placeholder",
-    "unrelated": "CaP-unrelated",
     "text": "CaP-own",
 }
 

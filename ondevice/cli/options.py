@@ -162,6 +162,8 @@ def _option(one: Setting) -> Any:
         metavar, help = "SIZE", f"{help} A size such as 500MB or 2GB."
     elif one.zero:
         metavar = f"INTEGER|{one.zero}"
+    elif one.among is not None:
+        metavar = f"<{'|'.join(one.offered)}>"
     option = typer.Option(
         one.option, help=help, rich_help_panel=one.panel, metavar=metavar, show_default=one.unset or True
     )

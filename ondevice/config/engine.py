@@ -39,7 +39,7 @@ class EngineConfig:
         "auto takes 8 on a CPU for models above a gigabyte, and keeps those of a GGUF file as they are stored; "
         "none unpacks all.", option="--quantization")
     seed: int = setting(
-        0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
+        0, "For sampling.", option="--seed", api="seed", answers=True, label="Seed",
         most=2**53 - 1,  # what JSON of a browser holds; an attempt's number is added to it
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
                          "is above 0. Takes effect at the next reading.", low=0))

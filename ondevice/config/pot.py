@@ -9,14 +9,12 @@ from ondevice.config.policies import (
     DECODE_POLICIES,
     POLICIES,
     DecodePolicy,
-    DecodePolicyName,
     Policy,
-    PolicyName,
 )
-from ondevice.config.preset import AS_SET, PRESETS, PresetName
+from ondevice.config.preset import AS_SET, PRESETS
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
-CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
+CatalystKind = Literal["general", "question", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
 ContextReset = Literal["always", "late", "never"]
 KvDtype = Literal["model", "int8", "k8v4", "int4"]
@@ -59,7 +57,7 @@ class PotConfig:
         label="Reserve for questions", check=at_least(1, "slot"),
         form=Control(22, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
-    preset: PresetName = setting(  # what it says is in the others once it was chosen: see `with_choices`
+    preset: str = setting(  # what it says is in the others once it was chosen: see `with_choices`
         AS_SET, "Several settings in one word: fast, balanced, or thorough, which keeps several times as many tokens, "
         "quantised; or the settings of a paper.", option="--preset", api="preset",
         was=("profile", "retention"), answers=True, among=PRESETS, label="How carefully to keep",
@@ -67,7 +65,7 @@ class PotConfig:
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
                          "reading.",
                      choices=tuple((row.choice, row.name) for row in PRESETS.values() if row.choice)))
-    policy: PolicyName = setting(
+    policy: str = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
         among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
             (row.choice, row.name) for row in sorted(POLICIES.values(), key=lambda row: not row.distills))))
@@ -75,9 +73,7 @@ class PotConfig:
         "general", "What is asked of the text before it is distilled.", option="--catalyst", api="catalyst",
         label="Guiding prompt",
         form=Control(5, "What the model has in mind when it chooses. Default: {default}.", choices=(
-            ("Summarise", "general"), ("Summarise, wording 1", "general-v1"), ("Summarise, wording 2", "general-v2"),
-            ("Answer my question", "question"), ("My own words", "text"),
-            ("Placeholder, to compare", "placeholder"), ("Unrelated, to compare", "unrelated"))))
+            ("Summarise", "general"), ("Answer my question", "question"), ("My own words", "text"))))
     catalyst_text: str = setting(
         "", "The words for {pot.catalyst} question or text.", option="--catalyst-text", api="catalyst_text",
         label="Own words for the guiding prompt",
@@ -98,7 +94,7 @@ class PotConfig:
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
         0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",
         check=at_least(0, "tokens"))
-    decode_policy: DecodePolicyName = setting(
+    decode_policy: str = setting(
         "question", "What an answer overwrites once the reserve is used up.", answers=True, among=DECODE_POLICIES)
     kv_dtype: KvDtype = setting(  # quantised, nothing is kept beside keys and values: they are rotated as they are read
         "model", "Type of keys and values: that of the model, or quantised to 8 bits, of which two to five times as "

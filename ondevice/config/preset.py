@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,3 @@ def settled(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The chosen settings, by path, with those that a preset stands for in place of those."""
     named = PRESETS[chosen["pot.preset"]].values if chosen.get("pot.preset") in PRESETS else {}
     return {**chosen, **named}
-
-
-if TYPE_CHECKING:
-    PresetName = str
-else:  # the choices of the command line
-    PresetName = Literal[tuple(PRESETS)]

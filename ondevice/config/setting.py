@@ -113,6 +113,12 @@ class Setting:
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
+    def offered(self) -> tuple[str, ...]:
+        """Those of them that people are offered."""
+        rows = self.among or {}
+        return tuple(name for name in self.choices if getattr(rows.get(name), "is_offered", True))
+
+    @property
     def option_name(self) -> str:
         """Name on the command line; the path, where it has no option."""
         return self.option.partition("/")[0] or self.path
@@ -138,7 +144,7 @@ class Setting:
         """
         if self.choices:
             if value not in self.choices:
-                fix = f"Choose one of {', '.join(self.choices)}."
+                fix = f"Choose one of {', '.join(self.offered)}."
                 raise ConfigError(f"{{{self.path}}} is {_written(value)}, which is not known", fix=fix)
             return value
         if value is None and NoneType in get_args(self.kind):
@@ -265,7 +271,7 @@ def key_table(settings: Mapping[str, Setting]) -> str:
             if one.zero:
                 doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
             if one.is_size or one.choices:
-                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.choices)}."
+                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
             lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.config import EngineConfig
+from ondevice.config import FIELDS, EngineConfig
 from ondevice.errors import ConfigError, DamagedPot, PotMismatch
 from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
@@ -163,6 +163,13 @@ def renewed(config: Any) -> Any:
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):
             pot["context_reset"] = "always" if reset else "never"
+        for name in ("policy", "catalyst", "decode_policy", "preset"):
+            choices = FIELDS[f"pot.{name}"].choices
+            if isinstance(saved := pot.get(name), str) and saved not in choices:
+                raise PotMismatch(
+                    f"The pot was saved with pot.{name}={_show(saved)}, which this version does not have",
+                    fix="Read the document again.",
+                )
     for part, gone in _GONE.items():
         if isinstance(settings := parts.get(part), dict):
             for name, value in gone.items():

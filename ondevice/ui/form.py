@@ -188,7 +188,7 @@ def shows(path: str, catalyst: str) -> bool:
 def in_words(config: EngineConfig) -> str:
     """Settings as the form calls them, those of reading only."""
     pot = config.pot
-    parts = [pot.method.choice]
+    parts = [pot.method.choice or pot.method.label]
     if pot.is_auto:
         parts.append("as many slots as the text needs")
     elif pot.method.distills:

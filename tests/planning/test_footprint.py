@@ -96,7 +96,6 @@ def test_an_answer_copies_what_it_may_change(checkpoint: str) -> None:
     assert undo() == pytest.approx(200 / 1024, rel=0.01), "the slots of a long answer"
     assert undo(generation=replace(ALONE, max_new_tokens=5000)) == 1.0
     assert undo(tier=TierConfig(10**7)) == 1.0, "what comes back changes all"
-    assert undo(pot=replace(POT, decode_policy="h2o")) == 1.0
 
 
 def test_an_answer_from_passages_takes_what_they_take(checkpoint: str) -> None:

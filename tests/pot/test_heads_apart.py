@@ -86,7 +86,6 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {"pot": replace(POT, policy="foresight")},
         {"pot": replace(POT, policy="expected")},
         {"pot": replace(POT, policy="h2o")},
-        {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": plain_generation(max_new_tokens=180)},
         {
             "pot": replace(POT, reserve=150, decode_policy="streaming-llm"),
             "generation": plain_generation(max_new_tokens=180),
@@ -146,7 +145,6 @@ def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
             "pot": replace(POT, reserve=150, decode_policy="streaming-llm"),
             "generation": plain_generation(max_new_tokens=180),
         },
-        {"pot": replace(POT, reserve=150, decode_policy="h2o"), "generation": plain_generation(max_new_tokens=180)},
         {"tier": TIER},
         {"slim": SlimConfig(schedule="1:50%", block_size=8, unit_size=4), "tier": TIER},
         {"art": ArtConfig(enabled=True, block_size=16)},

@@ -526,7 +526,7 @@ def test_a_whole_prompt_leaves_room_for_what_comes_back():
     assert [a - b for a, b in zip(with_tier, without, strict=True)] == [0, 64, 64]
 
 
-@pytest.mark.parametrize("policy", ["question", "streaming-llm", "h2o"])
+@pytest.mark.parametrize("policy", ["question", "streaming-llm"])
 def test_an_answer_that_overwrites_slots_goes_on_looking(policy, monkeypatch):
     """Blocks change at every look: also after the reserve is used up, and then the answer has room again."""
     pot = PotConfig(capacity=240, num_kept=96, reserve=64, step_size=120, decode_policy=policy)

@@ -179,4 +179,6 @@ def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: S
 def test_a_reserve_without_room_for_the_prompt_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match=r"To repeat a text takes \d+ slots and more"):
         session_with(replace(POT, reserve=16))
-    assert session_with(replace(POT, reserve=16, policy="infinipot", catalyst="placeholder")).context.has_pot
+    assert session_with(
+        replace(POT, reserve=16, policy="infinipot", catalyst="text", catalyst_text="Recall.")
+    ).context.has_pot

@@ -136,6 +136,19 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         config[part][setting] = off
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("policy", "pyramidkv"), ("catalyst", "general-v1"), ("decode_policy", "h2o")]
+)
+def test_a_choice_that_no_longer_exists_is_named(
+    setting: str, value: str, pots: dict[str, SavedPot], tmp_path: Path
+) -> None:
+    pot, path = pots["plain"], tmp_path / "a.pot"
+    config = json.loads(json.dumps(pot.header["config"]))
+    config["pot"][setting] = value
+    with pytest.raises(PotMismatch, match=rf"pot\.{setting}='{value}'.*does not have.*Read the document again"):
+        reopen(spoilt(pot, path, header=pot.header | {"config": config}))
+
+
 def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_path: Path) -> None:
     config = plain_config(pot=replace(POT, slot_shares="even"))
     session = Engine(LOADED, config).session()
