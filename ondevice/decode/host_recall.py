@@ -22,7 +22,7 @@ from ondevice.model.late_tokens import read_on
 from ondevice.model.passes import Pass
 from ondevice.pot.host.hidden_tier import DroppedStates
 from ondevice.pot.host.retrieve import CLOSE_LOOK, COVERAGE, FOLLOWING, rank_blocks
-from ondevice.pot.host.swapping import bring_back, plan_swap
+from ondevice.pot.host.swapping import bring_back
 from ondevice.pot.undo import UndoLog
 from ondevice.search.blocks import blocks_sharing_words
 
@@ -120,11 +120,12 @@ class HostRecall:
             present=self._present,
         )
         ranked = [block for block in ranked if block not in self._present][:num_blocks]
-        # What is active came from the tier, and is there still, or has gone from all of it.
-        swap = plan_swap(frozenset(ranked), self._active, self._active, OVERLAP)
-        if swap.load:
-            self._active, self._ranked = swap.active, ranked
-        return bool(swap.load)
+        wanted = frozenset(ranked)
+        # Nothing moves while most of what is wanted is here (SlimInfer, algorithm 1). What goes is in the tier already.
+        if not wanted or len(wanted & self._active) >= OVERLAP * len(wanted):
+            return False
+        self._active, self._ranked = wanted, ranked
+        return True
 
     def recall(self, undo: UndoLog) -> TokensRecalled | None:
         """Put the blocks into the pot, which holds what it did before the question; `undo` takes them out again."""

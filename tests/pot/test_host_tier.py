@@ -18,7 +18,7 @@ from ondevice.model.decoder import Decoder
 from ondevice.pot.host import host_memory, kv_tier
 from ondevice.pot.host.kv_tier import HostTier
 from ondevice.pot.host.retrieve import rank_blocks
-from ondevice.pot.host.swapping import Moved, bring_back, plan_swap
+from ondevice.pot.host.swapping import Moved, bring_back
 from ondevice.pot.saved_state import Extent
 from ondevice.pot.shape import PROMPT, PotShape
 from ondevice.pot.undo import UndoLog
@@ -176,15 +176,6 @@ def test_rings_that_older_files_hold_as_they_lay_are_put_in_order():
     other.restore(state, Extent(tier.capacity + 3, tier.capacity + 3))
     assert other.origin(1).tolist() == list(range(3, tier.capacity + 3))
     assert torch.equal(other.keys(1, slice(0, 5)), tier.keys(1, slice(3, 8)))
-
-
-def test_algorithm_1_of_the_paper():
-    candidate, active = frozenset({1, 2, 3, 4}), frozenset({2, 3, 4, 9})
-    swap = plan_swap(candidate, active, in_memory=frozenset(), gamma=0.9)
-    assert (swap.active, swap.offload, swap.load) == (candidate, {9}, {1})
-    assert plan_swap(candidate, active, in_memory=frozenset({9}), gamma=0.9).offload == frozenset()
-    same = plan_swap(candidate, active, in_memory=frozenset(), gamma=0.75)  # three of four are active
-    assert (same.active, same.offload, same.load) == (active, frozenset(), frozenset())
 
 
 def test_blocks_are_ranked_by_the_attention_that_all_layers_pay():
@@ -640,6 +631,16 @@ def test_other_blocks_take_the_place_of_the_first_when_the_answer_looks_elsewher
     assert sum(isinstance(event, AnswerToken) for event in events) == 4 * EVERY_TOKENS - 3
     for name, tensor in session.context.pot.state().items():
         assert torch.equal(tensor, before[name]), name
+
+
+def test_blocks_stay_while_nine_of_ten_of_what_is_wanted_are_here(monkeypatch):
+    session = _read(_engine(TierConfig(budget_bytes=10**7, max_tokens=200)))
+    recall = host_recall.HostRecall(session.context, 0)
+    looks = iter([list(range(20)), [*range(2, 20), 30, 31], [*range(2, 20), 30, 31, 32], []])
+    monkeypatch.setattr(host_recall, "rank_blocks", lambda *args, **how: next(looks))
+    monkeypatch.setattr(recall, "_present", frozenset())
+    queries = [torch.zeros(1, 4, 1, 16)] * 3
+    assert [recall.wants_others(queries) for _ in range(4)] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(("budget_bytes", "every"), [(200_000, 4), slow(200_000, 1), slow(300_000, 1)])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from ondevice.kernels import attention
-from ondevice.kernels.rope import rotate_ref
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -59,6 +58,7 @@ from ondevice_bench.speed.equip.updating import (
     update_contenders,
 )
 from ondevice_bench.speed.random_model import SHAPES, random_model
+from ondevice_bench.speed.references import rotate_ref
 from ondevice_bench.speed.turns import LeftOut, speedup_row, take_turns
 from tests.builders.models import save_checkpoint, tiny_loaded, tiny_model
 
