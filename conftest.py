@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-import ondevice_bench  # noqa: F401  # its policies are contenders in tests of the product, too
+import ondevice_bench.quality.policies  # noqa: F401  # contenders in tests of the product, too
 
 ROOT = Path(__file__).parent
 tests = sys.modules.setdefault("tests", ModuleType("tests"))  # whose builders the laboratory's tests use as well

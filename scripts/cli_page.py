@@ -55,6 +55,9 @@ def _commands(group: TyperGroup, context: typer.Context) -> Iterator[typer.Conte
 
 
 def _listed(parameters: Iterable, context: typer.Context) -> Iterator[str]:
+    parameters = list(parameters)
+    for parameter in parameters:
+        parameter.hidden = False  # as `--help-all` has it
     records = filter(None, (parameter.get_help_record(context) for parameter in parameters))
     lines = [f"- `{name}`: {about}".replace("  [", " [") for name, about in records]
     yield from ["", *lines] if lines else ()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+import ondevice_bench.quality.policies  # noqa: F401  # contenders that are no policies of the product
 from ondevice.config import (
     ArtConfig,
     EngineConfig,

@@ -139,7 +139,7 @@ class _Skimmed:
         self._ids, self._question = _prompt(pair.main, num_tokens)
         reserve = _QUESTION_TOKENS + spec.num_lookahead
         pot = PotConfig(
-            policy="streaming-llm",  # nothing is evicted, and nothing is to be observed for it
+            policy="truncate",  # nothing is evicted, and nothing is to be observed for it
             capacity=num_tokens + reserve,
             num_kept=num_tokens // 2,
             reserve=reserve,

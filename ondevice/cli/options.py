@@ -32,6 +32,7 @@ _T = TypeVar("_T", int, float)
 # What every measuring command takes.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
+_IN_HELP = {"engine.model", "pot.capacity", "pot.preset"}  # the others are in --help-all
 
 
 class Options:
@@ -109,6 +110,20 @@ class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}
         return with_values(GenerationConfig(), {path: values[path] for path in values.keys() & ANSWERING.keys()})
 
 
+def _show_all(context: typer.Context, is_wanted: bool) -> None:
+    """Print the help with all options and leave, where it is asked for."""
+    if is_wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]  # arguments have it, too
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HelpAll = Annotated[
+    bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options: docs/cli.md has them.")
+]
+
+
 def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Let parameters that are `Options` appear as one parameter for each option on the command line."""
     signature = inspect.signature(command, eval_str=True)
@@ -122,15 +137,16 @@ def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
-    def unpacked(context: typer.Context, **values: Any) -> Any:
+    def unpacked(context: typer.Context, help_all: bool, **values: Any) -> Any:
         for name, bundle in bundles.items():
             own = {option: values.pop(option) for option in bundle.settings}
             values[name] = bundle(**{option: value for option, value in own.items() if _is_given(context, option)})
         return command(**values)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    unpacked.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
-    unpacked.__annotations__ = {parameter.name: parameter.annotation for parameter in (context, *parameters)}
+    help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll)
+    unpacked.__signature__ = inspect.Signature([context, *parameters, help_all])  # type: ignore[attr-defined]
+    unpacked.__annotations__ = {one.name: one.annotation for one in (context, *parameters, help_all)}
     del unpacked.__wrapped__  # type: ignore[attr-defined]  # or typer would look at the command's own parameters
     return unpacked
 
@@ -157,15 +173,20 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 def _option(one: Setting) -> Any:
     """The option of a setting, as Typer takes it: `Annotated[type, typer.Option(...)]`."""
-    metavar, help = one.metavar, named(one.doc, option_name)
+    metavar, help, is_hidden = one.metavar, named(one.doc, option_name), one.path not in _IN_HELP
     if one.is_size:
         metavar, help = "SIZE", f"{help} A size such as 500MB or 2GB."
     elif one.zero:
         metavar = f"INTEGER|{one.zero}"
-    elif one.among is not None:
+    elif one.among is not None and not metavar:
         metavar = f"<{'|'.join(one.offered)}>"
     option = typer.Option(
-        one.option, help=help, rich_help_panel=one.panel, metavar=metavar, show_default=one.unset or True
+        one.option,
+        help=help,
+        rich_help_panel=one.panel,
+        metavar=metavar,
+        show_default=one.unset or True,
+        hidden=is_hidden,
     )
     return Annotated[str if one.is_size or one.zero else one.kind, option]
 

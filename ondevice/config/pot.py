@@ -41,8 +41,8 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096, or of as many "
-        "quantised ones as take the same memory.", option="--capacity",
+        0, "Slots per layer and head; auto: all of the text while it fits, else 4096, or as many quantised ones as "
+        "take the same memory.", option="--capacity",
         zero="auto", api="capacity", label="Slots in the pot",
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),
@@ -58,9 +58,9 @@ class PotConfig:
         form=Control(22, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
     preset: str = setting(  # what it says is in the others once it was chosen: see `with_choices`
-        AS_SET, "Several settings in one word: fast, balanced, or thorough, which keeps several times as many tokens, "
-        "quantised; or the settings of a paper.", option="--preset", api="preset",
-        was=("profile", "retention"), answers=True, among=PRESETS, label="How carefully to keep",
+        AS_SET, "Several settings in one word: fast, balanced or thorough, from fast reading to the most that is still "
+        "known; paper-infinipot, -equip, -sliminfer, -art or -specprefill.", option="--preset", metavar="NAME",
+        api="preset", was=("profile", "retention"), answers=True, among=PRESETS, label="How carefully to keep",
         form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
                          "reading.",

@@ -88,7 +88,8 @@ def lit(*arguments: str) -> tuple[LampConfig | None, str]:
 
 
 def test_a_knob_is_an_option() -> None:
-    _, help = lit("--help")
+    assert "Lamp" not in lit("--help")[1], "it fits a screen"
+    _, help = lit("--help-all")
     assert "Lamp" in help
     assert re.search(r"--glow +<int> +How bright it is\. \[default: 3\]", help)
     assert re.search(r"--lamp-colour +<red\|green> +Its colour, at lamp\.glow\. \[default: red\]", help)
