@@ -31,7 +31,7 @@ def reference() -> Iterator[str]:
     """Lines in Markdown: every command with its own options, then the settings that commands share."""
     commands = list(_commands(get_command(app), typer.Context(get_command(app), info_name="ondevice")))
     shared = {**PotOptions.settings, **AnswerOptions.settings}.keys()
-    yield "\n## Commands\n\n`ondevice COMMAND --help` shows the same."
+    yield "\n## Commands\n\n`ondevice COMMAND --help-all` shows the same."
     for context in commands:
         command = context.command
         own = [one for one in command.params if one.name not in shared]

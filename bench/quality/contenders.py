@@ -119,8 +119,7 @@ def _coded(kv_dtype: KvDtype, policy: str = "") -> Callable[[EngineConfig, int],
 
 def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
     """InfiniPot with as many slots in every head, and positions numbered again at every distillation."""
-    published = with_choices(given, {"pot.preset": "paper-infinipot", "pot.catalyst": "general"})
-    return _pot(replace(published, pot=replace(published.pot, preset=given.pot.preset)), budget, 0)
+    return _pot(with_choices(given, {"pot.preset": "paper-infinipot", "pot.catalyst": "general"}), budget, 0)
 
 
 def _ablation(label: str, **changes: Any) -> Contender:

@@ -22,7 +22,7 @@ def contender_name(config: EngineConfig) -> str:
         return f"{_method(pot)} auto{slim}{more}"
     if not pot.method.distills:
         return f"{pot.method.label} {pot.capacity}{slim}{more}"
-    reset = {"never": " without context reset", "late": " with late reset"}.get(pot.context_reset, "")
+    reset = " with late reset" if pot.context_reset == "late" else ""
     shared = pot.slot_shares if pot.slot_shares != "auto" else "even" if config.tier.budget_bytes else pot.method.shares
     slots = "" if shared == "even" else f" slots {shared}"
     return f"{_method(pot)}{reset}{slots} {pot.capacity}/{pot.num_kept}{slim}{more}"

@@ -12,7 +12,7 @@ from typing import Literal
 
 Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "predicted", "queries", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
-SlotShares = Literal["even", "by-layer", "by-head"]
+SlotShares = Literal["even", "by-head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,8 @@ class Policy:
     @property
     def may_share(self) -> tuple[SlotShares, ...]:
         """The ways to share out its slots: not by head if it looks at the heads of a layer together."""
-        if not self.distills:
-            return ("even",)
-        return (
-            ("even", "by-layer", "by-head")
-            if self.keeps_per_head or self.observes == "nothing"
-            else ("even", "by-layer")
-        )
+        may_differ = self.distills and (self.keeps_per_head or self.observes == "nothing")
+        return ("even", "by-head") if may_differ else ("even",)
 
     @property
     def needs_length(self) -> bool:

@@ -16,10 +16,10 @@ from ondevice.config.setting import SHARE, Check, Control, at_least, check_each,
 
 CatalystKind = Literal["general", "question", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
-ContextReset = Literal["always", "late", "never"]
+ContextReset = Literal["always", "late"]
 KvDtype = Literal["model", "int8", "k8v4", "int4"]
 SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
-SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
+SlotSharing = Literal["auto", "even", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
 
@@ -83,13 +83,13 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
-    slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
-        "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
-        "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
+    slot_shares: SlotSharing = setting(  # what heads need is measured once for a model, on a text of our own
+        "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each head "
+        "needs; auto: by head where there is no host tier.",
         option="--slot-shares", api="slot_shares")
     context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys
         "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
-        "past the window that the model was trained on; never.", option="--context-reset")
+        "past the window that the model was trained on.", option="--context-reset")
     num_sink_tokens: int = setting(4, "First tokens that are never evicted.", check=at_least(0, "tokens"))
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
         0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",

@@ -67,7 +67,7 @@ class Setting:
 
     Attributes:
         doc: one or two lines in plain English, for `--help` and the documentation; other settings by path, in braces.
-        option: on the command line; "--yes/--no" of a switch; empty: there is none.
+        option: on the command line; "--yes/--no" of a switch; empty: a value for Python and the presets alone.
         metavar: what stands for its value in `--help`.
         unset: what the default comes to, where the value itself does not say it.
         is_size: bytes, which people write as 500MB or 2GB.

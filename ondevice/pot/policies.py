@@ -71,11 +71,11 @@ class InfiniPot(RetentionPolicy):
 
 
 class ByMass(RetentionPolicy):
-    """The mass itself, whoever has measured it, one of three.
+    """The mass as it is. What is measured for it decides:
 
-    The most attention that a token of the chunk's repetition paid (KVzip, arXiv 2505.23416): a probability, so that a
-    score from long past holds its own. The prediction from a token's key and value, which depends on that token alone
-    (KVzap, arXiv 2601.07891). The expectation from late queries, new each time (Expected Attention, arXiv 2510.00636).
+    the most attention that any repeated token paid, a probability that holds its own over chunks (KVzip, arXiv
+    2505.23416); what a token's key and value predict, whenever it is asked (KVzap, arXiv 2601.07891); or what late
+    queries let expect, new each time (Expected Attention, arXiv 2510.00636).
     """
 
     def scores(self, view: LayerView) -> Tensor:

@@ -111,7 +111,6 @@ def keep_positions_low(context: Context, span: int) -> None:
 
     Skipped tokens take positions and no slots, so that positions may run out before slots do.
     """
-    pot, config = context.pot, context.config.pot
-    is_distilled = config.context_reset != "never" and config.method.distills
-    if is_distilled and max(pot.next_position) + span > context.loaded.max_positions:
+    pot = context.pot
+    if context.config.pot.method.distills and max(pot.next_position) + span > context.loaded.max_positions:
         pot.number_in_order_(context.decoder.rotate_keys)

@@ -163,7 +163,7 @@ def renewed(config: Any) -> Any:
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):
             pot["context_reset"] = "always" if reset else "never"
-        for name in ("policy", "catalyst", "decode_policy", "preset"):
+        for name in ("policy", "catalyst", "slot_shares", "context_reset", "decode_policy", "preset"):
             choices = FIELDS[f"pot.{name}"].choices
             if isinstance(saved := pot.get(name), str) and saved not in choices:
                 raise PotMismatch(

@@ -92,9 +92,6 @@ class Speculator:
             assert num_tokens is not None
             capacity = len(self._prefix) + num_tokens + self.pot_config.reserve
         self.pot = self.decoder.new_pot(capacity, key_rotation=self.pot_config.key_rotation)
-        if self.pot_config.context_reset == "never":
-            whole = None if num_tokens is None else len(self._prefix) + num_tokens + self.pot_config.reserve
-            self.pot.expect(whole or self.decoder.parts.max_positions)
         if self._prefix:
             self._novelty.begin(self._run(self.decoder.ids(self._prefix))[:, -1:])
 

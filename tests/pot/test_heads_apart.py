@@ -81,7 +81,7 @@ def even_need(monkeypatch: pytest.MonkeyPatch) -> None:
         {},
         {"pot": replace(POT, key_rotation="half-cache")},
         {"pot": replace(POT, key_rotation="on-read")},
-        {"pot": replace(POT, context_reset="never")},
+        {"pot": replace(POT, context_reset="late")},
         {"pot": replace(POT, policy="repeat")},
         {"pot": replace(POT, policy="foresight")},
         {"pot": replace(POT, policy="expected")},
@@ -137,7 +137,7 @@ def uneven_need(monkeypatch: pytest.MonkeyPatch) -> None:
     "settings",
     [
         {},
-        {"pot": replace(POT, context_reset="never")},
+        {"pot": replace(POT, context_reset="late")},
         {"pot": replace(POT, policy="repeat")},
         {"pot": replace(POT, policy="foresight")},
         {"pot": replace(POT, policy="expected")},

@@ -89,7 +89,7 @@ def assert_same(pot, before):
     policy=st.sampled_from([row.name for row in POLICIES.values() if row.distills]),
     novelty=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     num_kept=st.integers(3, 20),
-    context_reset=st.sampled_from(["always", "never"]),
+    context_reset=st.sampled_from(["always", "late"]),
     answer_tokens=st.integers(0, 70),
     rule=st.sampled_from(["question", "streaming-llm"]),
     key_rotation=st.sampled_from(["stored", "half-cache", "on-read"]),
@@ -251,7 +251,7 @@ def test_without_context_reset_positions_run_on():
     pot = new_pot()
     feed(pot, 40, 0)
     rotated = pot.rotated[0].clone()
-    run_distill(pot, random_mass(pot), config(context_reset="never"))
+    run_distill(pot, random_mass(pot), config(context_reset="late"))
     kept = pot.origin[0, 0, 0, :16]
     assert torch.equal(pot.positions[0, 0, 0, :16], kept)
     assert torch.equal(pot.rotated[0][0, 0, :16], rotated[0, 0, kept.long()])

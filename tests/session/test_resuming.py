@@ -36,7 +36,7 @@ BASES: dict[str, EngineConfig] = {
     "pruned-alone": plain_config(pot=POT, slim=SLIM, tier=WITHOUT_TIER),
     "by-head": plain_config(pot=replace(POT, slot_shares="by-head"), tier=WITHOUT_TIER),
     "by-head-tier": plain_config(pot=replace(POT, slot_shares="by-head"), tier=TIER),
-    "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="never"), tier=WITHOUT_TIER),
+    "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="late"), tier=WITHOUT_TIER),
     "repeat": plain_config(pot=replace(POT, policy="repeat", reserve=110, num_kept=48), tier=WITHOUT_TIER),
     "expected": plain_config(pot=replace(POT, policy="expected"), tier=WITHOUT_TIER),
     "truncate": plain_config(pot=replace(POT, policy="truncate")),

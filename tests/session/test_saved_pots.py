@@ -37,7 +37,7 @@ SPEC = SpecConfig(keep=0.5, layers=1, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
-    "positions": plain_config(pot=replace(POT, context_reset="never", policy="snapkv")),
+    "positions": plain_config(pot=replace(POT, context_reset="late", policy="snapkv")),
     "tier": plain_config(pot=POT, slim=SLIM, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
     "stored": plain_config(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
     "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),
@@ -137,7 +137,8 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("policy", "pyramidkv"), ("catalyst", "general-v1"), ("decode_policy", "h2o")]
+    ("setting", "value"),
+    [("policy", "pyramidkv"), ("catalyst", "general-v1"), ("slot_shares", "by-layer"), ("context_reset", "never")],
 )
 def test_a_choice_that_no_longer_exists_is_named(
     setting: str, value: str, pots: dict[str, SavedPot], tmp_path: Path

@@ -125,7 +125,6 @@ def test_what_a_speculator_finds(engine):
     assert all(abs(find.read - 0.2) < 0.05 for find in finds if find.keep == "20")
     summary = finding.summary_of(finding.rows_of(finds))
     assert set(summary) == {f"found_{task}_keep_{keep}" for task in ("passkey", "recall") for keep in (20, 100)}
-    assert 0.1 <= summary["read_recall_adaptive"] <= 0.65  # bounds in whole chunks of a short text
 
 
 def test_chosen_tokens_are_found_where_they_are(engine, monkeypatch):
