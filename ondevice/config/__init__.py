@@ -34,8 +34,6 @@ from ondevice.config.policies import (
 )
 from ondevice.config.pot import (
     CATALYSTS_WITH_WORDS,
-    CatalystKind,
-    ContextReset,
     KeyRotation,
     KvDtype,
     PotConfig,
@@ -56,8 +54,6 @@ __all__ = [
     "PRESETS",
     "SETTINGS",
     "ArtConfig",
-    "CatalystKind",
-    "ContextReset",
     "ConversationConfig",
     "DecodePolicy",
     "DeviceName",

@@ -215,6 +215,21 @@ def test_settings_that_cannot_work_are_refused(
     assert client.document(lamp)["phase"] == "ready"
 
 
+def test_a_preset_says_how_its_document_is_answered(client: Client, lamp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = Jobs.ask
+
+    def ask(jobs: Jobs, workspace: Workspace, question: Any) -> Any:
+        asked.append(question.generation.num_passage_tokens)
+        return real(jobs, workspace, question)
+
+    monkeypatch.setattr(Jobs, "ask", ask)
+    for preset, most in (("paper-art", 0), ("as-set", ENGINE.config.generation.num_passage_tokens)):
+        list(client.read(lamp, preset=preset))
+        list(client.ask(lamp, "When?"))
+        assert asked[-1] == most
+
+
 def test_a_failure_on_the_way_is_the_last_line(tmp_path: Path) -> None:
     (tmp_path / "lamp.txt").write_text(TEXT)
     library = Library(tmp_path / "library")
