@@ -58,7 +58,10 @@ def plan(
     """Say what these settings will take of the memory, part by part, and whether that is there."""
     with errors_shown(as_json), ProgressDisplay(err()) as display:
         from ondevice.planning.footprint import MemoryPlan
+        from ondevice.planning.machines import MACHINES
 
+        if (named := options.given.get("preset")) in MACHINES:
+            raise ConfigError(f"--preset {named} names a machine", fix=f"Give --machine {named}.")
         config = options.config()
         here = _machine(machine, config.device)
         if measure and not here.is_here:

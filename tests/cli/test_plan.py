@@ -112,6 +112,7 @@ def test_another_machine_is_planned_without_having_it(monkeypatch: pytest.Monkey
     ("arguments", "said"),
     [
         (["--machine", "toaster"], "no machine 'toaster'"),
+        (["--preset", "laptop"], "Give --machine laptop"),
         (["--machine", "laptop", "--measure"], "Only this machine can be measured"),
         (["--machine", "laptop", "--device", "cuda"], "computes on its CPU"),
         (["--model", "somebody/something"], "not on this machine"),
