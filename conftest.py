@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import torch
 
+import ondevice_bench.quality.policies  # noqa: F401  # contenders in tests of the product, too
+
 ROOT = Path(__file__).parent
 tests = sys.modules.setdefault("tests", ModuleType("tests"))  # whose builders the laboratory's tests use as well
 tests.__path__ = [str(ROOT / "tests")]

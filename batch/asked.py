@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ondevice.config import SETTINGS, EngineConfig, value_of
+from ondevice.config import FIELDS, EngineConfig, value_of
 from ondevice.errors import ConfigError
 from ondevice_batch.places import Place
 
@@ -20,7 +20,7 @@ def require_same_settings(place: Place, config: EngineConfig) -> None:
     Raises:
         ConfigError: says which.
     """
-    read_with = {path: value_of(config, path) for path, one in SETTINGS.items() if not one.answers}
+    read_with = {path: value_of(config, path) for path, one in FIELDS.items() if not one.answers}
     job = json.loads(json.dumps({"format": FORMAT, "settings": read_with}))
     if not place.has(_JOB):
         place.write(_JOB, json.dumps(job, indent=1).encode())

@@ -34,9 +34,3 @@ def gated(gate_up: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
         return multiply_gated(gate_up, is_silu=activation is F.silu)
     gate, up = gate_up.chunk(2, dim=-1)
     return activation(gate).mul_(up)
-
-
-def gated_ref(gate_up: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-    """Reference for `gated`, in float32."""
-    gate, up = gate_up.float().chunk(2, dim=-1)
-    return (activation(gate) * up).to(gate_up.dtype)

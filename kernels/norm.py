@@ -45,17 +45,3 @@ def add_norm_(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None
         return add_and_norm(x, residual, norm.weight, norm.eps, parts)
     total = (x if before is None else before(x)).add_(residual)
     return total, norm(total)
-
-
-def add_norm_ref(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None = None) -> tuple[Tensor, Tensor]:
-    """Reference for `add_norm_`, in float32; each result is rounded to the type of `x` when it is complete."""
-    if before is not None:
-        x = _norm_ref(x, before)
-    total = (x.float() + residual.float()).to(x.dtype)
-    return total, _norm_ref(total, norm)
-
-
-def _norm_ref(x: Tensor, norm: RMSNorm) -> Tensor:
-    wide = x.float()
-    root = (wide.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
-    return (wide / root * norm.weight.float()).to(x.dtype)

@@ -25,17 +25,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, x.roll(rotary_dim // 2, dims=-1), sin)
 
 
-def rotate_ref(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Reference for `rotate` in float32, pair by pair, as RoPE is defined (arXiv 2104.09864, eq. 34)."""
-    half = cos.shape[-1] // 2
-    out = x.float().clone()
-    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
-    c, s = cos[..., half:].float(), sin[..., half:].float()
-    out[..., :half] = first * c - second * s
-    out[..., half : 2 * half] = second * c + first * s
-    return out.to(x.dtype)
-
-
 def rotate_half(x: Tensor, rotary_dim: int) -> Tensor:
     """The part of RoPE that no position changes: halves of the first `rotary_dim` dimensions swapped, 0 after them.
 

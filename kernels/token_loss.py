@@ -56,12 +56,6 @@ def slice_words(num_tokens: int, device: str) -> int:
     return max(_GPU_LOGITS // num_tokens // _ALIGNED * _ALIGNED, _CPU_SLICE)
 
 
-def token_loss_ref(hidden_states: Tensor, targets: Tensor, weight: Tensor, *, softcap: float | None = None) -> Tensor:
-    """Reference for `token_loss`: all logits at once in float32, torch's own cross-entropy."""
-    logits = _cap(hidden_states.float() @ weight.float().T, softcap)
-    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-
-
 def _packed_loss(
     states: Tensor, targets: Tensor, weight: PackedWeight, softcap: float | None, slice_size: int
 ) -> Tensor:

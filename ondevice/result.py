@@ -66,22 +66,6 @@ class Result:
             del data["complete"]
         return data
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Result:
-        """The inverse of `to_dict`.
-
-        Raises:
-            ResultError: the document is not of this form.
-        """
-        fields = dict(data)
-        try:
-            if fields.pop("schema") != SCHEMA:
-                raise ResultError(f"The results are of schema {data['schema']}, not {SCHEMA}", fix="Measure again.")
-            rows = tuple(Row(**row) for row in fields.pop("rows"))
-            return cls(**fields, rows=rows)
-        except (KeyError, TypeError) as error:
-            raise ResultError(f"This is not a document of results: {error}", fix="Measure again.") from error
-
 
 def row(contender: str, case: dict[str, Any], metric: str, unit: str, values: Sequence[float]) -> Row:
     """The row of one or more measurements of the same thing."""

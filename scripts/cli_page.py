@@ -31,7 +31,7 @@ def reference() -> Iterator[str]:
     """Lines in Markdown: every command with its own options, then the settings that commands share."""
     commands = list(_commands(get_command(app), typer.Context(get_command(app), info_name="ondevice")))
     shared = {**PotOptions.settings, **AnswerOptions.settings}.keys()
-    yield "\n## Commands\n\n`ondevice COMMAND --help` shows the same."
+    yield "\n## Commands\n\n`ondevice COMMAND --help-all` shows the same."
     for context in commands:
         command = context.command
         own = [one for one in command.params if one.name not in shared]
@@ -55,6 +55,9 @@ def _commands(group: TyperGroup, context: typer.Context) -> Iterator[typer.Conte
 
 
 def _listed(parameters: Iterable, context: typer.Context) -> Iterator[str]:
+    parameters = list(parameters)
+    for parameter in parameters:
+        parameter.hidden = False  # as `--help-all` has it
     records = filter(None, (parameter.get_help_record(context) for parameter in parameters))
     lines = [f"- `{name}`: {about}".replace("  [", " [") for name, about in records]
     yield from ["", *lines] if lines else ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+import ondevice_bench.quality.policies  # noqa: F401  # contenders that are no policies of the product
 from ondevice.cli.options import takes_options
 from ondevice_bench.cli.measure import command
 from ondevice_bench.cli.record import record

@@ -44,13 +44,13 @@ class Cell:
     ) -> None:
         import torch
 
-        from ondevice.result import Result
         from ondevice.session.engine import Engine
+        from ondevice_bench.results.files import parse_result
 
         torch.set_num_threads(threads)
         self._entry, self._cells, self._engine = entry, cells, Engine.load(config)
         self._empty = empty_result(self._engine, command)
-        found = Result.from_dict(json.loads(earlier)) if earlier else None
+        found = parse_result(json.loads(earlier)) if earlier else None
         self._earlier = found.rows if found is not None and is_same_run(found, self._empty) else ()
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def measure_grid(
     entry: Entry, config: EngineConfig, options: SimpleNamespace, cluster: Cluster, out_file: Path | None
 ) -> tuple[Result, str]:
     """The result, and what is to be said after it; a stopped run goes on from `out_file`."""
-    from ondevice.result import Result, write_result
+    from ondevice.result import write_result
     from ondevice_batch.cluster import running
 
     measurement, earlier, cells = entry.measurement(), unfinished(out_file), cells_of(entry, options)
@@ -90,10 +90,11 @@ def measure_grid(
     result: Result | None = None
     with running(cluster.address, cluster.share(config)) as share:
         from ondevice_bench.cli.grid import in_cells
+        from ondevice_bench.results.files import parse_result
 
         arguments = (entry, config, cells, command_line(sys.argv[1:]), known, share.cpus)
         for row in in_cells(Cell, arguments, len(cells), share):
-            one = found[row["cell"]] = Result.from_dict(json.loads(row["result"]))
+            one = found[row["cell"]] = parse_result(json.loads(row["result"]))
             for note in json.loads(row["notes"]):
                 say(note)
             before = earlier.rows if earlier is not None and row["goes_on"] else ()

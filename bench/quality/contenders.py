@@ -12,9 +12,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ondevice.config import ArtConfig, EngineConfig, KvDtype, PotConfig, SlimConfig, SpecConfig, TierConfig
+import ondevice_bench.quality.policies  # noqa: F401  # contenders that are no policies of the product
+from ondevice.config import (
+    ArtConfig,
+    EngineConfig,
+    KvDtype,
+    PotConfig,
+    SlimConfig,
+    SpecConfig,
+    TierConfig,
+    with_choices,
+)
 from ondevice.config.policies import POLICIES
-from ondevice.config.pot import CatalystKind
 from ondevice.documents import Document, Page
 from ondevice.documents.tokens import Encode
 from ondevice.errors import ConfigError
@@ -110,16 +119,7 @@ def _coded(kv_dtype: KvDtype, policy: str = "") -> Callable[[EngineConfig, int],
 
 def _as_published(given: EngineConfig, budget: int) -> EngineConfig:
     """InfiniPot with as many slots in every head, and positions numbered again at every distillation."""
-    usual = PotConfig()
-    pot = replace(
-        given.pot,
-        policy=usual.policy,
-        slot_shares="even",
-        context_reset="always",
-        novelty=0.5,
-        catalyst="general",
-    )
-    return _pot(replace(given, pot=pot), budget, 0)
+    return _pot(with_choices(given, {"pot.preset": "paper-infinipot", "pot.catalyst": "general"}), budget, 0)
 
 
 def _ablation(label: str, **changes: Any) -> Contender:
@@ -132,7 +132,11 @@ def _ablation(label: str, **changes: Any) -> Contender:
     return Contender(label, config)
 
 
-_WORDINGS: tuple[CatalystKind, ...] = ("general-v1", "general-v2", "placeholder", "unrelated")
+_WORDINGS = {
+    "general-v1": "Summarize this section.",
+    "general-v2": "Highlight the critical points from this section.",
+    "unrelated": "The sky is blue. The sun is yellow. Here we go. There and back again.",
+}
 _ALPHAS = (0.0, 0.25, 0.75, 1.0)
 
 
@@ -169,7 +173,10 @@ CONTENDERS: dict[str, Contender] = {
         "the right passage among others", lambda config, budget: _plain(config, budget, "full"), reads="oracle+"
     ),
     "none": Contender("no document", lambda config, budget: _plain(config, budget, "full"), reads="nothing"),
-    **{f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst=kind) for kind in _WORDINGS},
+    **{
+        f"published-{kind}": _ablation(f"InfiniPot, wording {kind}", catalyst="text", catalyst_text=text)
+        for kind, text in _WORDINGS.items()
+    },
     **{f"published-alpha-{alpha:g}": _ablation(f"InfiniPot, alpha {alpha:g}", novelty=alpha) for alpha in _ALPHAS},
 } | {name: _of_policy(name) for name, policy in POLICIES.items() if policy.distills}
 USUAL = ("default", "pot", "pot+tier", "full", "truncation", "bm25", "minilm", "fused", "none")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from torch import Tensor
+
 from ondevice.config import EngineConfig, GenerationConfig, SpecConfig
 from ondevice.documents import Document
 from ondevice.errors import ConfigError
@@ -19,7 +21,6 @@ from ondevice.prefill.selection import Selection
 from ondevice.result import Row, row
 from ondevice.session.engine import Engine
 from ondevice.session.session import Session
-from ondevice.speculator.speculator import Stretch
 from ondevice_bench.quality.completion import complete
 from ondevice_bench.quality.measurement import Measurement, Setup
 from ondevice_bench.quality.passkey import QUESTION, Case, make_passkey, passkey_document, plan
@@ -70,7 +71,7 @@ def prompt_session(engine: Engine, spec: SpecConfig, question: str, document: Do
     return session
 
 
-def score(session: Session) -> Stretch:
+def score(session: Session) -> Tensor:
     """The scores of a whole prompt, from the speculator of a session that `prompt_session` made."""
     selection, tokens = cast(Selection, session.reader.selection), session.context.tokens
     return selection.speculator.read(session.context.decoder.ids(tokens.ids(0, tokens.num_tokens)))
@@ -148,18 +149,18 @@ def _readings(
 ) -> Iterator[tuple[str, int, Session]]:
     """Sessions with a speculator that knows the question, as in `_plain`."""
     # What answers do with a speculator needs its pot, and there is none: every prompt is scored once.
-    spec = replace(engine.config.spec, keep=0.5, adaptive_keep=None)
+    spec = replace(engine.config.spec, keep=0.5)
     config = specprefill_config(replace(engine.config, spec=spec), question)
-    stretch = score(prompt_session(engine, variants(spec)[-1], question, document))
+    scores = score(prompt_session(engine, variants(spec)[-1], question, document))
     for keep in keeps:
         for variant in variants(spec):
             session = engine.session(replace(config, spec=replace(variant, keep=keep / 100)))
-            rows = stretch.maxima[: 1 + variant.num_lookahead]
             session.context.speculator = None  # its scores are known: it needs no pot
             for _ in session.open(document):
                 pass
             selection, end = cast(Selection, session.reader.selection), session.context.tokens.num_tokens
-            selection.choose_from(replace(stretch, maxima=rows), 0, end, session.context.config.spec, is_at_end=True)
+            rows = scores[: 1 + variant.num_lookahead]
+            selection.choose_from(rows, 0, end, session.context.config.spec, is_at_end=True)
             for _ in session.resume():
                 pass
             yield f"SpecPrefill {spec_variant(variant)}", keep, session

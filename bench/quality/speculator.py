@@ -1,7 +1,7 @@
 """Recall of a speculator: how much of the place that answers a question is among the tokens that it lets through.
 
 Prompts are read by the speculator alone, so that many settings can be compared: which layers score, how far it looks
-ahead, how scores are smoothed and chosen together, a fixed share or one that follows the scores. The questions are
+ahead, how scores are smoothed and chosen together. The questions are
 those of `specprefill`: the passkey's, and the cue of a span of a text.
 """
 
@@ -24,8 +24,6 @@ from ondevice_bench.quality.recall import CUE_TOKENS, SPAN_TOKENS, cues
 from ondevice_bench.quality.specprefill import prompt_session, score, shares_config
 
 BASE = "as usual"
-ALL_LAYERS = 1_000  # more than any model has
-ADAPTIVE = (0.1, 0.6)  # bounds of the share that follows the scores
 _DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
@@ -44,7 +42,7 @@ class Wanted:
 class Find:
     """One prompt under one setting: the share of the wanted tokens that go on, and of all tokens.
 
-    `keep` is the share asked for in per cent, or two bounds.
+    `keep` is the share asked for in per cent.
     """
 
     setting: str
@@ -81,7 +79,6 @@ def settings(spec: SpecConfig, layers: Sequence[int], look_aheads: Sequence[int]
     return {
         BASE: spec,
         **{f"{number} layers": replace(spec, layers=number) for number in layers},
-        "all of its layers score": replace(spec, score_layers=ALL_LAYERS),
         **{f"look-ahead {steps}": replace(spec, num_lookahead=steps) for steps in look_aheads},
         "raw": replace(spec, pool_size=1, chunk_size=1),
         "pool 1, chunks of 16": replace(spec, pool_size=1, chunk_size=16),
@@ -92,25 +89,21 @@ def settings(spec: SpecConfig, layers: Sequence[int], look_aheads: Sequence[int]
 def run_speculator(
     engine: Engine, wanted: Sequence[Wanted], compared: dict[str, SpecConfig], keeps: Sequence[int]
 ) -> Iterator[Find]:
-    """Every prompt under every setting at every share, in per cent; under the first also with an adaptive share."""
-    scorings: dict[tuple[str, int, int], dict[str, SpecConfig]] = {}
+    """Every prompt under every setting at every share, in per cent."""
+    scorings: dict[tuple[str, int], dict[str, SpecConfig]] = {}
     for name, spec in compared.items():
-        scorings.setdefault((spec.model, spec.layers, spec.score_layers), {})[name] = spec
+        scorings.setdefault((spec.model, spec.layers), {})[name] = spec
     for one in wanted:
         for alike in scorings.values():
             # Scores of fewer look-ahead tokens are the first of more.
             furthest = max(alike.values(), key=lambda spec: spec.num_lookahead)
-            maxima = score(prompt_session(engine, replace(furthest, keep=0.5), one.question, one.document)).maxima
+            maxima = score(prompt_session(engine, replace(furthest, keep=0.5), one.question, one.document))
             for name, spec in alike.items():
-                shares = {str(keep): replace(spec, keep=keep / 100, adaptive_keep=None) for keep in keeps}
-                if name == BASE:
-                    low, high = ADAPTIVE
-                    shares[f"{low * 100:.0f}-{high * 100:.0f}"] = replace(spec, adaptive_keep=ADAPTIVE)
                 scores = importance(maxima[: 1 + spec.num_lookahead])
-                for keep, chosen_by in shares.items():
-                    chosen = choose(scores, chosen_by, is_first=True)
+                for keep in keeps:
+                    chosen = choose(scores, replace(spec, keep=keep / 100), is_first=True)
                     found = ((chosen >= one.start) & (chosen < one.stop)).sum().item() / (one.stop - one.start)
-                    yield Find(name, one.task, keep, found, chosen.shape[0] / scores.shape[0])
+                    yield Find(name, one.task, str(keep), found, chosen.shape[0] / scores.shape[0])
 
 
 def rows_of(finds: Sequence[Find]) -> tuple[Row, ...]:
@@ -127,17 +120,12 @@ def rows_of(finds: Sequence[Find]) -> tuple[Row, ...]:
 
 
 def summary_of(rows: Sequence[Row]) -> dict[str, float]:
-    """Under the usual settings: `found_passkey_keep_10`, `found_passkey_adaptive`, `read_passkey_adaptive`, ..."""
-    summary = {}
-    for one in rows:
-        if one.contender != BASE:
-            continue
-        task, keep = one.case["task"], str(one.case["keep %"])
-        if "-" in keep:
-            summary[f"{one.metric}_{task}_adaptive"] = one.p50
-        elif one.metric == "found":
-            summary[f"found_{task}_keep_{keep}"] = one.p50
-    return summary
+    """Under the usual settings: `found_passkey_keep_10`, ..."""
+    return {
+        f"found_{one.case['task']}_keep_{one.case['keep %']}": one.p50
+        for one in rows
+        if one.contender == BASE and one.metric == "found"
+    }
 
 
 def _measure(setup: Setup, options: Any) -> Iterator[Find]:

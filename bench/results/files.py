@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from ondevice.result import Result, ResultError
+from ondevice.result import SCHEMA, Result, ResultError, Row
+
+
+def parse_result(data: dict[str, Any]) -> Result:
+    """The inverse of `Result.to_dict`.
+
+    Raises:
+        ResultError: the document is not of this form.
+    """
+    fields = dict(data)
+    try:
+        if fields.pop("schema") != SCHEMA:
+            raise ResultError(f"The results are of schema {data['schema']}, not {SCHEMA}", fix="Measure again.")
+        rows = tuple(Row(**row) for row in fields.pop("rows"))
+        return Result(**fields, rows=rows)
+    except (KeyError, TypeError) as error:
+        raise ResultError(f"This is not a document of results: {error}", fix="Measure again.") from error
 
 
 def read_result(path: Path) -> Result:
@@ -21,6 +38,6 @@ def read_result(path: Path) -> Result:
     except (OSError, ValueError) as error:
         raise ResultError(f"The results cannot be read: {error}", where=str(path), fix="Measure again.") from error
     try:
-        return Result.from_dict(data)
+        return parse_result(data)
     except ResultError as error:
         raise ResultError(error.what, where=str(path), fix=error.fix) from error

@@ -6,11 +6,7 @@ from ondevice.config import EngineConfig, PotConfig, SlimConfig, SpecConfig
 
 _CATALYSTS = {
     "general": "CaP-G",
-    "general-v1": "CaP-G1",
-    "general-v2": "CaP-G2",
     "question": "CaP-Q",
-    "placeholder": "CaP-placeholder",
-    "unrelated": "CaP-unrelated",
     "text": "CaP-own",
 }
 
@@ -26,7 +22,7 @@ def contender_name(config: EngineConfig) -> str:
         return f"{_method(pot)} auto{slim}{more}"
     if not pot.method.distills:
         return f"{pot.method.label} {pot.capacity}{slim}{more}"
-    reset = {"never": " without context reset", "late": " with late reset"}.get(pot.context_reset, "")
+    reset = " with late reset" if pot.context_reset == "late" else ""
     shared = pot.slot_shares if pot.slot_shares != "auto" else "even" if config.tier.budget_bytes else pot.method.shares
     slots = "" if shared == "even" else f" slots {shared}"
     return f"{_method(pot)}{reset}{slots} {pot.capacity}/{pot.num_kept}{slim}{more}"
@@ -36,9 +32,7 @@ def _spec(spec: SpecConfig) -> str:
     """` + SpecPrefill 30% (raw)`, with the speculator's depth where it is named."""
     parts = []
     if spec.skips:
-        low_high = spec.adaptive_keep
-        share = f"{spec.keep:.0%}" if low_high is None else f"{low_high[0]:.0%}-{low_high[1]:.0%}"
-        parts.append(f"SpecPrefill {share} {spec_variant(spec)}")
+        parts.append(f"SpecPrefill {spec.keep:.0%} {spec_variant(spec)}")
     which = [spec.model] * bool(spec.model) + [f"{spec.layers} layers"] * bool(spec.layers)
     if parts and which:
         parts.append(f"speculator {' '.join(which)}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from ondevice.kernels.attention import _probabilities, causal_mask
 from ondevice.kernels.coded_attention import _BLOCK, Coded
 from ondevice.kernels.codes import decode
 from ondevice.kernels.decode_attention import Termination
+from ondevice.kernels.norm import RMSNorm
 from ondevice.kernels.quantize import _SMALLEST_HALF, num_groups
-from ondevice.kernels.rope import rotate_ref
+from ondevice.kernels.token_loss import _cap
 from torch import Tensor
 
 
@@ -332,3 +335,40 @@ def _visible(
 def _row(tensor: Tensor | None, batch: int, head: int) -> Tensor | None:
     """The row of one sequence and KV head in (batch or 1, num_kv_heads or 1, n)."""
     return None if tensor is None else tensor[batch % tensor.shape[0], head % tensor.shape[1]]
+
+
+def gated_ref(gate_up: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """Reference for `gated`, in float32."""
+    gate, up = gate_up.float().chunk(2, dim=-1)
+    return (activation(gate) * up).to(gate_up.dtype)
+
+
+def add_norm_ref(x: Tensor, residual: Tensor, norm: RMSNorm, before: RMSNorm | None = None) -> tuple[Tensor, Tensor]:
+    """Reference for `add_norm_`, in float32; each result is rounded to the type of `x` when it is complete."""
+    if before is not None:
+        x = _norm_ref(x, before)
+    total = (x.float() + residual.float()).to(x.dtype)
+    return total, _norm_ref(total, norm)
+
+
+def _norm_ref(x: Tensor, norm: RMSNorm) -> Tensor:
+    wide = x.float()
+    root = (wide.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
+    return (wide / root * norm.weight.float()).to(x.dtype)
+
+
+def rotate_ref(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Reference for `rotate` in float32, pair by pair, as RoPE is defined (arXiv 2104.09864, eq. 34)."""
+    half = cos.shape[-1] // 2
+    out = x.float().clone()
+    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+    c, s = cos[..., half:].float(), sin[..., half:].float()
+    out[..., :half] = first * c - second * s
+    out[..., half : 2 * half] = second * c + first * s
+    return out.to(x.dtype)
+
+
+def token_loss_ref(hidden_states: Tensor, targets: Tensor, weight: Tensor, *, softcap: float | None = None) -> Tensor:
+    """Reference for `token_loss`: all logits at once in float32, torch's own cross-entropy."""
+    logits = _cap(hidden_states.float() @ weight.float().T, softcap)
+    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")

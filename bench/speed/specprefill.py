@@ -139,7 +139,7 @@ class _Skimmed:
         self._ids, self._question = _prompt(pair.main, num_tokens)
         reserve = _QUESTION_TOKENS + spec.num_lookahead
         pot = PotConfig(
-            policy="streaming-llm",  # nothing is evicted, and nothing is to be observed for it
+            policy="truncate",  # nothing is evicted, and nothing is to be observed for it
             capacity=num_tokens + reserve,
             num_kept=num_tokens // 2,
             reserve=reserve,
@@ -153,7 +153,7 @@ class _Skimmed:
 
     def __call__(self) -> None:
         speculator, num_tokens = self._speculator, self._ids.shape[1]
-        chosen = choose(importance(speculator.read(self._ids).maxima), self._spec, is_first=True)
+        chosen = choose(importance(speculator.read(self._ids)), self._spec, is_first=True)
         parts, start = list(chosen.split(self._step_size)), 0
         for i, part in enumerate(parts):
             ids, is_last = self._ids[:, part], i + 1 == len(parts)

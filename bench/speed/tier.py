@@ -15,7 +15,7 @@ from ondevice.config import TierConfig
 from ondevice.decode.host_recall import WORD_LOOK
 from ondevice.pot.host.host_memory import HostMemory
 from ondevice.pot.host.kv_tier import HostTier
-from ondevice.pot.host.retrieve import CLOSE_LOOK, rank_blocks
+from ondevice.pot.host.retrieve import CLOSE_LOOK, COVERAGE, rank_blocks
 from ondevice.result import row
 from ondevice.session.engine import Engine
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
@@ -63,7 +63,7 @@ def measure_looks(engine: Engine, tier: HostTier, num_tokens: int) -> Table:
             softcap=parts.attention_softcap,
             block_size=config.slim.block_size,
             first=pot.num_sink_tokens,
-            coverage=config.tier.coverage,
+            coverage=COVERAGE,
             num_close=num_close,
             also_close=also_close,
         )

@@ -186,12 +186,12 @@ class Api:
     async def _ask(self, request: Request) -> Response:
         body = await json_body(request)
         question = question_of(body)
-        generation = with_values(self._jobs.engine.config.generation, by_key(ANSWERING, body))
+        values = by_key(ANSWERING, body)
         workspace = await self._present(request)
         if workspace.session is None or not workspace.session.context.is_open:
             raise PotError("There is no document in the pot yet", fix="Read the document first.")
         _claim(workspace)
-        asked = Asked(question, generation, remembers=False)
+        asked = Asked(question, with_values(workspace.session.context.config.generation, values), remembers=False)
         return stream(self._jobs.ask(workspace, asked), workspace.request_stop)
 
     async def _scan(self, request: Request) -> Response:

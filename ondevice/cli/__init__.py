@@ -32,8 +32,16 @@ from ondevice.config import SETTINGS
 
 COMMANDS = "ondevice.commands"  # entry points: each a Typer whose commands join ours
 _ELSEWHERE = {"batch": "./batch", **dict.fromkeys(("bench", "eval", "results", "record"), "./batch ./bench")}
-_RENAMED = {one.was.replace("_", "-"): one.option.removeprefix("--") for one in SETTINGS.values() if one.was}
+_RENAMED = {old.replace("_", "-"): one.option.removeprefix("--") for one in SETTINGS.values() for old in one.was}
 _RENAMED["shelf"] = "collection"
+# Options that won nowhere, or of which every measurement had one value.
+_GONE = {
+    "adaptive-keep", "always-draft", "art-absolute", "art-block", "art-order", "art-patience", "art-phi",
+    "art-relative", "art-tau", "beside", "decode-policy", "draft", "gamma", "host-dtype", "host-folder",
+    "key-rotation", "look-every", "no-read-on", "no-stop-loops", "read-on", "refit-values", "renew-novelty",
+    "reservoir", "sinks", "slim-novelty", "slim-rarity", "spec-adaptive", "spec-chunk", "spec-look-ahead",
+    "spec-novelty", "spec-pool", "spec-restore", "spec-score-layers", "speculator-layers", "stop-loops",
+}  # fmt: skip
 
 
 class Commands(TyperGroup):
@@ -56,7 +64,16 @@ class Commands(TyperGroup):
 
 
 def today(name: str) -> str:
-    """The name of an option or a command as it is today; says so of an older one, which no help shows."""
+    """The name of an option or a command as it is today; says so of an older one, which no help shows.
+
+    Raises:
+        BadParameter: there is no such option any more.
+    """
+    if name in _GONE:
+        raise typer.BadParameter(
+            f"--{name} no longer exists: no measurement shows a gain by it. Leave it out; "
+            "--preset paper-... has the settings that a method was published with."
+        )
     if name not in _RENAMED:
         return name
     typer.echo(f"`{name}` is now `{_RENAMED[name]}`.", err=True)

@@ -46,10 +46,13 @@ def ask(
         Path | None, typer.Option(metavar="FILE.pot", help="Save the pot when the document is read, to ask it again.")
     ] = None,
     save_as: Annotated[
-        SaveAs, typer.Option(help="Type of keys and values in that file; own: as the pot has them.")
+        SaveAs, typer.Option(hidden=True, help="Type of keys and values in that file; own: as the pot has them.")
     ] = "own",
     password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Take the document's password from the first line of stdin.")
+        bool,
+        typer.Option(
+            "--password-stdin", hidden=True, help="Take the document's password from the first line of stdin."
+        ),
     ] = False,
     now: Annotated[
         bool,
@@ -59,6 +62,7 @@ def ask(
         bool,
         typer.Option(
             "--resume/--no-resume",
+            hidden=True,
             help="Go on with a reading that was broken off, and keep this one on disk while it goes on (private, "
             "deleted at the end). With --no-resume nothing is kept, and what was kept of this document is deleted.",
         ),

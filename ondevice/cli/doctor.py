@@ -79,7 +79,7 @@ def _machine() -> Iterator[Finding]:
     yield from gpu_findings(look(), is_usable=device.type == "cuda")
     here = this_machine(device)
     if here.label:
-        text = f"much as the preset {here.label} of `ondevice plan`, which says what any settings will take"
+        text = f"much as the machine {here.label} of `ondevice plan`, which says what any settings will take"
         yield Finding("kind", "good", text)
     yield _memory(psutil.virtual_memory().total, free_memory_bytes())
     if device.type == "cuda" and here.is_shared:

@@ -8,12 +8,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import typer
 
 from ondevice.config import (
     ANSWERING,
+    FIELDS,
     READING,
     ConversationConfig,
     EngineConfig,
@@ -22,6 +23,7 @@ from ondevice.config import (
     option_name,
     settings_of,
     settled,
+    value_of,
     with_values,
 )
 from ondevice.errors import ConfigError, named
@@ -30,6 +32,7 @@ _T = TypeVar("_T", int, float)
 # What every measuring command takes.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON in the last line.")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write the results here.")]
+_IN_HELP = {"engine.model", "pot.capacity", "pot.preset"}  # the others are in --help-all
 
 
 class Options:
@@ -85,16 +88,18 @@ class PotOptions(Options, of=READING):
         Raises:
             ConfigError: they cannot work, or one was given that a named choice stands for.
         """
-        values = self.values()
+        values, base = self.values(), EngineConfig(generation=generation or GenerationConfig())
+        answers = {path: value_of(base, path) for path in ANSWERING}
+        given = {path: value for path, value in answers.items() if value != FIELDS[path].default} | values
         for path, value in settled(values).items():
-            if values.get(path, value) != value:
+            if given.get(path, value) != value:
                 raise ConfigError(
-                    f"{{{path}}} is {values[path]}, and with {{pot.profile}} {values['pot.profile']} it is {value}",
-                    fix=f"Leave out one of the two, {{{path}}} or {{pot.profile}}.",
+                    f"{{{path}}} is {given[path]}, and with {{pot.preset}} {values['pot.preset']} it is {value}",
+                    fix=f"Leave out one of the two, {{{path}}} or {{pot.preset}}.",
                 )
         if question and "catalyst" not in self.given:
             values |= {"pot.catalyst": "question", "pot.catalyst_text": question}
-        return with_values(EngineConfig(generation=generation or GenerationConfig()), settled(values))
+        return with_values(base, settled(values))
 
 
 class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}):
@@ -103,6 +108,20 @@ class AnswerOptions(Options, of={**ANSWERING, **settings_of(ConversationConfig)}
     def config(self) -> GenerationConfig:
         values = self.values()
         return with_values(GenerationConfig(), {path: values[path] for path in values.keys() & ANSWERING.keys()})
+
+
+def _show_all(context: typer.Context, is_wanted: bool) -> None:
+    """Print the help with all options and leave, where it is asked for."""
+    if is_wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]  # arguments have it, too
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HelpAll = Annotated[
+    bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options: docs/cli.md has them.")
+]
 
 
 def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,15 +137,16 @@ def takes_options(command: Callable[..., Any]) -> Callable[..., Any]:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
-    def unpacked(context: typer.Context, **values: Any) -> Any:
+    def unpacked(context: typer.Context, help_all: bool, **values: Any) -> Any:
         for name, bundle in bundles.items():
             own = {option: values.pop(option) for option in bundle.settings}
             values[name] = bundle(**{option: value for option, value in own.items() if _is_given(context, option)})
         return command(**values)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    unpacked.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
-    unpacked.__annotations__ = {parameter.name: parameter.annotation for parameter in (context, *parameters)}
+    help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll)
+    unpacked.__signature__ = inspect.Signature([context, *parameters, help_all])  # type: ignore[attr-defined]
+    unpacked.__annotations__ = {one.name: one.annotation for one in (context, *parameters, help_all)}
     del unpacked.__wrapped__  # type: ignore[attr-defined]  # or typer would look at the command's own parameters
     return unpacked
 
@@ -153,32 +173,29 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 def _option(one: Setting) -> Any:
     """The option of a setting, as Typer takes it: `Annotated[type, typer.Option(...)]`."""
-    metavar, help = one.metavar, named(one.doc, option_name)
+    metavar, help, is_hidden = one.metavar, named(one.doc, option_name), one.path not in _IN_HELP
     if one.is_size:
         metavar, help = "SIZE", f"{help} A size such as 500MB or 2GB."
-    elif _pair(one):
-        metavar = "LOW,HIGH"
     elif one.zero:
         metavar = f"INTEGER|{one.zero}"
+    elif one.among is not None and not metavar:
+        metavar = f"<{'|'.join(one.offered)}>"
     option = typer.Option(
-        one.option, help=help, rich_help_panel=one.panel, metavar=metavar, show_default=one.unset or True
+        one.option,
+        help=help,
+        rich_help_panel=one.panel,
+        metavar=metavar,
+        show_default=one.unset or True,
+        hidden=is_hidden,
     )
-    return Annotated[str if one.is_size or one.zero or _pair(one) else one.kind, option]
-
-
-def _pair(one: Setting) -> type | None:
-    """The type of both numbers of a setting that is two bounds, or nothing."""
-    pair = next((kind for kind in get_args(one.kind) if get_args(kind)), None)
-    return None if pair is None else get_args(pair)[0]
+    return Annotated[str if one.is_size or one.zero else one.kind, option]
 
 
 def _typed(one: Setting) -> Any:
     """The default of a setting as it would be typed."""
     if one.zero:
         return str(one.default or one.zero)
-    if one.is_size:
-        return str(one.default)
-    return ",".join(map(str, one.default or ())) if _pair(one) else one.default
+    return str(one.default) if one.is_size else one.default
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -196,9 +213,4 @@ def _read(one: Setting, value: Any) -> Any:
         if text != one.zero and not re.fullmatch(r"\d{1,18}", text):
             raise ConfigError(f"{one.option_name} is {value!r:.80}", fix=f"Give a whole number, or {one.zero}.")
         return text if text == one.zero else int(text)
-    if kind := _pair(one):
-        pair = numbers(one.option_name, value, kind) if value else ()
-        if len(pair) not in (0, 2):
-            raise ConfigError(f"{one.option_name} is {value!r:.80}", fix="Give two numbers: LOW,HIGH.")
-        return pair or None
     return value

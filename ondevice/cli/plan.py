@@ -44,7 +44,7 @@ def plan(
         int | None,
         typer.Option(help="Tokens of the document.", min=1, max=10**12, show_default="more than a pot holds"),
     ] = None,
-    preset: Annotated[
+    machine: Annotated[
         str | None,
         typer.Option(
             help="Another machine: laptop, rtx4090, gpu, orin-64gb or orin-nano-8gb.", show_default="this machine"
@@ -58,27 +58,31 @@ def plan(
     """Say what these settings will take of the memory, part by part, and whether that is there."""
     with errors_shown(as_json), ProgressDisplay(err()) as display:
         from ondevice.planning.footprint import MemoryPlan
+        from ondevice.planning.machines import MACHINES
 
-        config, machine = options.config(), _machine(preset, options.config().device)
-        if measure and not machine.is_here:
+        if (named := options.given.get("preset")) in MACHINES:
+            raise ConfigError(f"--preset {named} names a machine", fix=f"Give --machine {named}.")
+        config = options.config()
+        here = _machine(machine, config.device)
+        if measure and not here.is_here:
             raise ConfigError(
-                "Only this machine can be measured", fix="Leave out --preset, or run --measure on that machine."
+                "Only this machine can be measured", fix="Leave out --machine, or run --measure on that machine."
             )
         display.stage("Planning", None)
-        made = MemoryPlan(config, machine, tokens)
-        speed = _speed(made, machine, tokens, display)
+        made = MemoryPlan(config, here, tokens)
+        speed = _speed(made, here, tokens, display)
         taken = None
         if measure:
             from ondevice.planning.trial import take
 
             display.stage("Reading in a process of its own", None)
             taken = take(made.plan.config, tokens)
-        rule = _load_rule(made, speed, taken) if machine.is_here else None
+        rule = _load_rule(made, speed, taken) if here.is_here else None
         display.clear()
-        for line in [*_card(made, machine, speed, taken), *_loading(rule)]:
+        for line in [*_card(made, here, speed, taken), *_loading(rule)]:
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, machine, speed, taken, rule))
+            print_json(_document(made, here, speed, taken, rule))
 
 
 def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: ProgressDisplay) -> Speed | None:
@@ -93,16 +97,16 @@ def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: Prog
     return None if rates is None else foreseen_speed(made.plan, rates, tokens)
 
 
-def _machine(preset: str | None, device: DeviceName) -> Machine:
+def _machine(name: str | None, device: DeviceName) -> Machine:
     """The machine to plan for; raises ConfigError where there is no such one, or it has no such device."""
     from ondevice.model.loading.placement import choose_device
-    from ondevice.planning.machines import PRESETS, this_machine
+    from ondevice.planning.machines import MACHINES, this_machine
 
-    if preset is None:
+    if name is None:
         return this_machine(choose_device(device))
-    if preset not in PRESETS:
-        raise ConfigError(f"There is no preset {preset!r}", fix=f"Choose among {', '.join(PRESETS)}.")
-    return PRESETS[preset].computing_on(device)
+    if name not in MACHINES:
+        raise ConfigError(f"There is no machine {name!r}", fix=f"Choose among {', '.join(MACHINES)}.")
+    return MACHINES[name].computing_on(device)
 
 
 def _fix(made: MemoryPlan) -> str:
@@ -185,7 +189,7 @@ def _loading(rule: LoadRule | None) -> Iterator[RenderableType]:
 def _named(machine: Machine) -> str:
     if not machine.is_here:
         return machine.label
-    return f"this machine, much as --preset {machine.label}" if machine.label else "this machine"
+    return f"this machine, much as --machine {machine.label}" if machine.label else "this machine"
 
 
 def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:

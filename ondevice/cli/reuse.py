@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ReadAgain = Annotated[
     bool,
     typer.Option(
-        "--read-again", help="Read the document also where the library of the app holds it, read with these settings."
+        "--read-again",
+        hidden=True,
+        help="Read the document also where the library of the app holds it, read with these settings.",
     ),
 ]
 

@@ -3,6 +3,7 @@
 from ondevice.config.engine import (
     ANSWERING,
     DEFAULT_MODEL,
+    FIELDS,
     READING,
     SETTINGS,
     DeviceName,
@@ -21,7 +22,6 @@ from ondevice.config.methods import (
     SlimConfig,
     SlimLayer,
     SpecConfig,
-    SpecNoveltyName,
     TierConfig,
     TierDtypeName,
 )
@@ -29,22 +29,18 @@ from ondevice.config.policies import (
     DECODE_POLICIES,
     POLICIES,
     DecodePolicy,
-    DecodePolicyName,
     Policy,
-    PolicyName,
     SlotShares,
 )
 from ondevice.config.pot import (
     CATALYSTS_WITH_WORDS,
-    CatalystKind,
-    ContextReset,
     KeyRotation,
     KvDtype,
     PotConfig,
     SaveAs,
     SlotSharing,
 )
-from ondevice.config.profile import PROFILES, settled
+from ondevice.config.preset import PRESETS, settled
 from ondevice.config.setting import Setting, by_key, key_table, settings_of, value_of, with_values
 
 __all__ = [
@@ -52,23 +48,20 @@ __all__ = [
     "CATALYSTS_WITH_WORDS",
     "DECODE_POLICIES",
     "DEFAULT_MODEL",
+    "FIELDS",
     "POLICIES",
     "READING",
-    "PROFILES",
+    "PRESETS",
     "SETTINGS",
     "ArtConfig",
-    "CatalystKind",
-    "ContextReset",
     "ConversationConfig",
     "DecodePolicy",
-    "DecodePolicyName",
     "DeviceName",
     "DtypeName",
     "EngineConfig",
     "GenerationConfig",
     "KeyRotation",
     "Policy",
-    "PolicyName",
     "PotConfig",
     "Quantization",
     "SaveAs",
@@ -78,7 +71,6 @@ __all__ = [
     "SlotSharing",
     "SlimLayer",
     "SpecConfig",
-    "SpecNoveltyName",
     "KvDtype",
     "TierConfig",
     "TierDtypeName",

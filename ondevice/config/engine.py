@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ondevice.config.generation import GenerationConfig
 from ondevice.config.methods import ArtConfig, SlimConfig, SpecConfig, TierConfig
 from ondevice.config.pot import PotConfig
-from ondevice.config.profile import settled
+from ondevice.config.preset import PRESETS, settled
 from ondevice.config.setting import Check, Control, check_each, setting, settings_of, with_values
 from ondevice.errors import OndeviceError, without_inner_names
 
@@ -39,7 +39,7 @@ class EngineConfig:
         "auto takes 8 on a CPU for models above a gigabyte, and keeps those of a GGUF file as they are stored; "
         "none unpacks all.", option="--quantization")
     seed: int = setting(
-        0, "For sampling and for the random policy.", option="--seed", api="seed", answers=True, label="Seed",
+        0, "For sampling.", option="--seed", api="seed", answers=True, label="Seed",
         most=2**53 - 1,  # what JSON of a browser holds; an attempt's number is added to it
         form=Control(15, "A whole number. Default {default}. The same seed gives the same answer when the temperature "
                          "is above 0. Takes effect at the next reading.", low=0))
@@ -58,18 +58,23 @@ class EngineConfig:
         return asdict(self)
 
 
-SETTINGS = settings_of(EngineConfig)
-ANSWERING = settings_of(GenerationConfig)  # may change from question to question
+FIELDS = settings_of(EngineConfig)
+SETTINGS = {path: one for path, one in FIELDS.items() if one.option}  # the others are for Python and the presets
+ANSWERING = {path: one for path, one in SETTINGS.items() if path in settings_of(GenerationConfig)}  # for each question
 READING = {path: one for path, one in SETTINGS.items() if path not in ANSWERING}
 
 
 def with_choices(base: EngineConfig, chosen: Mapping[str, Any]) -> EngineConfig:
-    """`base` with what a person has chosen, by path; what a named choice stands for replaces single ones.
+    """`base` with what a person has chosen, by path; what a preset stands for replaces single ones.
+
+    What another preset has set in `base` and nobody chose is as by default.
 
     Raises:
         ConfigError: the values cannot work.
     """
-    return with_values(base, settled(chosen))
+    before = base.pot.preset
+    left = PRESETS[before].values if chosen.get("pot.preset", before) != before else {}
+    return with_values(base, {path: FIELDS[path].default for path in left} | settled(chosen))
 
 
 def option_name(path: str) -> str:

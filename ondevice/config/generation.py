@@ -42,8 +42,7 @@ class GenerationConfig:
         True, "Ask for an answer from the document, and to say so where it has none.",
         option="--grounded/--no-grounded", answers=True)
     stops_loops: bool = setting(
-        True, "End an answer that repeats one sentence.", option="--stop-loops/--no-stop-loops", api="stop_loops",
-        answers=True)
+        True, "End an answer that repeats one sentence.", answers=True)
     # fmt: on
 
     def __post_init__(self) -> None:

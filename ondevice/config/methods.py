@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 
 from ondevice.config.setting import SHARE, SOME_SHARE, Check, Control, at_least, check_each, require, setting
 
-SpecNoveltyName = Literal["known", "rarity", "speculator"]
 TierDtypeName = Literal["int8", "stored"]
 
 
@@ -58,7 +57,7 @@ class SlimConfig:
     unit_size: int = setting(8, "Tokens whose keys are averaged; the best unit speaks for its block.")
     window: int = setting(4, "Last queries of a pass, the catalyst's, that score blocks.", check=at_least(1, "query"))
     rarity: float = setting(
-        0.5, "Share of the kept blocks that goes to the rarest words.", option="--slim-rarity", check=SHARE)
+        0.5, "Share of the kept blocks that goes to the rarest words.", check=SHARE)
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -115,29 +114,16 @@ class TierConfig:
         form=Control(11, "MB beside the pot, at most, for what it evicts. Default {default}; with 0, what is evicted "
                          "is gone. A question brings back what it needs. Takes effect at the next reading.",
                      low=0, per=1e-6))
-    dtype: TierDtypeName = setting("int8", "How it is kept; stored: as in the pot.", option="--host-dtype")
-    folder: str = setting(  # the file is mapped into memory
-        "", "Keep it in a temporary file in this folder instead of in memory.", option="--host-folder", answers=True)
+    dtype: TierDtypeName = setting("int8", "How it is kept; stored: as in the pot.")
     max_tokens: int = setting(  # into each head
         1024, "Tokens that a question brings back, at most.", option="--bring-back", answers=True,
         check=at_least(1, "token"))
     num_beside: int = setting(  # of each head; the others are out of the pot until the answer is written
         512, "The pot's own tokens that stay beside those, the nearest to them; the others would draw attention away.",
-        option="--beside", answers=True, check=at_least(0, "tokens"))
-    coverage: float = setting(
-        0.95, "Share of what a question looks for; blocks beyond those that have it stay outside.", answers=True,
-        check=SOME_SHARE)
-    gamma: float = setting(
-        0.9, "Overlap from which on nothing is swapped while an answer is written.", option="--gamma", answers=True,
-        check=SHARE)
+        answers=True, check=at_least(0, "tokens"))
     every: int = setting(  # 1 is the paper's
-        32, "Tokens of an answer after which the host tier is searched again.", option="--look-every", answers=True,
+        32, "Tokens of an answer after which the host tier is searched again.", answers=True,
         check=at_least(1, "token"))
-    reads_on: bool = setting(  # otherwise they come back in the layers that had read them
-        True, "With {slim.schedule}: keep the hidden states of pruned tokens, and read on what comes back.",
-        option="--read-on/--no-read-on", label="Read on what comes back",
-        form=Control(12, "Default: {default}. With both settings above, tokens that come back are read to the end of "
-                         "the model first."))
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -159,17 +145,16 @@ class ArtConfig:
         answers=True, label="End reading the pot early",
         form=Control(13, "ART. Default: {default}. On, each word of an answer reads only as much of the pot as changes "
                          "it. Takes effect at the next reading."))
-    tau: float | None = setting(  # Euclidean; the paper's is a number in the output's units
-        None, "How far another block may move a converged output, as a share of its norm.", option="--art-tau",
-        unset="calibrated", answers=True, check=at_least(0))
+    published: bool = setting(
+        False, "By the paper's rule: its thresholds, in the output's own units.", answers=True)
+    tau: float | None = setting(  # Euclidean
+        None, "How far another block may move a converged output, as a share of its norm.", answers=True,
+        check=at_least(0))
     phi: float | None = setting(
-        None, "How far it may turn it: one minus the cosine.", option="--art-phi", unset="calibrated",
-        answers=True, check=at_least(0))
-    patience: int | None = setting(
-        None, "Blocks in a row for which both hold.", option="--art-patience", unset="calibrated",
-        answers=True, check=at_least(1))
+        None, "How far it may turn it: one minus the cosine.", answers=True, check=at_least(0))
+    patience: int | None = setting(None, "Blocks in a row for which both hold.", answers=True, check=at_least(1))
     block_size: int = setting(
-        128, "Slots of a block.", option="--art-block", answers=True,
+        128, "Slots of a block.", answers=True,
         check=Check(lambda size: 16 <= size <= 1024 and size % 16 == 0, "Give a multiple of 16 up to 1024."))
     # fmt: on
 
@@ -190,44 +175,25 @@ class SpecConfig:
         form=Control(16, "SpecPrefill. Percent of the text that the model reads, 10 to 100. Default {default}; 100 is "
                          "all. Below that its first layers skim everything and choose; the rest is skipped. "
                          "Takes effect at the next reading.", slider=(10, 100, 5), per=100))
-    adaptive_keep: tuple[float, float] | None = setting(  # follows the scores of each stretch; None: `keep` exactly
-        None, "Let that share follow the text, between two bounds.", option="--spec-adaptive")
     model: str = setting(
         "", "The small model, named as {engine.model}.", option="--speculator", unset="the model's own first layers")
-    layers: int = setting(
-        0, "First layers that are the speculator.", option="--speculator-layers", unset="a quarter of them",
-        check=at_least(0, "layers"))
-    # All of a model of its own, as in the paper; of the main model's first layers the upper half, since the lower ones
-    # attend to neighbours.
-    score_layers: int = setting(
-        0, "Its last layers, whose attention counts; 0: all, or the upper half of own ones.",
-        option="--spec-score-layers", check=at_least(0, "layers"))
+    layers: int = setting(0, "First layers that are the speculator; 0: a quarter of them.", check=at_least(0, "layers"))
     # None by default: what a model's first layers decode is no answer, and passages are lost by it (`ondevice eval
     # speculator`).
     num_lookahead: int = setting(
-        0, "Tokens that it decodes to see what they attend to.", option="--spec-look-ahead",
-        check=at_least(0, "tokens"))
+        0, "Tokens that it decodes to see what they attend to.", check=at_least(0, "tokens"))
     pool_size: int = setting(
-        5, "Neighbouring tokens whose scores are averaged; odd, 1: none.", option="--spec-pool",
+        5, "Neighbouring tokens whose scores are averaged; odd, 1: none.",
         check=Check(lambda size: size >= 1 and size % 2 == 1, "Give an odd number of tokens."))
     chunk_size: int = setting(  # with 1, and `pool_size` 1, scores are raw
-        16, "Tokens that are chosen or skipped together.", option="--spec-chunk", check=at_least(1, "token"),
+        16, "Tokens that are chosen or skipped together.", check=at_least(1, "token"),
         most=2**16)
-    # From nowhere (the main model's loss where it is known), from how rare its word is, or from the speculator's loss.
-    # In chunks few tokens are concerned, and it makes little difference: of two books the first loses least on one,
-    # the last on the other (docs/results/eval-recall.md).
-    novelty: SpecNoveltyName = setting(
-        "known", "Where the novelty of a token after a skipped one comes from.", option="--spec-novelty")
     # fmt: on
 
     def __post_init__(self) -> None:
         check_each(self)
-        if self.adaptive_keep is not None:
-            low, high = self.adaptive_keep
-            what = f"{{spec.adaptive_keep}} is {low},{high}"
-            require(0.0 < low <= high <= 1.0, what, "Give two rising shares, at most 1.")
 
     @property
     def skips(self) -> bool:
         """True if tokens of the document may be kept from the main model."""
-        return self.keep < 1.0 or self.adaptive_keep is not None
+        return self.keep < 1.0

@@ -1,18 +1,18 @@
 """The table of policies: which tokens a document keeps in the pot, and which slots a long answer overwrites.
 
 One row a policy. It says what the policy is called, what it needs and what it does; every caller asks the row, and none
-compares names. A new policy is one class in `pot.policies` and one row here, a new rule for answers one class in
-`pot.eviction` and one row. Nothing here loads torch.
+compares names. A new policy is one class and one row, wherever they stand: the laboratory adds rows of its own. Nothing
+here loads torch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 Observed = Literal["catalyst", "window", "last-token", "all", "repetition", "predicted", "queries", "nothing"]
 NoveltyUse = Literal["nothing", "share", "everything"]
-SlotShares = Literal["even", "by-layer", "by-head"]
+SlotShares = Literal["even", "by-head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Policy:
     Attributes:
         name: in settings.
         label: in tables of results; on the screen it begins with a capital letter, see `title`.
-        choice: in the form.
         differs: one sentence on what it does.
+        choice: in the form; empty: nobody is offered it, and it is a contender of the laboratory alone.
         kept: why a token is still here, on the map.
-        scorer: name of its class in `pot.policies`; None where nothing is ever distilled.
+        scorer: its class, `module:name`; None where nothing is ever distilled.
         observes: queries whose attention its scores are made from: the catalyst's, those of a window at the end of
             a pass, those of the last token, all since the beginning, those of the text when it is repeated, those
             predicted from keys and values, those like the queries of the last pass, or none.
@@ -42,8 +42,8 @@ class Policy:
 
     name: str
     label: str
-    choice: str
     differs: str
+    choice: str = ""
     kept: str = "kept"
     scorer: str | None = None
     observes: Observed = "nothing"
@@ -53,6 +53,10 @@ class Policy:
     scores_once: bool = False
     keeps_all: bool = False
     skips_middle: bool = False
+
+    @property
+    def is_offered(self) -> bool:
+        return bool(self.choice)
 
     @property
     def title(self) -> str:
@@ -66,13 +70,8 @@ class Policy:
     @property
     def may_share(self) -> tuple[SlotShares, ...]:
         """The ways to share out its slots: not by head if it looks at the heads of a layer together."""
-        if not self.distills:
-            return ("even",)
-        return (
-            ("even", "by-layer", "by-head")
-            if self.keeps_per_head or self.observes == "nothing"
-            else ("even", "by-layer")
-        )
+        may_differ = self.distills and (self.keeps_per_head or self.observes == "nothing")
+        return ("even", "by-head") if may_differ else ("even",)
 
     @property
     def needs_length(self) -> bool:
@@ -86,20 +85,14 @@ class DecodePolicy:
 
     Attributes:
         name: in settings.
-        choice: in the form.
-        eviction: name of its class in `pot.eviction`.
-        observes_question: the attention of the question decides, at least at first.
-        observes_answer: the attention of every token of the answer decides later on.
+        eviction: its class, `module:name`.
+        observes_question: the attention of the question decides.
     """
 
     name: str
-    choice: str
     eviction: str
     observes_question: bool
-    observes_answer: bool = False
 
-
-_ATTENDED = "kept for attention received"
 
 POLICIES = {
     row.name: row
@@ -110,7 +103,7 @@ POLICIES = {
             choice="Useful and new (InfiniPot)",
             differs="Reads all; keeps what is useful and new.",
             kept="kept for the guiding prompt",
-            scorer="InfiniPot",
+            scorer="ondevice.pot.policies:InfiniPot",
             observes="catalyst",
             novelty="share",
             keeps_per_head=True,
@@ -131,49 +124,12 @@ POLICIES = {
             keeps_all=True,
         ),
         Policy(
-            "streaming-llm",
-            label="StreamingLLM",
-            choice="First and latest (StreamingLLM)",
-            differs="Keeps the first and the latest tokens.",
-            kept="kept as one of the latest",
-            scorer="StreamingLLM",
-        ),
-        Policy(
-            "snapkv",
-            label="SnapKV",
-            choice="Looked at lately (SnapKV)",
-            differs="Keeps what the latest tokens look at.",
-            kept=_ATTENDED,
-            scorer="SnapKV",
-            observes="window",
-            keeps_per_head=True,
-        ),
-        Policy(
-            "tova",
-            label="TOVA",
-            choice="Looked at last (TOVA)",
-            differs="Keeps what the last token looks at.",
-            kept=_ATTENDED,
-            scorer="TOVA",
-            observes="last-token",
-        ),
-        Policy(
-            "h2o",
-            label="H2O",
-            choice="Looked at most so far (H2O)",
-            differs="Keeps the latest tokens, and what all tokens so far looked at.",
-            kept=_ATTENDED,
-            scorer="H2O",
-            observes="all",
-            keeps_per_head=True,
-        ),
-        Policy(
             "repeat",
             label="repeat",
             choice="What the text is repeated from (KVzip)",
             differs="Reads all twice; keeps what it would be repeated from.",
             kept="kept for repeating the text",
-            scorer="Repeat",
+            scorer="ondevice.pot.policies:ByMass",
             observes="repetition",
             keeps_per_head=True,
             shares="by-head",
@@ -184,7 +140,7 @@ POLICIES = {
             choice="What looks as if it will be looked at (KVzap)",
             differs="Keeps what looks as if it will be looked at.",
             kept="kept for looking useful",
-            scorer="LearnedScore",
+            scorer="ondevice.pot.policies:ByMass",
             observes="predicted",
             scores_once=True,
             keeps_per_head=True,
@@ -196,44 +152,17 @@ POLICIES = {
             choice="What will likely be looked at (Expected Attention)",
             differs="Keeps what questions like the text itself would look at.",
             kept="kept for expected attention",
-            scorer="ExpectedAttention",
+            scorer="ondevice.pot.policies:ByMass",
             observes="queries",
             keeps_per_head=True,
             shares="by-head",
-        ),
-        Policy(
-            "sirllm",
-            label="SirLLM",
-            choice="Surprising (SirLLM)",
-            differs="Keeps what surprises the model.",
-            kept="kept for being surprising",
-            scorer="SirLLM",
-            novelty="everything",
-        ),
-        Policy(
-            "random",
-            label="random",
-            choice="Random, to compare",
-            differs="Keeps tokens by chance, for reference.",
-            kept="kept by chance",
-            scorer="Random",
-            keeps_per_head=True,
         ),
     )
 }
 DECODE_POLICIES = {
     row.name: row
     for row in (
-        DecodePolicy("question", "What the question attends to least", "FixedOrder", observes_question=True),
-        DecodePolicy("streaming-llm", "The oldest after the beginning", "SinkRecent", observes_question=False),
-        DecodePolicy(
-            "h2o", "What the answer attended to least", "HeavyHitter", observes_question=True, observes_answer=True
-        ),
+        DecodePolicy("question", "ondevice.pot.eviction:FixedOrder", observes_question=True),
+        DecodePolicy("streaming-llm", "ondevice.pot.eviction:SinkRecent", observes_question=False),
     )
 }
-if TYPE_CHECKING:
-    PolicyName = str
-    DecodePolicyName = str
-else:  # the choices of the command line
-    PolicyName = Literal[tuple(POLICIES)]
-    DecodePolicyName = Literal[tuple(DECODE_POLICIES)]

@@ -9,19 +9,17 @@ from ondevice.config.policies import (
     DECODE_POLICIES,
     POLICIES,
     DecodePolicy,
-    DecodePolicyName,
     Policy,
-    PolicyName,
 )
-from ondevice.config.profile import AS_SET, PROFILES, ProfileName
+from ondevice.config.preset import AS_SET, PRESETS
 from ondevice.config.setting import SHARE, Check, Control, at_least, check_each, require, setting
 
-CatalystKind = Literal["general", "general-v1", "general-v2", "question", "placeholder", "unrelated", "text"]
+CatalystKind = Literal["general", "question", "text"]
 KeyRotation = Literal["stored", "half-cache", "on-read"]
-ContextReset = Literal["always", "late", "never"]
+ContextReset = Literal["always", "late"]
 KvDtype = Literal["model", "int8", "k8v4", "int4"]
 SaveAs = Literal["own", "int8", "bf16", "float32"]  # type of keys and values in a saved pot
-SlotSharing = Literal["auto", "even", "by-layer", "by-head"]
+SlotSharing = Literal["auto", "even", "by-head"]
 
 CATALYSTS_WITH_WORDS: tuple[CatalystKind, ...] = ("question", "text")  # those that take `catalyst_text`
 
@@ -43,8 +41,8 @@ class PotConfig:
 
     # fmt: off
     capacity: int = setting(  # |M|; allocated once
-        0, "Slots per layer and head; auto: all of the text while it fits, else a pot of 4096, or of as many "
-        "quantised ones as take the same memory.", option="--capacity",
+        0, "Slots per layer and head; auto: all of the text while it fits, else 4096, or as many quantised ones as "
+        "take the same memory.", option="--capacity",
         zero="auto", api="capacity", label="Slots in the pot",
         form=Control(1, "Tokens a layer. Default {default}: as many as the text needs while it fits. Each takes "
                         "{slot_size}. 0 is auto.", low=0),
@@ -59,15 +57,15 @@ class PotConfig:
         label="Reserve for questions", check=at_least(1, "slot"),
         form=Control(22, "Slots left free for a question and its answer. Default {default}. A longer answer borrows "
                         "slots of the document, which are restored.", low=1))
-    profile: ProfileName = setting(  # what it says is in the others once it was chosen: see `with_choices`
-        AS_SET, "How carefully a text is kept, in place of {pot.policy} and what else decides it: fast, balanced, or "
-        "thorough, which keeps several times as many tokens, quantised.", option="--profile", api="profile",
-        was="retention", answers=True, among=PROFILES, label="How carefully to keep",
+    preset: str = setting(  # what it says is in the others once it was chosen: see `with_choices`
+        AS_SET, "Several settings in one word: fast, balanced or thorough, from fast reading to the most that is still "
+        "known; paper-infinipot, -equip, -sliminfer, -art or -specprefill.", option="--preset", metavar="NAME",
+        api="preset", was=("profile", "retention"), answers=True, among=PRESETS, label="How carefully to keep",
         form=Control(21, "Fast reads quickest, thorough knows most afterwards in the same memory. Default: {default}. "
                          "All but the default choose what to keep, and how exactly, for you. Takes effect at the next "
                          "reading.",
-                     choices=tuple((row.choice, row.name) for row in PROFILES.values())))
-    policy: PolicyName = setting(
+                     choices=tuple((row.choice, row.name) for row in PRESETS.values() if row.choice)))
+    policy: str = setting(
         "infinipot", "Which rule chooses what stays.", option="--policy", api="policy", label="What to keep",
         among=POLICIES, form=Control(4, "The rule that chooses. Default: {default}.", choices=tuple(
             (row.choice, row.name) for row in sorted(POLICIES.values(), key=lambda row: not row.distills))))
@@ -75,9 +73,7 @@ class PotConfig:
         "general", "What is asked of the text before it is distilled.", option="--catalyst", api="catalyst",
         label="Guiding prompt",
         form=Control(5, "What the model has in mind when it chooses. Default: {default}.", choices=(
-            ("Summarise", "general"), ("Summarise, wording 1", "general-v1"), ("Summarise, wording 2", "general-v2"),
-            ("Answer my question", "question"), ("My own words", "text"),
-            ("Placeholder, to compare", "placeholder"), ("Unrelated, to compare", "unrelated"))))
+            ("Summarise", "general"), ("Answer my question", "question"), ("My own words", "text"))))
     catalyst_text: str = setting(
         "", "The words for {pot.catalyst} question or text.", option="--catalyst-text", api="catalyst_text",
         label="Own words for the guiding prompt",
@@ -87,36 +83,31 @@ class PotConfig:
         label="Share kept for being new", check=SHARE,
         form=Control(3, "Share of what is kept, 0 to 1. Default {default}. "
                         "The rest is kept for being useful to the guiding prompt.", slider=(0, 1, 0.05)))
-    slot_shares: SlotSharing = setting(  # what layers and heads need is measured once for a model, on a text of our own
-        "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each layer "
-        "or head needs; auto: by head where there is no host tier. Policies of others evenly, as published.",
+    slot_shares: SlotSharing = setting(  # what heads need is measured once for a model, on a text of our own
+        "auto", "How the slots of a pot that is too small for the text are shared out: evenly, or by what each head "
+        "needs; auto: by head where there is no host tier.",
         option="--slot-shares", api="slot_shares")
     context_reset: ContextReset = setting(  # CR-RoPE; late recalls more and finds fewer keys
         "always", "When positions are numbered from 0 again after a distillation: always; late, where they would run "
-        "past the window that the model was trained on; never.", option="--context-reset")
-    num_sink_tokens: int = setting(
-        4, "First tokens that are never evicted.", option="--sinks", check=at_least(0, "tokens"))
+        "past the window that the model was trained on.", option="--context-reset")
+    num_sink_tokens: int = setting(4, "First tokens that are never evicted.", check=at_least(0, "tokens"))
     step_size: int = setting(  # a GPU is idle between passes, the caches of a CPU are small
         0, "Tokens per forward pass while reading; 0: 768, on a GPU 2,048.", option="--step", api="step_size",
         check=at_least(0, "tokens"))
-    decode_policy: DecodePolicyName = setting(
-        "question", "What an answer overwrites once the reserve is used up.", option="--decode-policy",
-        api="decode_policy", answers=True, among=DECODE_POLICIES, label="What a long answer overwrites",
-        form=Control(14, "Used only once an answer has filled the slots reserved for it; all is restored afterwards. "
-                         "Default: {default}.",
-                     choices=tuple((row.choice, row.name) for row in DECODE_POLICIES.values())))
+    decode_policy: str = setting(
+        "question", "What an answer overwrites once the reserve is used up.", answers=True, among=DECODE_POLICIES)
     kv_dtype: KvDtype = setting(  # quantised, nothing is kept beside keys and values: they are rotated as they are read
         "model", "Type of keys and values: that of the model, or quantised to 8 bits, of which two to five times as "
         "many fit into the same bytes; to 4 bits, of which half as many again; or k8v4: keys of 8 bits, which "
         "decide what is found, and values of 4.",
-        option="--kv-dtype", api="kv_dtype", was="pot_type", label="Type of keys and values",
+        option="--kv-dtype", api="kv_dtype", was=("pot_type",), label="Type of keys and values",
         form=Control(20, "How exactly keys and values are kept. Default: {default}. Quantised to 8 bits, two to five "
                          "times as many tokens fit into the same memory; to 4 bits half as many again, less exactly. "
                          "Takes effect at the next reading.",
                      choices=(("Full precision", "model"), ("8 bits", "int8"), ("Keys 8 bits, values 4", "k8v4"),
                               ("4 bits", "int4"))))
     key_rotation: KeyRotation = setting(  # rotated, EQUIP's rotated halves, or nothing: a third less memory, slower
-        "stored", "What is kept so that keys need no rotation at every step.", option="--key-rotation", answers=True)
+        "stored", "What is kept so that keys need no rotation at every step.", answers=True)
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -67,13 +67,13 @@ class Setting:
 
     Attributes:
         doc: one or two lines in plain English, for `--help` and the documentation; other settings by path, in braces.
-        option: on the command line; "--yes/--no" of a switch; empty: there is none.
+        option: on the command line; "--yes/--no" of a switch; empty: a value for Python and the presets alone.
         metavar: what stands for its value in `--help`.
         unset: what the default comes to, where the value itself does not say it.
         is_size: bytes, which people write as 500MB or 2GB.
         zero: a word that people write for 0, of a whole number that has one.
         api: its key in requests of the programming interface; empty: it cannot be sent.
-        was: its key before this version, which stays for one: `pot_type` for the option `--pot-type`, too.
+        was: its keys before this version, which stay for one: `pot_type` for the option `--pot-type`, too.
         label: what it is called on the screen.
         form: its control there; None: there is none.
         check: what a value must fulfil; a `Literal` and a table are checked without.
@@ -93,7 +93,7 @@ class Setting:
     is_size: bool = False
     zero: str = ""
     api: str = ""
-    was: str = ""
+    was: tuple[str, ...] = ()
     label: str = ""
     form: Control | None = None
     check: Check | None = None
@@ -111,6 +111,12 @@ class Setting:
         if self.among is not None:
             return tuple(self.among)
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Those of them that people are offered."""
+        rows = self.among or {}
+        return tuple(name for name in self.choices if getattr(rows.get(name), "is_offered", True))
 
     @property
     def option_name(self) -> str:
@@ -138,7 +144,7 @@ class Setting:
         """
         if self.choices:
             if value not in self.choices:
-                fix = f"Choose one of {', '.join(self.choices)}."
+                fix = f"Choose one of {', '.join(self.offered)}."
                 raise ConfigError(f"{{{self.path}}} is {_written(value)}, which is not known", fix=fix)
             return value
         if value is None and NoneType in get_args(self.kind):
@@ -146,10 +152,6 @@ class Setting:
         if self.zero and value == self.zero:
             return 0
         kind = next(kind for kind in (*get_args(self.kind), self.kind) if kind is not NoneType)
-        if pair := get_args(kind):
-            if not isinstance(value, tuple | list) or len(value) != len(pair):
-                raise self._refused(value, "Give two numbers.")
-            return tuple(self._number(*one) for one in zip(pair, value, strict=True))
         if kind in (int, float):
             return self._number(kind, value, per)
         if not isinstance(value, kind):
@@ -253,7 +255,7 @@ def by_key(settings: Mapping[str, Setting], given: Mapping[str, Any]) -> dict[st
         ConfigError: a key is unknown, or a value cannot work.
     """
     keys = {one.api: one for one in settings.values() if one.api}
-    known = {one.was: one for one in keys.values() if one.was} | keys
+    known = {old: one for one in keys.values() for old in one.was} | keys
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise ConfigError(f"There is no setting {unknown[0]!r} here", fix=f"The settings are {', '.join(keys)}.")
@@ -269,7 +271,7 @@ def key_table(settings: Mapping[str, Setting]) -> str:
             if one.zero:
                 doc += f" 0 or `{json.dumps(one.zero)}`: {one.zero}."
             if one.is_size or one.choices:
-                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.choices)}."
+                doc += " In bytes." if one.is_size else f" One of {', '.join(f'`{choice}`' for choice in one.offered)}."
             lines.append(f"| `{one.api}` | `{one.option_name}` | `{json.dumps(one.default)}` | {doc} |")
     return "\n".join(lines)
 

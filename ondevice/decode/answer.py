@@ -310,7 +310,6 @@ def _eviction(context: Context, num_document: list[int], mass: list[Tensor], und
         mass=mass,
         num_document=num_document,
         num_protected=context.num_protected,
-        num_recent=config.reserve,
         max_positions=min(context.loaded.max_positions, context.decoder.reach(context.pot)),
         rotate_keys=context.decoder.rotate_keys,
         save=undo.save,

@@ -30,7 +30,7 @@ def calibrated(fingerprint: str, art: ArtConfig, pot: PotConfig) -> tuple[Termin
 
 def thresholds(fingerprint: str, art: ArtConfig, pot: PotConfig) -> str:
     """Origin of an answer's thresholds: `named` by the settings, `calibrated` for the model, or `usual`."""
-    if art.tau is not None:
+    if art.published or art.tau is not None:
         return "named"
     return "calibrated" if calibrated(fingerprint, art, pot) is not None else "usual"
 

@@ -35,9 +35,7 @@ def combine(config: EngineConfig, decoder: Decoder, *, is_stream: bool = False) 
         wants_art and not reads_codes and config.pot.key_rotation != "on-read" and model.attention_softcap is None
     )
     # A pot that evicts nothing can get back what pruning kept from the deeper layers.
-    recalls_host = wants_host and (
-        config.pot.method.distills or (config.slim.schedule != "off" and config.tier.reads_on)
-    )
+    recalls_host = wants_host and (config.pot.method.distills or config.slim.schedule != "off")
     rules = (
         (
             wants_art and config.pot.key_rotation == "on-read",

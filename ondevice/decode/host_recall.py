@@ -21,11 +21,12 @@ from ondevice.kernels.attention_sharpness import attention_sharpness
 from ondevice.model.late_tokens import read_on
 from ondevice.model.passes import Pass
 from ondevice.pot.host.hidden_tier import DroppedStates
-from ondevice.pot.host.retrieve import CLOSE_LOOK, FOLLOWING, rank_blocks
-from ondevice.pot.host.swapping import bring_back, plan_swap
+from ondevice.pot.host.retrieve import CLOSE_LOOK, COVERAGE, FOLLOWING, rank_blocks
+from ondevice.pot.host.swapping import bring_back
 from ondevice.pot.undo import UndoLog
 from ondevice.search.blocks import blocks_sharing_words
 
+OVERLAP = 0.9  # from which on nothing is swapped while an answer is written: the gamma of algorithm 1
 RECENT_TOKENS = 16  # of the answer, that are asked what they look for
 # Times as many blocks as may come back are compared key by key for the words that they share with the question. Of 12
 # cues of a novel of 65,536 tokens mean keys alone led to 8, these to the others, too.
@@ -113,17 +114,18 @@ class HostRecall:
             softcap=parts.attention_softcap,
             block_size=self._block_size,
             first=config.pot.num_sink_tokens,
-            coverage=config.tier.coverage,
+            coverage=COVERAGE,
             num_close=CLOSE_LOOK * num_blocks,
             also_close=self._with_words(written, WORD_LOOK * num_blocks),
             present=self._present,
         )
         ranked = [block for block in ranked if block not in self._present][:num_blocks]
-        # What is active came from the tier, and is there still, or has gone from all of it.
-        swap = plan_swap(frozenset(ranked), self._active, self._active, config.tier.gamma)
-        if swap.load:
-            self._active, self._ranked = swap.active, ranked
-        return bool(swap.load)
+        wanted = frozenset(ranked)
+        # Nothing moves while most of what is wanted is here (SlimInfer, algorithm 1). What goes is in the tier already.
+        if not wanted or len(wanted & self._active) >= OVERLAP * len(wanted):
+            return False
+        self._active, self._ranked = wanted, ranked
+        return True
 
     def recall(self, undo: UndoLog) -> TokensRecalled | None:
         """Put the blocks into the pot, which holds what it did before the question; `undo` takes them out again."""

@@ -68,15 +68,11 @@ class PlainStep:
         temperature, top_p = self.generation.temperature, self.generation.top_p
         return int(sample(logits, temperature=temperature, top_p=top_p, generator=self.generator))
 
-    def next(self, token: int) -> Pass:
-        return self.forward(token)
-
-    def forward(self, token: int, *, num_observed: int = 0, ends_early: bool = True) -> Pass:
-        """As `next`; observes the token's attention, or reads all slots, if that is asked for."""
+    def next(self, token: int, *, ends_early: bool = True) -> Pass:
+        """As of every step; reads all slots where it is not to end early."""
         out = self.decoder.forward(
             self.decoder.ids([token]),
             self.pot,
-            num_observed=num_observed,
             keeps_queries=self.keeps_queries,
             attention=self.attention if ends_early else None,
             is_stopped=self._is_stopped,
@@ -111,10 +107,7 @@ class OverwritingStep:
             self.num_overwritten += 1
             self.is_overwriting = True
         # Where slots were overwritten the newest tokens lie anywhere, and all slots are read.
-        out = self._plain.forward(token, num_observed=int(self.eviction.observes), ends_early=not self.is_overwriting)
-        if self.eviction.observes:
-            self.eviction.observe(out.mass)
-        return out
+        return self._plain.next(token, ends_early=not self.is_overwriting)
 
 
 class SwappingStep:

@@ -31,6 +31,8 @@ DEFAULT = Termination(tau=1e-3, phi=1e-3, patience=5, is_relative=True)
 
 def rules_of(config: ArtConfig, calibrated: tuple[Termination, ...] | None, num_layers: int) -> tuple[Termination, ...]:
     """The rule of each layer: what the settings name, else what was calibrated for the model, else the default."""
+    if config.published:
+        return (Termination(),) * num_layers
     rules = calibrated or (DEFAULT,) * num_layers
     named = {"tau": config.tau, "phi": config.phi, "patience": config.patience}
     chosen = {name: value for name, value in named.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from ondevice.config import SETTINGS, EngineConfig, value_of
+from ondevice.config import FIELDS, EngineConfig, value_of
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.library.library import Entry, Library
 from ondevice.model.loading.load import LoadedModel
@@ -27,7 +27,7 @@ def content_address(loaded: LoadedModel, tokens: DocumentTokens, config: EngineC
         text.update(data)
     settings = {
         path: value_of(config, path)
-        for path, one in SETTINGS.items()
+        for path, one in FIELDS.items()
         if (not one.answers and not path.startswith("engine.")) or path == "engine.seed"
     }
     model = (loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype), loaded.quantization)

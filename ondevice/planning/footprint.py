@@ -183,10 +183,9 @@ def beside_bytes(plan: Plan, num_tokens: int | None = None) -> int:
 
 
 def _copied_bytes(plan: Plan, num_tokens: int | None) -> int:
-    """The most of the pot that an answer copies to restore it: all of it where tokens come back, or where its own
-    attention decides what it overwrites; else the slots that it may overwrite."""
+    """The most that an answer copies of the pot: all where tokens come back, else what it may overwrite."""
     whole = plan.pot_bytes(num_tokens)
-    if plan.has_host or plan.config.pot.decode_method.observes_answer:
+    if plan.has_host:
         return whole
     shape = plan.foreseen_shape(num_tokens)
     slots = shape.capacities or (shape.capacity,)

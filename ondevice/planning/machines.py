@@ -23,7 +23,7 @@ class Machine:
     """Memory of a machine.
 
     Attributes:
-        name: what `--preset` takes; "this machine" for the one at hand.
+        name: what `--machine` takes; "this machine" for the one at hand.
         label: what it is.
         device: where it computes, "cpu" or "cuda".
         total_bytes: main memory.
@@ -44,7 +44,7 @@ class Machine:
     @property
     def is_here(self) -> bool:
         """True if it is the machine at hand."""
-        return self.name not in PRESETS
+        return self.name not in MACHINES
 
     def computing_on(self, device: DeviceName) -> Machine:
         """The machine with its CPU or its GPU chosen; `auto` leaves it as it is.
@@ -71,7 +71,7 @@ def _row(name: str, label: str, main: float, gpu: float = 0.0, *, is_shared: boo
 
 
 # Boards report less than stands on the box. Main memory beside a GPU is the least that such machines come with.
-PRESETS = {
+MACHINES = {
     row.name: row
     for row in (
         _row("laptop", "a laptop with 16 GB and no GPU", 15.5),
@@ -95,10 +95,10 @@ def this_machine(device: torch.device) -> Machine:
 
 
 def _nearest(device: str, total: int, gpu_total: int, is_shared: bool) -> str:
-    """The name of the largest preset of its kind whose memory is there; "" where none is."""
+    """The name of the largest machine of its kind whose memory is there; "" where none is."""
     fitting = [
         row
-        for row in PRESETS.values()
+        for row in MACHINES.values()
         if (row.device, row.is_shared) == (device, is_shared)
         and total >= _FOUND * row.total_bytes
         and gpu_total >= _FOUND * row.device_total_bytes

@@ -3,13 +3,14 @@ Each has its row in `config.DECODE_POLICIES`.
 
 `make_room` chooses victims, which the next forward pass overwrites where they lie; nothing is shifted. Layers may hold
 different numbers of tokens: one that has room takes the next token into a free slot and gives up nothing.
-A rule learns afterwards what the new tokens attended to. Reading evicts in bulk instead: see `distill`.
+Reading evicts in bulk instead: see `distill`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Protocol
 
 import torch
@@ -17,24 +18,19 @@ from torch import Tensor
 
 from ondevice.config import DecodePolicy
 from ondevice.pot.memory_pot import MemoryPot, RotateKeys, Victims
-from ondevice.pot.ring import Rings, Save, check_open
+from ondevice.pot.ring import Rings, Save
 
 # Positions may run to so many times the capacity before they are numbered again. Each count rotates all keys once,
 # so the rarer the cheaper; but the angles of large positions lose digits.
 _FRAME = 4
 
 
-def _save_nothing(victims: Victims | None) -> None:
+def save_nothing(victims: Victims | None) -> None:
     pass
 
 
 class Eviction(Protocol):
     """A rule for decoding."""
-
-    @property
-    def observes(self) -> bool:
-        """True if `observe` needs the attention of every new token."""
-        ...
 
     def make_room(self, num_tokens: int = 1) -> None:
         """Choose the slots that the next `num_tokens` tokens overwrite, in the layers without room for them.
@@ -42,10 +38,6 @@ class Eviction(Protocol):
         Raises:
             PotError: fewer slots may be evicted.
         """
-        ...
-
-    def observe(self, mass: list[Tensor]) -> None:
-        """Take in the attention mass, for each layer (batch, num_kv_heads, num_cached), of the tokens just added."""
         ...
 
 
@@ -59,7 +51,6 @@ class LongAnswer:
             nothing.
         num_document: slots of each layer that were used before the question came.
         num_protected: slots at logical positions below this never go (prompt and sinks).
-        num_recent: newest tokens that a rule for which they count leaves alone.
         max_positions: that the model was trained on.
         rotate_keys: keys (batch, num_kv_heads, n, head_dim) and positions (batch, num_kv_heads, n) -> keys with RoPE.
         save: for an undo log.
@@ -69,7 +60,6 @@ class LongAnswer:
     mass: list[Tensor]
     num_document: list[int]
     num_protected: int
-    num_recent: int
     max_positions: int
     rotate_keys: RotateKeys
     save: Save
@@ -77,7 +67,7 @@ class LongAnswer:
 
 def make_eviction(policy: DecodePolicy, answer: LongAnswer) -> Eviction:
     """The rule of the settings for one answer."""
-    eviction: Eviction = globals()[policy.eviction].for_answer(answer)
+    eviction: Eviction = resolve_name(policy.eviction).for_answer(answer)
     return eviction
 
 
@@ -95,9 +85,7 @@ class SinkRecent:
         save: for an undo log.
     """
 
-    observes = False
-
-    def __init__(self, pot: MemoryPot, num_sinks: int, rotate_keys: RotateKeys, *, save: Save = _save_nothing) -> None:
+    def __init__(self, pot: MemoryPot, num_sinks: int, rotate_keys: RotateKeys, *, save: Save = save_nothing) -> None:
         self._pot, self._num_sinks, self._rotate_keys, self._save = pot, num_sinks, rotate_keys, save
         self._rings, self._is_saved = Rings(pot, self._oldest_first, save), num_sinks == 0
         # What was read may stand far out already: numbering again brings positions back to where they are now.
@@ -120,9 +108,6 @@ class SinkRecent:
         for layers in self._overwritten_layers() if self._num_sinks else ():
             pot.positions[layers, ..., sinks] += num_tokens
             pot.rotate_slots_(layers, sinks, self._rotate_keys)
-
-    def observe(self, mass: list[Tensor]) -> None:
-        pass
 
     def _oldest_first(self, layer: int) -> Tensor:
         """All slots after the sinks. What replaces the oldest is the newest, so their order holds for ever."""
@@ -160,8 +145,6 @@ class FixedOrder:
         save: for an undo log.
     """
 
-    observes = False
-
     def __init__(
         self,
         pot: MemoryPot,
@@ -169,7 +152,7 @@ class FixedOrder:
         rotate_keys: RotateKeys,
         *,
         max_positions: int,
-        save: Save = _save_nothing,
+        save: Save = save_nothing,
     ) -> None:
         self._pot, self._rotate_keys, self._max_positions, self._save = pot, rotate_keys, max_positions, save
         self._rings = Rings(pot, order.__getitem__, save)
@@ -182,10 +165,7 @@ class FixedOrder:
 
     def make_room(self, num_tokens: int = 1) -> None:
         self._pot.victims = self._rings.take(num_tokens)
-        _keep_in_window(self._pot, num_tokens, self._max_positions, self._rotate_keys, self._save)
-
-    def observe(self, mass: list[Tensor]) -> None:
-        pass
+        keep_in_window(self._pot, num_tokens, self._max_positions, self._rotate_keys, self._save)
 
 
 def least_attended(pot: MemoryPot, mass: list[Tensor], num_used: list[int], num_protected: int) -> list[Tensor]:
@@ -205,76 +185,7 @@ def least_attended(pot: MemoryPot, mass: list[Tensor], num_used: list[int], num_
     return order
 
 
-class HeavyHitter:
-    """The slots with the least attention so far go, head by head; sinks and recent tokens stay (H2O, 2306.14048).
-
-    Args:
-        pot: the pot that decodes; its slots 0..num_sinks-1 hold the sinks of every head.
-        num_sinks, num_recent: slots never evicted, newest tokens never evicted.
-        rotate_keys, max_positions, save: as for `FixedOrder`.
-        mass: attention received so far, for each layer (batch, num_kv_heads, num_cached); None: not known.
-    """
-
-    observes = True
-
-    def __init__(
-        self,
-        pot: MemoryPot,
-        num_sinks: int,
-        num_recent: int,
-        rotate_keys: RotateKeys,
-        *,
-        max_positions: int,
-        mass: list[Tensor] | None = None,
-        save: Save = _save_nothing,
-    ) -> None:
-        self._pot, self._num_sinks, self._num_recent, self._rotate_keys = pot, num_sinks, num_recent, rotate_keys
-        self._max_positions, self._save, self._is_saved = max_positions, save, False
-        self._scores = torch.zeros_like(pot.importance)
-        if mass is not None:
-            self.observe(mass)
-        self._scores[..., :num_sinks] = torch.inf
-
-    @classmethod
-    def for_answer(cls, answer: LongAnswer) -> HeavyHitter:
-        return cls(
-            answer.pot,
-            answer.num_protected,
-            answer.num_recent,
-            answer.rotate_keys,
-            max_positions=answer.max_positions,
-            mass=answer.mass,
-            save=answer.save,
-        )
-
-    def make_room(self, num_tokens: int = 1) -> None:
-        pot = self._pot
-        full = {layer for layer in range(pot.shape.num_layers) if pot.num_free_in(layer) < num_tokens}
-        if full:
-            check_open(num_tokens, min(pot.num_cached[layer] for layer in full) - self._num_sinks - self._num_recent)
-            if not self._is_saved:
-                self._save(None)
-                self._is_saved = True
-            pot.victims = [
-                self._least(layer, num_tokens) if layer in full else None for layer in range(len(self._scores))
-            ]
-        _keep_in_window(pot, num_tokens, self._max_positions, self._rotate_keys, self._save)
-
-    def _least(self, layer: int, num_tokens: int) -> Tensor:
-        """The slots of a layer that go, (batch, num_kv_heads, num_tokens) int64."""
-        pot, used = self._pot, self._pot.num_cached[layer]
-        is_recent = pot.positions[layer, ..., :used] >= pot.next_position[layer] - self._num_recent
-        open_scores = self._scores[layer, ..., :used].masked_fill(is_recent, torch.inf)
-        victims = open_scores.topk(num_tokens, dim=-1, largest=False).indices
-        self._scores[layer].scatter_(-1, victims, 0.0)  # what a new token receives is counted from 0
-        return victims
-
-    def observe(self, mass: list[Tensor]) -> None:
-        for scores, layer_mass in zip(self._scores, mass, strict=True):
-            scores[..., : layer_mass.shape[-1]] += layer_mass
-
-
-def _keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
+def keep_in_window(pot: MemoryPot, num_tokens: int, max_positions: int, rotate_keys: RotateKeys, save: Save) -> None:
     """Number positions again before they run past what the model was trained on."""
     if max(pot.next_position) + num_tokens <= max_positions or max(pot.num_cached) + num_tokens > max_positions:
         return

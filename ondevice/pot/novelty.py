@@ -19,19 +19,18 @@ from ondevice.pot.shape import UNKNOWN
 TokenLoss = Callable[[Tensor, Tensor], Tensor]
 IdsOf = Callable[[int, int], Tensor]
 _STARTS, _BEFORE = "starts", "before"
-_PARTS = ("states", "offsets", "stand_in")
+_PARTS = ("states", "offsets")
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """One pass: ids (1, n) of the document tokens from `first` on, states (1, m, hidden_size) of the tokens `offsets`
-    (m,) among them, None: of all, and what stands in for the others."""
+    (m,) among them, None: of all."""
 
     first: int
     ids: Tensor
     states: Tensor
     offsets: Tensor | None
-    stand_in: Tensor | None
 
 
 class Novelty:
@@ -50,14 +49,7 @@ class Novelty:
         """The state (1, 1, hidden_size) of the token before the document: the last of the prompt."""
         self._state_before = state
 
-    def add(
-        self,
-        first: int,
-        ids: Tensor,
-        states: Tensor,
-        offsets: Tensor | None = None,
-        stand_in: Tensor | None = None,
-    ) -> None:
+    def add(self, first: int, ids: Tensor, states: Tensor, offsets: Tensor | None = None) -> None:
         """Take in one pass.
 
         Args:
@@ -65,9 +57,8 @@ class Novelty:
             ids: (1, n) int64.
             states: (1, m, hidden_size) after the final norm, of the tokens that got there.
             offsets: (m,) int64, which of the n those are; None: all.
-            stand_in: (n,) float32, novelty of tokens after a pruned or skipped one; None: it is `UNKNOWN`.
         """
-        self._waiting.append(_Waiting(first, ids, states, offsets, stand_in))
+        self._waiting.append(_Waiting(first, ids, states, offsets))
 
     def take(self) -> tuple[Tensor, Tensor] | None:
         """The document tokens (n,) int32 added since the last call and their novelty (1, n) float32; None if none.
@@ -78,13 +69,12 @@ class Novelty:
             return None
         ids = torch.cat([one.ids for one in self._waiting], dim=1)
         states = [one.states for one in self._waiting]
-        known, novelty, start = [], [], 0
+        known, start = [], 0
         for one in self._waiting:
             size = one.ids.shape[1]
             known.append(
                 torch.arange(start, start + size, device=ids.device) if one.offsets is None else one.offsets + start
             )
-            novelty.append(self._stand_in(one))
             start += size
         predictors, hidden = torch.cat(known), torch.cat(states, dim=1)
         if self._state_before is not None:
@@ -94,7 +84,7 @@ class Novelty:
         state = hidden[:, -1:].clone() if got_last else None
         if got_last:  # what it predicts has not been read yet
             predictors, hidden = predictors[:-1], hidden[:, :-1]
-        result = torch.cat(novelty)[None]
+        result = torch.full((1, start), UNKNOWN, device=ids.device)  # that of tokens after a pruned or skipped one
         result[:, predictors + 1] = self._nats(hidden, ids[:, predictors + 1])
         tokens = [
             torch.arange(one.first, one.first + one.ids.shape[1], dtype=torch.int32, device=ids.device)
@@ -151,12 +141,6 @@ class Novelty:
         other._state_before, other._waiting = self._state_before, list(self._waiting)
         return other
 
-    def _stand_in(self, one: _Waiting) -> Tensor:
-        """(n,) float32 for tokens whose predecessor did not get to the last layer."""
-        if one.stand_in is not None:
-            return one.stand_in.clone()
-        return torch.full((one.ids.shape[1],), UNKNOWN, device=one.ids.device)
-
     def _nats(self, states: Tensor, ids: Tensor) -> Tensor:
         # Rounding may take the cross-entropy of a certain token a little below 0.
         return self._token_loss(states, ids).clamp(min=0.0)
@@ -175,8 +159,6 @@ def _check_waiting(parts: Mapping[str, Tensor | None], count: int, size: int, dt
             raise DamagedPot("offsets do not rise")
     if states.shape[1] != num_states:
         raise DamagedPot("states are not one for each token")
-    if "stand_in" in there:
-        check_finite("stand_in", take(there, "stand_in", torch.float32, (count,)))
     check_finite("states", states)
 
 

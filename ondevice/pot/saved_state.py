@@ -56,7 +56,7 @@ def highest_position(config: PotConfig, num_tokens: int, num_prefix: int, max_po
         max_positions: where skipped tokens take positions, too, these are numbered again before they reach this.
     """
     most = num_prefix + num_tokens
-    if config.context_reset != "never" and not config.method.keeps_all:
+    if not config.method.keeps_all:
         # A distillation numbers what it keeps again, and a stretch is no longer than the pot.
         most = min(most, max(max_positions, 2 * config.capacity))
     return most

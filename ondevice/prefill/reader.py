@@ -249,7 +249,6 @@ class Reader:
             all_ids,
             out.hidden_states[:, : span if last is None else last.shape[0]],
             last,
-            part.stand_in,
         )
 
     def _account(self, part: Part, num_tokens: int, seconds: float) -> TokensRead:

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from ondevice.context import Context
 from ondevice.errors import DamagedPot
-from ondevice.pot.policies import Random
 from ondevice.pot.saved_state import check_names, check_within, take, take_counts
 from ondevice.prefill.reader import Chunk, Reader
 from ondevice.prefill.selection import Part
 
 _NOVELTY, _WORDS = "novelty.", "words."
-_CHUNK, _CUTS, _UNREPEATED, _COPIED, _RANDOM = "chunk", "cuts", "unrepeated", "copied", "random"
-_MOST_RANDOM_BYTES = 8192  # of a generator's state
+_CHUNK, _CUTS, _UNREPEATED, _COPIED = "chunk", "cuts", "unrepeated", "copied"
 
 
 def reader_state(reader: Reader, context: Context) -> dict[str, Tensor]:
@@ -32,8 +30,6 @@ def reader_state(reader: Reader, context: Context) -> dict[str, Tensor]:
         state |= {_WORDS + name: tensor for name, tensor in reader.words.state().items()}
     if reader.unrepeated:
         state[_UNREPEATED] = torch.tensor([ids.shape[1] for ids in reader.unrepeated])
-    if isinstance(reader.policy, Random):
-        state[_RANDOM] = reader.policy.generator.get_state()
     if context.host is not None:
         state[_COPIED] = torch.tensor(context.host.num_copied)
     return state
@@ -51,7 +47,7 @@ def restore_reader(reader: Reader, context: Context, state: Mapping[str, Tensor]
     novelty, words = ({name.removeprefix(kind): part for name, part in state.items() if name.startswith(kind)}
                       for kind in (_NOVELTY, _WORDS))  # fmt: skip
     rest = {name: part for name, part in state.items() if not name.startswith((_NOVELTY, _WORDS))}
-    check_names(rest, {_CHUNK, _CUTS, _UNREPEATED, _COPIED, _RANDOM})
+    check_names(rest, {_CHUNK, _CUTS, _UNREPEATED, _COPIED})
 
     def ids(start: int, stop: int) -> Tensor:
         return decoder.ids(context.tokens.ids(start, stop))
@@ -67,8 +63,6 @@ def restore_reader(reader: Reader, context: Context, state: Mapping[str, Tensor]
         if stops[0] < 0:
             raise DamagedPot("more is to be repeated than was read")
         reader.unrepeated = [ids(start, stop) for start, stop in pairwise(stops)]
-    if isinstance(reader.policy, Random):
-        _restore_random(reader.policy, rest)
     if context.host is not None:
         copied = take_counts(rest, _COPIED, len(context.pot.num_cached), context.pot.shape.capacity)
         if any(there > used for there, used in zip(copied, context.pot.num_cached, strict=True)):
@@ -88,13 +82,3 @@ def _chunk(reader: Reader, context: Context, state: Mapping[str, Tensor]) -> Chu
     if not rises or not can_be or cuts[0] != start or cuts[-1] > stop or cuts[-1] - cuts[0] > reader.room:
         raise DamagedPot("the passes that are left are not those of its document")
     return Chunk([Part(first, last) for first, last in pairwise(cuts)], distills, prunes)
-
-
-def _restore_random(policy: Random, state: Mapping[str, Tensor]) -> None:
-    random = take(state, _RANDOM, torch.uint8, (None,))
-    if random.numel() > _MOST_RANDOM_BYTES:
-        raise DamagedPot("it has the state of no generator")
-    try:
-        policy.generator.set_state(random)
-    except RuntimeError as error:
-        raise DamagedPot("it has the state of no generator") from error

@@ -17,7 +17,7 @@ from ondevice.context import UNTIL_END, Context
 from ondevice.documents.tokens import stretches
 from ondevice.events import TokensChosen
 from ondevice.speculator.choose import choose, importance
-from ondevice.speculator.speculator import Speculator, Stretch
+from ondevice.speculator.speculator import Speculator
 from ondevice.stage_clock import StageClock
 
 
@@ -26,13 +26,11 @@ class Part:
     """Tokens for one pass of the main model.
 
     Those at `offsets` (n,) int64 of the document's [start, stop); None: all of them.
-    `stand_in` (stop - start,) float32: novelty of tokens whose predecessor is skipped; None: it is unknown.
     """
 
     start: int
     stop: int
     offsets: Tensor | None = None
-    stand_in: Tensor | None = None
 
 
 class Selection:
@@ -50,8 +48,6 @@ class Selection:
         self.until = 0
         self.chosen = torch.empty(0, dtype=torch.int64)
         self.is_at_end = False
-        self._stretch_start = 0
-        self._novelty: Tensor | None = None
 
     def look_ahead(self, context: Context, clock: StageClock, is_stopped: Callable[[], bool]) -> TokensChosen:
         """Score the stretch after the cursor and choose from it.
@@ -73,8 +69,8 @@ class Selection:
             is_at_end = end == stop
         ids = context.decoder.ids(tokens.ids(start, end))
         speculator.go_on_at(start)
-        stretch = speculator.read(ids, is_stopped)
-        self.choose_from(stretch, start, end, context.config.spec, is_at_end=is_at_end)
+        maxima = speculator.read(ids, is_stopped)
+        self.choose_from(maxima, start, end, context.config.spec, is_at_end=is_at_end)
         return TokensChosen(
             start=start,
             stop=end,
@@ -83,11 +79,10 @@ class Selection:
             seconds=clock.book("speculate"),
         )
 
-    def choose_from(self, stretch: Stretch, start: int, end: int, config: SpecConfig, *, is_at_end: bool) -> None:
-        """Choose from document tokens [start, end), whose scores are those of `stretch`; sets `chosen` and `until`."""
-        offsets = choose(importance(stretch.maxima), config, is_first=start == 0)
-        self.until, self.is_at_end, self._stretch_start = end, is_at_end, start
-        self.chosen, self._novelty = offsets + start, stretch.novelty
+    def choose_from(self, maxima: Tensor, start: int, end: int, config: SpecConfig, *, is_at_end: bool) -> None:
+        """Choose from document tokens [start, end) by what `Speculator.read` gave; sets `chosen` and `until`."""
+        self.chosen = choose(importance(maxima), config, is_first=start == 0) + start
+        self.until, self.is_at_end = end, is_at_end
 
     def parts(self, num_tokens: int, num_passes: int, start: int) -> list[Part]:
         """The next `num_tokens` chosen tokens in passes of even size, from the cursor `start` on.
@@ -98,10 +93,7 @@ class Selection:
         for i in range(num_passes):
             first, last = num_tokens * i // num_passes, num_tokens * (i + 1) // num_passes
             stop = int(self.chosen[last]) if last < self.chosen.shape[0] else self.until
-            stand_in = self._novelty
-            if stand_in is not None:
-                stand_in = stand_in[start - self._stretch_start : stop - self._stretch_start]
-            parts.append(Part(start, stop, self.chosen[first:last] - start, stand_in))
+            parts.append(Part(start, stop, self.chosen[first:last] - start))
             start = stop
         return parts
 
@@ -119,7 +111,6 @@ def keep_positions_low(context: Context, span: int) -> None:
 
     Skipped tokens take positions and no slots, so that positions may run out before slots do.
     """
-    pot, config = context.pot, context.config.pot
-    is_distilled = config.context_reset != "never" and config.method.distills
-    if is_distilled and max(pot.next_position) + span > context.loaded.max_positions:
+    pot = context.pot
+    if context.config.pot.method.distills and max(pot.next_position) + span > context.loaded.max_positions:
         pot.number_in_order_(context.decoder.rotate_keys)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ondevice.config import POLICIES, ArtConfig, EngineConfig, PolicyName, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import POLICIES, ArtConfig, EngineConfig, SlimConfig, SpecConfig, TierConfig
 
 _TIER_BYTES = 500_000_000
 
@@ -34,14 +34,14 @@ def _plain(config: EngineConfig, **changes: Any) -> EngineConfig:
     return replace(bare, **changes)
 
 
-def _policy(name: PolicyName, **changes: Any) -> Callable[[EngineConfig], EngineConfig]:
+def _policy(name: str, **changes: Any) -> Callable[[EngineConfig], EngineConfig]:
     return lambda config: _plain(config, pot=replace(config.pot, policy=name), **changes)
 
 
 _SLIM, _ART = SlimConfig("auto"), ArtConfig(enabled=True)
 CONTENDERS = (
     Contender("present", "Present settings", "As set in the first tab.", lambda config: config),
-    *(Contender(row.name, row.title, row.differs, _policy(row.name)) for row in POLICIES.values()),
+    *(Contender(row.name, row.title, row.differs, _policy(row.name)) for row in POLICIES.values() if row.is_offered),
     Contender("slim", "InfiniPot + SlimInfer", "Drops text inside the model.", _policy("infinipot", slim=_SLIM)),
     Contender("art", "InfiniPot + ART", "Stops attention once it has converged.", _policy("infinipot", art=_ART)),
     Contender(

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from ondevice.config import SETTINGS, value_of
+from ondevice.config import FIELDS, value_of
 from ondevice.serving.exchanges import markdown_of, one_line
 from ondevice.serving.workspace import Workspace
 
@@ -47,8 +47,8 @@ def as_json(workspace: Workspace) -> str:
 def _changed(workspace: Workspace) -> str:
     """Settings that differ from the defaults, as the command line has them."""
     assert workspace.session is not None, "a conversation is had over a pot"
-    values = {path: value_of(workspace.session.context.config, path) for path in SETTINGS}
-    changed = [f"`{one.option_name} {values[path]}`" for path, one in SETTINGS.items() if values[path] != one.default]
+    values = {path: value_of(workspace.session.context.config, path) for path in FIELDS}
+    changed = [f"`{one.option_name} {values[path]}`" for path, one in FIELDS.items() if values[path] != one.default]
     return ", ".join(changed) or "none"
 
 

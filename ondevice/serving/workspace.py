@@ -160,7 +160,7 @@ class Workspace:
     def tier_bytes(self) -> int:
         """The most memory that the host tier comes to take; 0 where there is none, or where it lies in files."""
         session = self.session
-        if session is None or session.context.host is None or session.context.config.tier.folder:
+        if session is None or session.context.host is None:
             return 0
         return session.context.host.most_bytes
 

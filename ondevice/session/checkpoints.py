@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ondevice.config import SETTINGS, value_of
+from ondevice.config import FIELDS, value_of
 from ondevice.documents.types import Document
 from ondevice.errors import PotError
 from ondevice.events import Event
@@ -131,7 +131,7 @@ class Checkpoints:
 def _key(engine: Engine, document: Document) -> str:
     """One name for a text and all that reading it depends on."""
     loaded, config = engine.loaded, engine.config
-    settings = {path: value_of(config, path) for path, one in SETTINGS.items() if not one.answers and path != "model"}
+    settings = {path: value_of(config, path) for path, one in FIELDS.items() if not one.answers and path != "model"}
     model = [loaded.fingerprint, loaded.tokenizer.fingerprint, str(loaded.dtype), engine.plan().chat.prefix]
     digest = hashlib.sha256(json.dumps([model, settings], default=str, sort_keys=True).encode())
     for page in document.pages:

@@ -102,7 +102,7 @@ class Plan:
             main_bytes = free_memory_bytes()
         if main_bytes is not None:
             room_bytes = usable_bytes(main_bytes)
-        if tier.folder or tier.budget_bytes <= room_bytes:
+        if tier.budget_bytes <= room_bytes:
             return tier
         lowered = replace(tier, budget_bytes=max(room_bytes, 0))
         shape = self._shape(1)  # the number of slots plays no part
@@ -218,12 +218,11 @@ class Plan:
     def num_positions(self, num_tokens: int | None) -> int:
         """Positions that a document takes where they run on beyond the slots of its pot; 0: they do not.
 
-        They do without context reset and with a late one, and where skipped tokens count, too; a reset then keeps them
-        in the window.
+        They do with a late context reset, and where skipped tokens count, too; a reset then keeps them in the window.
         """
         pot, window = self.config.pot, self.decoder.parts.max_positions
-        is_reset = pot.method.distills and pot.context_reset != "never"
-        runs_on = pot.method.distills and pot.context_reset != "always"
+        is_reset = pot.method.distills
+        runs_on = is_reset and pot.context_reset == "late"
         if not runs_on and not (self.config.spec.skips and (is_reset or pot.method.keeps_all)):
             return 0
         whole = window if num_tokens is None else len(self.chat.prefix) + num_tokens + pot.reserve
@@ -238,8 +237,7 @@ class Plan:
         if not (self.shares_by_need and self.must_measure(num_tokens)):
             return self.pot_shape(num_tokens)
         pot, parts = self.config.pot, self.decoder.parts
-        num_shares = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
-        return self._shape(pot.capacity, (pot.capacity,) * num_shares)
+        return self._shape(pot.capacity, (pot.capacity,) * (len(parts.layers) * parts.num_kv_heads))
 
     @property
     def shares(self) -> SlotShares:
@@ -272,7 +270,7 @@ class Plan:
         whole = None if num_tokens is None else len(self.chat.prefix) + most_chosen(num_tokens, self.config.spec)
         part = _PART_OF_STREAM if whole is None else pot.num_kept / whole
         need = head_shares(self.decoder, self.loaded.tokenizer, self.loaded.fingerprint, part)
-        shares = need.mean(dim=1) if self.shares == "by-layer" else need.flatten()
+        shares = need.flatten()
         low, high = self._share_bounds
         if whole is not None:  # no head holds more than there is
             high = max(min(high, whole + pot.reserve - pot.room), pot.num_kept)
@@ -289,7 +287,7 @@ class Plan:
     def _is_share(self, capacities: tuple[int, ...]) -> bool:
         pot, (low, high) = self.config.pot, self._share_bounds
         parts = self.decoder.parts
-        number = len(parts.layers) * (1 if self.shares == "by-layer" else parts.num_kv_heads)
+        number = len(parts.layers) * parts.num_kv_heads
         return (
             len(capacities) == number
             and sum(capacities) == number * pot.capacity
@@ -323,7 +321,7 @@ class Plan:
 
     def tier_bytes(self, num_tokens: int | None = None) -> int:
         """The most that host memory takes for evicted and pruned tokens; 0 without any, or where it lies in files."""
-        if not self.has_host or self.config.tier.folder:
+        if not self.has_host:
             return 0
         return HostMemory.most_bytes_of(
             self.foreseen_shape(num_tokens), self.config.tier, self.decoder.dtype, self._hidden_size, num_tokens
@@ -362,7 +360,7 @@ class Plan:
     @property
     def _hidden_size(self) -> int | None:
         """Of the hidden states that wait in host memory; None: they do not."""
-        return self.decoder.parts.hidden_size if self.slim_steps and self.config.tier.reads_on else None
+        return self.decoder.parts.hidden_size if self.slim_steps else None
 
     def _new_speculator(self) -> Speculator | None:
         if self.speculator is None:
@@ -370,7 +368,7 @@ class Plan:
         tokenizer = self.loaded.tokenizer
         return Speculator(
             self.speculator,
-            replace(self.config.pot, context_reset="never" if self.config.pot.context_reset == "never" else "always"),
+            replace(self.config.pot, context_reset="always"),
             self.config.spec,
             prompt=self.decoder.ids(tokenizer.encode(catalyst_prompt(self.config.pot))[0]),
             prefix=self.chat.prefix,

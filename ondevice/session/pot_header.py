@@ -8,24 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ondevice.config import EngineConfig
+from ondevice.config import FIELDS, EngineConfig
 from ondevice.errors import ConfigError, DamagedPot, PotMismatch
 from ondevice.events import PageNote
 from ondevice.pot.saving import read_header
 from ondevice.schema import SchemaError, parse
 
+_ANY = object()
 _BY_NATURE = {  # of pots from before these could be set
     "slot_shares": "even",
     "kv_dtype": "model",
-    "profile": "as-set",
+    "preset": "as-set",
 }
-_GONE: dict[str, dict[str, Any]] = {  # settings that no longer exist, by part: the only value that can still be opened
+# Settings that no longer exist, by part: the only value that can still be opened, and those of answers, any of them.
+_GONE: dict[str, dict[str, Any]] = {
     "pot": {"reservoir": 0.0, "refits_values": False, "renews_novelty": False, "adaptive_keep": None},
     "slim": {"novelty": "survivors"},
+    "tier": {"reads_on": True, "folder": _ANY, "coverage": _ANY, "gamma": _ANY},
     "art": {"is_relative": True, "traversal": "importance"},
-    "spec": {"num_restored": 0, "num_draft": 0, "falls_back": True},
+    "spec": {
+        "num_restored": 0,
+        "num_draft": 0,
+        "falls_back": True,
+        "adaptive_keep": None,
+        "score_layers": 0,
+        "novelty": "known",
+    },
 }
-_RENAMED = {"stored": "kv_dtype", "retention": "profile"}
+_RENAMED = {"stored": "kv_dtype", "retention": "preset", "profile": "preset"}
 _NAMES = {"model": "another model", "tokenizer": "another tokenizer", "dtype": "another data type"}
 
 
@@ -153,10 +163,17 @@ def renewed(config: Any) -> Any:
             pot.setdefault(name, value)
         if isinstance(reset := pot.get("context_reset"), bool):
             pot["context_reset"] = "always" if reset else "never"
+        for name in ("policy", "catalyst", "slot_shares", "context_reset", "decode_policy", "preset"):
+            choices = FIELDS[f"pot.{name}"].choices
+            if isinstance(saved := pot.get(name), str) and saved not in choices:
+                raise PotMismatch(
+                    f"The pot was saved with pot.{name}={_show(saved)}, which this version does not have",
+                    fix="Read the document again.",
+                )
     for part, gone in _GONE.items():
         if isinstance(settings := parts.get(part), dict):
             for name, value in gone.items():
-                if (saved := settings.pop(name, value)) != value:
+                if (saved := settings.pop(name, value)) != value and value is not _ANY:
                     raise PotMismatch(
                         f"The pot was saved with {part}.{name}={_show(saved)}, and that setting no longer exists",
                         fix="Read the document again.",

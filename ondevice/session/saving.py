@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ondevice.config import SETTINGS, EngineConfig, SaveAs, value_of, with_values
+from ondevice.config import FIELDS, EngineConfig, SaveAs, value_of, with_values
 from ondevice.context import Context
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
@@ -42,7 +42,7 @@ _FRAME = "frame."
 _SHARED = ("ids", "spans", "text")  # of those the large ones, which pots of one document have in common
 _TOKEN_BYTES = 14  # id, characters and depth of a token in a file
 # Free to differ: they do not touch what was read.
-_ANSWERS = {path for path, one in SETTINGS.items() if one.answers}
+_ANSWERS = {path for path, one in FIELDS.items() if one.answers}
 
 
 def save_session(session: Session, path: Path, save_as: SaveAs = "own", *, apart: bool = False) -> Loss:

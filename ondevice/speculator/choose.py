@@ -1,7 +1,6 @@
 """Selection of the tokens of a stretch that go on to the main model, by the speculator's scores.
 
-Section 3.2.3 of SpecPrefill (arXiv 2502.02789), and beyond it a share that follows the scores. Scores only: nothing
-here knows a model.
+Section 3.2.3 of SpecPrefill (arXiv 2502.02789). Scores only: nothing here knows a model.
 """
 
 from __future__ import annotations
@@ -11,10 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ondevice.config import SpecConfig
-
-# Share of the score above the background that an adaptive choice has to cover: in docs/results/eval-speculator.md it
-# finds what a fixed share of 20 to 30 % does, of which a passkey prompt needs half and a novel about as much.
-ADAPTIVE_COVERAGE = 0.9
 
 
 def importance(maxima: Tensor) -> Tensor:
@@ -49,7 +44,7 @@ def choose(scores: Tensor, config: SpecConfig, *, is_first: bool) -> Tensor:
         Their places in the stretch, (m,) int64, rising; at least one chunk.
     """
     num_tokens, chunks = scores.shape[0], chunk_scores(scores, config)
-    num_kept = num_kept_chunks(chunks, config)
+    num_kept = _share_of(chunks.shape[0], config.keep)
     if is_first:
         chunks = chunks.clone()
         chunks[0] = torch.inf
@@ -62,27 +57,7 @@ def most_chosen(num_tokens: int, config: SpecConfig) -> int:
     """Most tokens of a stretch that `choose` lets through."""
     if not config.skips:
         return num_tokens
-    share = config.keep if config.adaptive_keep is None else config.adaptive_keep[1]
-    return min(_share_of(-(-num_tokens // config.chunk_size), share) * config.chunk_size, num_tokens)
-
-
-def num_kept_chunks(chunks: Tensor, config: SpecConfig) -> int:
-    """Number of chunks that go on: the fixed share, or the fewest that cover the score, between two bounds.
-
-    Attention never is nothing: every chunk has a background, which a long text sums up to most of the mass. What
-    counts is what stands out above it, so the median is taken off first; a text in which one place answers the
-    question then needs few chunks, one in which all are alike needs as many as the upper bound allows.
-    """
-    size = chunks.shape[0]
-    if config.adaptive_keep is None:
-        return _share_of(size, config.keep)
-    low, high = (_share_of(size, share) for share in config.adaptive_keep)
-    above = (chunks - chunks.median()).clamp_(min=0.0).sort(descending=True).values
-    covered = above.cumsum(dim=0)
-    if float(covered[-1]) == 0.0:
-        return high
-    needed = int((covered < ADAPTIVE_COVERAGE * covered[-1]).sum()) + 1
-    return min(max(needed, low), high)
+    return min(_share_of(-(-num_tokens // config.chunk_size), config.keep) * config.chunk_size, num_tokens)
 
 
 def _share_of(num_chunks: int, share: float) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -32,20 +31,6 @@ from ondevice.pot.saved_state import Extent, check_within, highest_position, tak
 OWN_SHARE = 4  # one in so many of the main model's layers is the speculator, rounded up, where no other is named
 
 IsStopped = Callable[[], bool] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Scores of the tokens that the speculator has just read.
-
-    Attributes:
-        maxima: (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from
-            there, pays to every token of the stretch, the maximum over layers and heads.
-        novelty: (n,) float32 in nats, its own loss or how rare the words are; None where it is not asked for.
-    """
-
-    maxima: Tensor
-    novelty: Tensor | None
 
 
 class Speculator:
@@ -93,9 +78,9 @@ class Speculator:
         self._policy = make_policy(pot_config, seed)
         self._novelty = Novelty(decoder.head.novelty)
         self._words = WordCounts(decoder.parts.vocab_size)
+        # All of a model of its own, as in the paper; of own first layers the upper half: lower ones see neighbours.
         num_layers = len(decoder.parts.layers)
-        usual = num_layers if config.model else -(-num_layers // 2)
-        self._num_scoring = min(config.score_layers or usual, num_layers)
+        self._num_scoring = num_layers if config.model else -(-num_layers // 2)
         self._mass: list[Tensor] = []  # of the prompt after the last stretch; empty where it decides nothing
 
     # -- reading ---------------------------------------------------------------------------------
@@ -107,9 +92,6 @@ class Speculator:
             assert num_tokens is not None
             capacity = len(self._prefix) + num_tokens + self.pot_config.reserve
         self.pot = self.decoder.new_pot(capacity, key_rotation=self.pot_config.key_rotation)
-        if self.pot_config.context_reset == "never":
-            whole = None if num_tokens is None else len(self._prefix) + num_tokens + self.pot_config.reserve
-            self.pot.expect(whole or self.decoder.parts.max_positions)
         if self._prefix:
             self._novelty.begin(self._run(self.decoder.ids(self._prefix))[:, -1:])
 
@@ -119,11 +101,15 @@ class Speculator:
         pot = self.opened_pot()
         return pot.shape.capacity - pot.num_cached[0] - self.pot_config.reserve
 
-    def read(self, ids: Tensor, is_stopped: IsStopped = None) -> Stretch:
+    def read(self, ids: Tensor, is_stopped: IsStopped = None) -> Tensor:
         """Read a stretch and score it.
 
         Args:
             ids: (1, n) int64, as many as there is `room` for.
+
+        Returns:
+            (1 + look-ahead, n) float32: the attention that the prompt's last token, and each one decoded from there,
+            pays to every token of the stretch, the maximum over layers and heads.
 
         Raises:
             PassStopped: `is_stopped` returned True; the stretch is then as if it had never been read.
@@ -131,11 +117,12 @@ class Speculator:
         assert 0 < ids.shape[1] <= self.room
         num_tokens = ids.shape[1]
         with self._undone_on_failure():
-            rarity = self._read_tokens(ids, is_stopped)
+            self._read_tokens(ids, is_stopped)
             maxima = self._ask(is_stopped)[:, -num_tokens:]
         self.num_seen += num_tokens
-        scored = self._score_novelty()
-        return Stretch(maxima, rarity if self.config.novelty == "rarity" else scored)
+        if scored := self._novelty.take():
+            self.opened_pot().set_novelty_(*scored)
+        return maxima
 
     def go_on_at(self, start: int) -> None:
         """Move the cursor on to document token `start` where it is before it: policy `truncate` leaves out a middle."""
@@ -198,35 +185,23 @@ class Speculator:
     def _run(self, ids: Tensor, **options: object) -> Tensor:
         return self.decoder.forward(ids, self.opened_pot(), **options).hidden_states  # type: ignore[arg-type]
 
-    def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> Tensor | None:
-        """Passes of even size; how rare each word is (n,), if that is asked for."""
+    def _read_tokens(self, ids: Tensor, is_stopped: IsStopped) -> None:
+        """Passes of even size. What a token is worth by novelty is its loss, or how rare its word is: cut off after
+        some layers a model predicts badly."""
         num_tokens, step, device = ids.shape[1], self.pot_config.pass_size(ids.device.type), ids.device
-        needs_words = self.config.novelty == "rarity" or (self.pot_config.needs_novelty and not self._knows_loss)
-        rarity = self._words.rarity(ids[0]) if needs_words else None
+        needs_novelty, knows_loss = self.pot_config.needs_novelty, bool(self.config.model)
+        rarity = self._words.rarity(ids[0]) if needs_novelty and not knows_loss else None
         num_passes = -(-num_tokens // step)
         for i in range(num_passes):
             first, last = num_tokens * i // num_passes, num_tokens * (i + 1) // num_passes
             start = self.num_seen + first
             origin = torch.arange(start, self.num_seen + last, dtype=torch.int32, device=device)
             states = self._run(ids[:, first:last], origin=origin, is_stopped=is_stopped)
-            if self._knows_loss:
+            if needs_novelty and knows_loss:
                 self._novelty.add(start, ids[:, first:last], states)
-        if rarity is not None and not self._knows_loss and self.pot_config.needs_novelty:
+        if rarity is not None:
             origin = torch.arange(self.num_seen, self.num_seen + num_tokens, dtype=torch.int32, device=device)
             self.opened_pot().set_novelty_(origin, rarity[None])
-        return rarity
-
-    @property
-    def _knows_loss(self) -> bool:
-        """True if its own loss is taken: cut off after some layers a model predicts badly, and so only if asked."""
-        return self.config.novelty == "speculator" or (bool(self.config.model) and self.pot_config.needs_novelty)
-
-    def _score_novelty(self) -> Tensor | None:
-        scored = self._novelty.take()
-        if scored is None:
-            return None
-        self.opened_pot().set_novelty_(*scored)
-        return scored[1][0] if self.config.novelty == "speculator" else None
 
     def _ask(self, is_stopped: IsStopped) -> Tensor:
         """Put the prompt after what was read, look ahead, take all of it back (algorithm 1).

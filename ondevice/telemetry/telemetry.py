@@ -23,7 +23,6 @@ from ondevice.events import (
     HeadCounts,
     HeadsMeasured,
     Ledger,
-    PagesExtracted,
     PotDistilled,
     QuestionRead,
     Stage,
@@ -48,7 +47,6 @@ class Telemetry:
     Attributes:
         document: the document's card; None before one is opened.
         is_measuring: whether, before the first token, the needs of the model's heads are measured.
-        pages_done, pages_total: parsed pages; the total is None while it is not known.
         num_read, num_total: document tokens read, and in all (None for an open stream).
         num_skipped: document tokens that a speculator left out so far.
         page: the last page touched.
@@ -69,8 +67,6 @@ class Telemetry:
 
     document: DocumentOpened | None = None
     is_measuring: bool = False
-    pages_done: int = 0
-    pages_total: int | None = None
     num_read: int = 0
     num_total: int | None = None
     num_skipped: int = 0
@@ -96,8 +92,6 @@ class Telemetry:
         """Take one event into account."""
         self.chunks.apply(event)
         match event:
-            case PagesExtracted():
-                self.pages_done, self.pages_total = event.done, event.total
             case DocumentOpened():
                 self.document = event
             case TextTokenized():

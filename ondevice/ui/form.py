@@ -1,4 +1,4 @@
-"""The settings on the screen: presets, then a control for every setting that has one; and from the form to a config."""
+"""The settings on the screen: sizes, then a control for every setting that has one; and from the form to a config."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ondevice.ui.panels import panel
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
+class PotSize:
     """A pot's size that suits a kind of machine."""
 
     name: str
@@ -36,15 +36,15 @@ class Preset:
     num_kept: int
 
 
-PRESETS = (
-    Preset("Automatic", 0, 0),
-    Preset("Phone", 1024, 512),
-    Preset("Laptop", 2048, 1024),
-    Preset("Workstation", 4096, 2048),
+SIZES = (
+    PotSize("Automatic", 0, 0),
+    PotSize("Phone", 1024, 512),
+    PotSize("Laptop", 2048, 1024),
+    PotSize("Workstation", 4096, 2048),
 )
 
 GROUPS = {"Answer": True, "Memory": True, "Lab": False}  # and whether they are unfolded
-_MEMORY = ("pot.profile", "pot.capacity", "pot.num_kept", "pot.reserve", "tier.budget_bytes", "slim.schedule")
+_MEMORY = ("pot.preset", "pot.capacity", "pot.num_kept", "pot.reserve", "tier.budget_bytes", "slim.schedule")
 CONVERSATION = settings_of(ConversationConfig)  # its control stands beside the question, and goes with it
 
 
@@ -96,13 +96,13 @@ class Form:
 
 
 def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
-    """The controls of the form by path, the presets among them, and what is said of their values."""
-    config, choices = engine.config, _preset_choices(engine)
+    """The controls of the form by path, the sizes among them, and what is said of their values."""
+    config, choices = engine.config, _size_choices(engine)
     start, slot_size = Form.of(config).values, words.size(engine.decoder.slot_bytes())
     note = panel("settings_note")
-    preset = gr.Radio(
+    sizes = gr.Radio(
         choices,
-        value=matching_preset(config.pot.capacity, config.pot.num_kept),
+        value=matching_size(config.pot.capacity, config.pot.num_kept),
         label="How much memory",
         info="A slot holds one token. More slots keep more and take more memory, however long the document is.",
         elem_id="od-preset",
@@ -112,7 +112,7 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
     for group, is_open in GROUPS.items():
         with gr.Accordion(group, open=is_open, elem_classes="od-group"):
             if group == "Memory":
-                preset.render()
+                sizes.render()
             for path, one in CONTROLS.items():
                 if path not in CONVERSATION and _group(path) == group:
                     made[path] = control(
@@ -123,7 +123,7 @@ def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
                         elem_id=element_id(path),
                         elem_classes="" if path in ANSWERING else "od-at-reading",
                     )
-    return {path: made[path] for path in CONTROLS if path in made}, preset, note
+    return {path: made[path] for path in CONTROLS if path in made}, sizes, note
 
 
 def element_id(path: str) -> str:
@@ -139,21 +139,21 @@ def _group(path: str) -> str:
 
 
 def for_model(engine: Engine) -> tuple[Any, Any]:
-    """Updates of the presets and of the pot's size where the model is another: what a slot takes there."""
+    """Updates of the sizes and of the pot's size where the model is another: what a slot takes there."""
     one = SETTINGS["pot.capacity"]
     assert one.form is not None
     start = Form.of(engine.config).values[one.path]
     info = one.form.info.format(default=_in_info(one, start), slot_size=words.size(engine.decoder.slot_bytes()))
-    return gr.update(choices=_preset_choices(engine)), gr.update(info=info)
+    return gr.update(choices=_size_choices(engine)), gr.update(info=info)
 
 
-def _preset_choices(engine: Engine) -> list[tuple[str, str]]:
+def _size_choices(engine: Engine) -> list[tuple[str, str]]:
     size = engine.decoder.slot_bytes()
     return [
         (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * size)}", p.name)
         if p.capacity
         else (f"{p.name}\nas the\ntext needs", p.name)
-        for p in PRESETS
+        for p in SIZES
     ]
 
 
@@ -188,7 +188,7 @@ def shows(path: str, catalyst: str) -> bool:
 def in_words(config: EngineConfig) -> str:
     """Settings as the form calls them, those of reading only."""
     pot = config.pot
-    parts = [pot.method.choice]
+    parts = [pot.method.choice or pot.method.label]
     if pot.is_auto:
         parts.append("as many slots as the text needs")
     elif pot.method.distills:
@@ -208,13 +208,13 @@ def in_words(config: EngineConfig) -> str:
     return " · ".join(parts)
 
 
-def matching_preset(capacity: float | None, num_kept: float | None) -> str | None:
-    """Name of the preset of these sizes."""
-    return next((preset.name for preset in PRESETS if (preset.capacity, preset.num_kept) == (capacity, num_kept)), None)
+def matching_size(capacity: float | None, num_kept: float | None) -> str | None:
+    """Name of the size of these numbers."""
+    return next((size.name for size in SIZES if (size.capacity, size.num_kept) == (capacity, num_kept)), None)
 
 
-def preset_named(name: str) -> Preset | None:
-    return next((preset for preset in PRESETS if preset.name == name), None)
+def size_named(name: str) -> PotSize | None:
+    return next((size for size in SIZES if size.name == name), None)
 
 
 def _label(path: str, value: str) -> str:

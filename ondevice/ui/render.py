@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ondevice import words
-from ondevice.config import SETTINGS, EngineConfig, on_screen, value_of
+from ondevice.config import FIELDS, EngineConfig, on_screen, value_of
 from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
@@ -175,7 +175,7 @@ def settings_changed(workspace: Workspace, config: EngineConfig) -> Patch:
     before = workspace.read_with
     changed = [
         one.label_name
-        for path, one in SETTINGS.items()
+        for path, one in FIELDS.items()
         if before is not None and not one.answers and value_of(before, path) != value_of(config, path)
     ]
     text = f"Changed since the reading: {', '.join(changed)}. Press “Read again” to read with that." if changed else ""

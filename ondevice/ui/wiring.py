@@ -18,7 +18,7 @@ from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.detached import detached
-from ondevice.ui.form import CONVERSATION, Form, matching_preset, preset_named, shows
+from ondevice.ui.form import CONVERSATION, Form, matching_size, shows, size_named
 from ondevice.ui.layout import Screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
@@ -270,14 +270,14 @@ def _wire_settings(screen: Screen) -> None:
     sizes = [form["pot.capacity"], form["pot.num_kept"]]
 
     def choose(name: str) -> tuple[Any, Any]:
-        preset = preset_named(name)
-        return (preset.capacity, preset.num_kept) if preset else (gr.skip(), gr.skip())
+        size = size_named(name)
+        return (size.capacity, size.num_kept) if size else (gr.skip(), gr.skip())
 
     def show_words(kind: str) -> Any:
         return gr.update(visible=shows("pot.catalyst_text", kind))
 
     screen.preset.input(choose, screen.preset, sizes, **_small())
-    gr.on([field.input for field in sizes], matching_preset, sizes, screen.preset, **_small())
+    gr.on([field.input for field in sizes], matching_size, sizes, screen.preset, **_small())
     catalyst.input(show_words, catalyst, form["pot.catalyst_text"], **_small())
 
 

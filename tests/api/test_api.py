@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -213,6 +214,22 @@ def test_settings_that_cannot_work_are_refused(
     assert refused.value.status == status
     assert refused.value.fix
     assert client.document(lamp)["phase"] == "ready"
+
+
+def test_a_preset_says_how_its_document_is_answered(client: Client, lamp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real, generation = Jobs.ask, replace(ENGINE.config.generation, num_passage_tokens=64)
+    monkeypatch.setattr(ENGINE, "config", replace(ENGINE.config, generation=generation))
+
+    def ask(jobs: Jobs, workspace: Workspace, question: Any) -> Any:
+        asked.append(question.generation.num_passage_tokens)
+        return real(jobs, workspace, question)
+
+    monkeypatch.setattr(Jobs, "ask", ask)
+    for preset, most in (("paper-art", 0), ("as-set", 64)):
+        list(client.read(lamp, preset=preset))
+        list(client.ask(lamp, "When?"))
+        assert asked[-1] == most
 
 
 def test_a_failure_on_the_way_is_the_last_line(tmp_path: Path) -> None:

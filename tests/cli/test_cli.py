@@ -23,7 +23,16 @@ from ondevice.cli import app, conversation, opening
 from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.terminal import print_json, printable, say
-from ondevice.config import ArtConfig, EngineConfig, GenerationConfig, PotConfig, SlimConfig, SpecConfig, TierConfig
+from ondevice.config import (
+    SETTINGS,
+    ArtConfig,
+    EngineConfig,
+    GenerationConfig,
+    PotConfig,
+    SlimConfig,
+    SpecConfig,
+    TierConfig,
+)
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
@@ -256,7 +265,6 @@ def test_saving_alone_needs_no_question(checkpoint: Path, text: Path, tmp_path: 
         (["ask", "nowhere.txt", "When?"], "document", "nowhere.txt"),
         (["ask", "nowhere.txt"], "config", "There is no question"),
         (["ask", "a.txt", "When?", "--capacity", "99", "--keep", "98"], "config", "--keep 98"),
-        (["ask", "a.txt", "When?", "--spec-adaptive", "5"], "config", "LOW,HIGH"),
         (["ask", "-", "When?", "--password-stdin"], "config", "needs a file"),
         (["ask", "nowhere.pot", "When?"], "pot", "There is no such file"),
         (["eval", "passkey", "--lengths", "many"], "config", "--lengths is 'many'"),
@@ -274,12 +282,33 @@ def test_a_failure_is_a_sentence_and_exit_status_2(arguments: list[str], code: s
     assert set(error) == {"code", "what", "where", "fix"}
 
 
-@pytest.mark.parametrize(("old", "new"), [("--retention", "--profile"), ("--pot-type", "--kv-dtype")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("--retention", "--preset"), ("--profile", "--preset"), ("--pot-type", "--kv-dtype")]
+)
 def test_an_older_name_of_an_option_still_works_and_is_said(old: str, new: str) -> None:
     given = run("ask", "nowhere.txt", "When?", old, "none")
     assert f"`{old[2:]}` is now `{new[2:]}`." in given.stderr
-    assert "'none' is not" in given.stderr
+    assert "'none'" in given.stderr
     assert old not in run("ask", "--help").output
+
+
+def test_help_fits_a_screen_and_has_the_rest_behind_another_option() -> None:
+    wide = {"env": {"COLUMNS": "80", "TERMINAL_WIDTH": "80"}}
+    short, whole = (CliRunner().invoke(app, ["ask", flag], **wide).output for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 40
+    assert "--help-all" in short
+    assert "--preset" in short
+    missing = [flag for flag in flags("ask") if flag.startswith("--") and flag not in whole]
+    assert not missing
+    assert len(SETTINGS) + 1 <= 34, "options that every command shares"
+
+
+@pytest.mark.parametrize("option", ["--reservoir", "--gamma=0.5", "--no-read-on", "--spec-adaptive"])
+def test_an_option_that_is_gone_says_what_to_do(option: str) -> None:
+    given = run("ask", "nowhere.txt", "When?", option)
+    assert given.exit_code == 2
+    assert "no longer exists" in given.stderr
+    assert "Leave it out" in given.stderr
 
 
 def test_the_older_name_of_a_command_still_works_and_is_said() -> None:
@@ -446,8 +475,7 @@ def test_a_real_signal_ends_the_process_with_130(checkpoint: Path) -> None:
 
 SHARED = {
     "--model", "--capacity", "--keep", "--reserve", "--catalyst", "--catalyst-text", "--novelty", "--policy",
-    "--context-reset", "--sinks", "--step", "--device", "--dtype", "--quantization", "--seed",
-    "--decode-policy", "--key-rotation", "--slot-shares",
+    "--context-reset", "--step", "--device", "--dtype", "--quantization", "--seed", "--slot-shares", "--preset",
 }  # fmt: skip
 ANSWERING = {"--max-new-tokens", "--temperature", "--top-p", "--no-chat"}
 
@@ -479,27 +507,19 @@ def test_options_left_alone_are_the_defaults_of_the_settings() -> None:
 def test_every_option_reaches_its_setting() -> None:
     options = PotOptions(
         model="m", device="cpu", dtype="bfloat16", quantization="4bit", seed=3, capacity=512, keep=128, reserve=32,
-        policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-layer",
-        context_reset="never", sinks=2,
-        step=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
-        slim="3:50%", slim_rarity=0.25, host_tier="1.5GB", host_dtype="stored",
-        host_folder="tiers", bring_back=512, beside=99, gamma=0.5, look_every=8, read_on=False,
-        art=True, art_tau=0.5, art_phi=0.25, art_patience=3, art_block=64,
-        spec_keep=0.5, spec_adaptive="0.1,0.4", speculator="s", speculator_layers=3, spec_look_ahead=4, spec_pool=7,
-        spec_chunk=8, spec_score_layers=2, spec_novelty="rarity",
+        policy="expected", catalyst="text", catalyst_text="Look.", novelty=0.25, slot_shares="by-head",
+        context_reset="late", step=100, kv_dtype="int8", slim="3:50%", host_tier="1.5GB", bring_back=512, art=True,
+        spec_keep=0.5, speculator="s",
     )  # fmt: skip
     pot = PotConfig(
-        512, 128, 32, policy="tova", catalyst="text", catalyst_text="Look.", novelty=0.25,
-        slot_shares="by-layer", context_reset="never", num_sink_tokens=2,
-        step_size=100, decode_policy="h2o", kv_dtype="int8", key_rotation="on-read",
+        512, 128, 32, policy="expected", catalyst="text", catalyst_text="Look.", novelty=0.25,
+        slot_shares="by-head", context_reset="late", step_size=100, kv_dtype="int8",
     )  # fmt: skip
     answers = AnswerOptions(max_new_tokens=9, temperature=0.5, top_p=0.9, chat=False, remember=False)
     generation = GenerationConfig(9, 0.5, 0.9, False)
-    slim = SlimConfig("3:50%", rarity=0.25)
-    tier = TierConfig(1_500_000_000, "stored", "tiers", 512, 99, gamma=0.5, every=8, reads_on=False)
-    art = ArtConfig(True, 0.5, 0.25, 3, 64)
-    spec = SpecConfig(0.5, (0.1, 0.4), "s", 3, 2, 4, 7, 8, "rarity")
-    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, slim, tier, art, spec, generation)
+    tier = TierConfig(1_500_000_000, max_tokens=512)
+    more = SlimConfig("3:50%"), tier, ArtConfig(True), SpecConfig(0.5, "s")
+    expected = EngineConfig("m", "cpu", "bfloat16", "4bit", 3, pot, *more, generation)
     assert options.config(answers.config()) == expected
 
 
@@ -618,7 +638,7 @@ def test_the_script_in_the_checkout_is_the_command() -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
     helped = subprocess.run([*script, "--help"], env=variables, **options)
     assert helped.returncode == 0, helped.stderr
-    assert "--host-tier" in helped.stdout
+    assert "--capacity" in helped.stdout
     for arguments, more in ((["--auth", "me"], {}), ([], {"ONDEVICE_AUTH": "me:"})):
         refused = subprocess.run([*script, *arguments], env=variables | more, **options)
         assert refused.returncode == 2, refused.stderr

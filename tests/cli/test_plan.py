@@ -95,25 +95,26 @@ def test_what_does_not_fit_is_said_with_what_would(checkpoint: str, monkeypatch:
 @pytest.mark.slow
 def test_another_machine_is_planned_without_having_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONDEVICE_MODEL")
-    board = document("--preset", "orin-nano-8gb")
+    board = document("--machine", "orin-nano-8gb")
     assert board["model"] == "qwen3-1.7b"
     assert board["machine"]["is_shared"]
     assert board["fits"]
-    desktop = document("--preset", "rtx4090", "--model", "qwen3-14b")
+    desktop = document("--machine", "rtx4090", "--model", "qwen3-14b")
     assert not desktop["fits"]
     assert "ondevice app --model qwen3-8b" in desktop["fix"]
-    shown = run("--preset", "rtx4090").stdout
+    shown = run("--machine", "rtx4090").stdout
     assert "GPU: " in shown
     assert "Main memory: " in shown
-    assert document("--preset", "rtx4090", "--device", "cpu")["model"].startswith("qwen2.5-coder")
+    assert document("--machine", "rtx4090", "--device", "cpu")["model"].startswith("qwen2.5-coder")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--preset", "toaster"], "no preset 'toaster'"),
-        (["--preset", "laptop", "--measure"], "Only this machine can be measured"),
-        (["--preset", "laptop", "--device", "cuda"], "computes on its CPU"),
+        (["--machine", "toaster"], "no machine 'toaster'"),
+        (["--preset", "laptop"], "Give --machine laptop"),
+        (["--machine", "laptop", "--measure"], "Only this machine can be measured"),
+        (["--machine", "laptop", "--device", "cuda"], "computes on its CPU"),
         (["--model", "somebody/something"], "not on this machine"),
     ],
 )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ondevice.config import SETTINGS
+from ondevice.config import FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 _OPTION = re.compile(r"(^|\s)--(?!auth\b)[a-z]")  # the app's password is no setting
@@ -29,6 +29,6 @@ def error_texts() -> Iterator[tuple[str, str]]:
 def test_errors_name_settings_by_path_and_no_option() -> None:
     paths = [(where, path) for where, text in error_texts() for path in re.findall(r"\{([a-z_]+\.[a-z_]+)\}", text)]
     assert len(paths) > 20
-    assert [(where, path) for where, path in paths if path not in SETTINGS] == []
+    assert [(where, path) for where, path in paths if path not in FIELDS] == []
     options = [(where, text) for where, text in error_texts() if _OPTION.search(text)]
     assert options == []

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from ondevice.api.routes import Api
 from ondevice.cli.options import AnswerOptions, PotOptions, numbers, takes_options
 from ondevice.cli.terminal import errors_shown
-from ondevice.config import ANSWERING, SETTINGS, EngineConfig, GenerationConfig, Setting, value_of, with_values
+from ondevice.config import ANSWERING, FIELDS, SETTINGS, EngineConfig, GenerationConfig, Setting, value_of, with_values
 from ondevice.decode.sampling import sample
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError, DamagedPot, PotError
@@ -36,7 +36,7 @@ from tests.builders.screens import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-NUMBERED = {path: one for path, one in SETTINGS.items() if not one.choices and one.kind not in (str, bool)}
+NUMBERED = {path: one for path, one in FIELDS.items() if not one.choices and one.kind not in (str, bool)}
 ODD: list[Any] = [
     0, -1, 1, 16, 512, 2**31 - 1, 2**31, 2**53, 2**63, 10**30, 10**400, -(10**400), 0.5, 1.5, -0.0, 1e-300, 5e-324,
     1e-7, 1e7, 1e300, -1e300, math.nan, math.inf, -math.inf, True, None, "", "1", "auto", [], [1, 2], {},
@@ -62,7 +62,7 @@ def taken(make: Callable[[], EngineConfig]) -> None:
 
 
 def require_sound(config: EngineConfig) -> None:
-    for path, one in SETTINGS.items():
+    for path, one in FIELDS.items():
         value = value_of(config, path)
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, float | int):
@@ -172,8 +172,8 @@ def pot(tmp_path_factory: pytest.TempPathFactory) -> SavedPot:
 
 @many
 @example(SETTINGS["generation.temperature"], "1e-300")
-@example(SETTINGS["art.tau"], "NaN")
-@example(SETTINGS["art.patience"], "9" * 30)
+@example(FIELDS["art.tau"], "NaN")
+@example(FIELDS["art.patience"], "9" * 30)
 @given(st.sampled_from(list(NUMBERED.values())), JSON)
 def test_in_a_saved_pot(pot: SavedPot, tmp_path: Path, one: Setting, number: str) -> None:
     part, _, name = one.path.partition(".")

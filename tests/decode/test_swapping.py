@@ -21,7 +21,7 @@ POT = PotConfig(capacity=400, num_kept=160, reserve=100, step_size=60)
 
 
 @pytest.mark.parametrize("every", first_of(3, 1, 7))
-@pytest.mark.parametrize("policy", ["question", "h2o"])
+@pytest.mark.parametrize("policy", ["question", "streaming-llm"])
 def test_a_look_back_at_the_very_token_that_fills_the_pot(policy: str, every: int) -> None:
     config = plain_config(
         pot=replace(POT, decode_policy=policy),

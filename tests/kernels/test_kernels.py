@@ -18,8 +18,7 @@ from ondevice.kernels.attention import additive_mask, causal_mask
 from ondevice.kernels.attention_sharpness import attention_sharpness, attention_sums, sharpness_and_sums
 from ondevice.kernels.pot_update import take_slots
 from ondevice.kernels.projection import project_ref
-from ondevice.kernels.rope import rotate_ref, signed_sine
-from ondevice.kernels.token_loss import token_loss_ref
+from ondevice.kernels.rope import signed_sine
 
 from ondevice_bench.speed.references import (
     attention_mass_ref,
@@ -28,6 +27,8 @@ from ondevice_bench.speed.references import (
     attention_sharpness_ref,
     keep_slots_ref,
     replace_slots_ref,
+    rotate_ref,
+    token_loss_ref,
 )
 from tests.builders.grids import slow
 

@@ -13,9 +13,10 @@ from ondevice.kernels.cpu import byte_vectors
 from ondevice.kernels.packed import FORMATS, PackedWeight, joined, pack, unpack
 from ondevice.kernels.projection import project, project_ref
 from ondevice.kernels.rounding import in_four_bits, quantize
-from ondevice.kernels.token_loss import token_loss, token_loss_ref
+from ondevice.kernels.token_loss import token_loss
 from torch import Tensor
 
+from ondevice_bench.speed.references import token_loss_ref
 from tests.builders.grids import first_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -55,7 +55,7 @@ def test_a_pass_gives_what_one_device_gives(family: str) -> None:
     assert again.hidden_states.shape == (1, 1, decoder.parts.hidden_size)
 
 
-@pytest.mark.parametrize("shares", ["even", "by-layer", "by-head"])
+@pytest.mark.parametrize("shares", ["even", "by-head"])
 @pytest.mark.parametrize("tier_bytes", [0, 4_000_000])
 def test_a_document_is_read_and_asked_as_on_one_device(shares: str, tier_bytes: int) -> None:
     config = plain_config(

@@ -112,7 +112,7 @@ def test_a_chunk_may_be_repeated_in_one_slice() -> None:
     check_invariants(session.context.pot, session.context.tokens.num_tokens)
 
 
-@pytest.mark.parametrize("slot_shares", ["even", "by-layer", "by-head"])
+@pytest.mark.parametrize("slot_shares", ["even", "by-head"])
 @pytest.mark.parametrize("policy", ["repeat", "foresight", "expected", "infinipot"])
 def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_shares: SlotSharing) -> None:
     pot = replace(POT, policy=policy, slot_shares=slot_shares)
@@ -131,7 +131,7 @@ def test_a_reading_may_stop_anywhere_and_comes_to_the_same(policy: str, slot_sha
     assert all(torch.equal(tensor, states[0][name]) for name, tensor in whole.context.pot.state().items())
 
 
-@pytest.mark.parametrize("slot_shares", ["by-layer", "by-head"])
+@pytest.mark.parametrize("slot_shares", ["by-head"])
 @pytest.mark.parametrize("tier_bytes", [0, 1_000_000])
 def test_pots_shared_out_by_need_take_as_many_slots_and_save(
     slot_shares: SlotSharing, tier_bytes: int, tmp_path: Path
@@ -155,14 +155,14 @@ def test_pots_shared_out_by_need_take_as_many_slots_and_save(
 
 
 def test_what_fits_into_an_even_pot_is_kept_whole() -> None:
-    session = session_with(replace(POT, policy="infinipot", slot_shares="by-layer"))
+    session = session_with(replace(POT, policy="infinipot", slot_shares="by-head"))
     text = TEXT[:150]
     assert not [event for event in session.read(document(text)) if isinstance(event, PotDistilled)]
     assert session.context.pot.shape.capacities is None
     assert min(session.context.pot.num_cached) >= session.context.tokens.num_tokens
 
 
-@pytest.mark.parametrize("slot_shares", ["by-layer", "by-head"])
+@pytest.mark.parametrize("slot_shares", ["by-head"])
 def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: SlotSharing) -> None:
     session = session_with(replace(POT, slot_shares=slot_shares))
     pages = iter([Page(1, TEXT[:600]), Page(2, TEXT[600:])])
@@ -179,4 +179,6 @@ def test_a_stream_whose_length_nobody_knows_is_shared_out_as_well(slot_shares: S
 def test_a_reserve_without_room_for_the_prompt_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match=r"To repeat a text takes \d+ slots and more"):
         session_with(replace(POT, reserve=16))
-    assert session_with(replace(POT, reserve=16, policy="infinipot", catalyst="placeholder")).context.has_pot
+    assert session_with(
+        replace(POT, reserve=16, policy="infinipot", catalyst="text", catalyst_text="Recall.")
+    ).context.has_pot

@@ -69,7 +69,6 @@ def are_equal(pot: MemoryPot, before: list[torch.Tensor]) -> bool:
     {"art": ArtConfig(enabled=True, block_size=16)},
     {"generation": LONG},
     {"generation": LONG, "pot": replace(POT, decode_policy="streaming-llm")},
-    {"generation": LONG, "pot": replace(POT, decode_policy="h2o")},
 ), ids=str)  # fmt: skip
 def test_reading_and_answering_leave_no_trace_and_move_nothing(fields: dict[str, object]) -> None:
     session = read(config(**fields))

@@ -36,8 +36,7 @@ BASES: dict[str, EngineConfig] = {
     "pruned-alone": plain_config(pot=POT, slim=SLIM, tier=WITHOUT_TIER),
     "by-head": plain_config(pot=replace(POT, slot_shares="by-head"), tier=WITHOUT_TIER),
     "by-head-tier": plain_config(pot=replace(POT, slot_shares="by-head"), tier=TIER),
-    "random": plain_config(pot=replace(POT, policy="random"), tier=WITHOUT_TIER),
-    "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="never"), tier=WITHOUT_TIER),
+    "h2o": plain_config(pot=replace(POT, policy="h2o", context_reset="late"), tier=WITHOUT_TIER),
     "repeat": plain_config(pot=replace(POT, policy="repeat", reserve=110, num_kept=48), tier=WITHOUT_TIER),
     "expected": plain_config(pot=replace(POT, policy="expected"), tier=WITHOUT_TIER),
     "truncate": plain_config(pot=replace(POT, policy="truncate")),
@@ -135,7 +134,7 @@ def test_a_reading_is_no_saved_pot(tmp_path: Path) -> None:
         load_session(engine, tmp_path / "a.pot")
 
 
-@pytest.mark.parametrize("name", first_of("pruned", "random", "repeat", "truncate"))
+@pytest.mark.parametrize("name", first_of("pruned", "repeat", "truncate"))
 def test_a_reading_that_somebody_changed_is_refused_or_goes_on(name: str, tmp_path: Path) -> None:
     """Every tensor and field of a reader, changed behind the checksums: never anything but a typed error."""
     engine, session = start(BASES[name])

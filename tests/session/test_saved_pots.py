@@ -37,7 +37,7 @@ SPEC = SpecConfig(keep=0.5, layers=1, chunk_size=8)
 TEXT = "The lamp was lit at dusk, écru and bright, and burned until the morning. " * 6
 BASES: dict[str, EngineConfig] = {
     "plain": plain_config(pot=POT),
-    "positions": plain_config(pot=replace(POT, context_reset="never", policy="snapkv")),
+    "positions": plain_config(pot=replace(POT, context_reset="late", policy="snapkv")),
     "tier": plain_config(pot=POT, slim=SLIM, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
     "stored": plain_config(pot=POT, tier=TierConfig(budget_bytes=200_000, dtype="stored", max_tokens=24)),
     "skims": plain_config(pot=replace(POT, reserve=110), spec=SPEC),
@@ -113,13 +113,18 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
         ("spec", "num_restored", 0, 24),
         ("spec", "num_draft", 0, 4),
         ("spec", "falls_back", True, False),
+        ("spec", "adaptive_keep", None, [0.2, 0.6]),
+        ("spec", "score_layers", 0, 2),
+        ("spec", "novelty", "known", "rarity"),
         ("slim", "novelty", "survivors", "rarity"),
+        ("tier", "reads_on", True, False),
         ("art", "is_relative", True, False),
         ("art", "traversal", "importance", "recency"),
     ]
     config, method = json.loads(json.dumps([pot.header["config"], pot.header["method"]]))
     for part, setting, off, _ in gone:
         config[part][setting] = off
+        config["tier"] |= {"folder": "tiers", "gamma": 0.5, "coverage": 0.5}  # of answers: any value of them opens
         if part == "pot" or method.get(part):
             (method if part == "pot" else method[part])[setting] = off
     reopen(spoilt(pot, path, header=pot.header | {"config": config, "method": method}))
@@ -129,6 +134,20 @@ def test_settings_that_no_longer_exist_may_be_in_a_file_while_they_were_off(
             reopen(spoilt(pot, path, header=pot.header | {"config": config}))
         assert caught.value.where == str(path)
         config[part][setting] = off
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("policy", "pyramidkv"), ("catalyst", "general-v1"), ("slot_shares", "by-layer"), ("context_reset", "never")],
+)
+def test_a_choice_that_no_longer_exists_is_named(
+    setting: str, value: str, pots: dict[str, SavedPot], tmp_path: Path
+) -> None:
+    pot, path = pots["plain"], tmp_path / "a.pot"
+    config = json.loads(json.dumps(pot.header["config"]))
+    config["pot"][setting] = value
+    with pytest.raises(PotMismatch, match=rf"pot\.{setting}='{value}'.*does not have.*Read the document again"):
+        reopen(spoilt(pot, path, header=pot.header | {"config": config}))
 
 
 def test_a_pot_from_before_heads_could_differ_is_one_whose_heads_are_alike(tmp_path: Path) -> None:
@@ -333,16 +352,6 @@ def test_a_missing_host_tier_is_noticed(pots: dict[str, SavedPot], tmp_path: Pat
     write_unsummed(path, tensors, pot.header)
     with pytest.raises(DamagedPot, match="origin is missing"):
         reopen(path)
-
-
-def test_a_share_that_follows_the_scores_is_saved_too(tmp_path: Path) -> None:
-    """Its two bounds come back as a list and not as a tuple."""
-    config = plain_config(pot=replace(POT, reserve=110), spec=replace(SPEC, adaptive_keep=(0.2, 0.6)))
-    session = Engine(LOADED, config).session()
-    for _ in session.read(Document("lamp.txt", "txt", "part", (Page(1, TEXT),), 1, len(TEXT))):
-        pass
-    save_session(session, tmp_path / "a.pot")
-    assert reopen(tmp_path / "a.pot").context.ledger == session.context.ledger
 
 
 def test_no_file_sends_for_a_model(pots: dict[str, SavedPot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

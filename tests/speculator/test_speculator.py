@@ -16,7 +16,7 @@ from ondevice.model.passes import PassStopped
 from ondevice.pot.shape import UNKNOWN
 from ondevice.session.engine import Engine
 from ondevice.session.saving import load_session, reopened, save_session, saved_config
-from ondevice.speculator.choose import choose, chunk_scores, importance, most_chosen, num_kept_chunks
+from ondevice.speculator.choose import choose, chunk_scores, importance, most_chosen
 from ondevice.speculator.speculator import Speculator
 from ondevice.words import skipped_pages
 from ondevice_bench.quality.completion import complete
@@ -86,27 +86,27 @@ def test_the_head_maximum_equals_the_reference(num_heads, num_kv_heads, num_quer
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("key_rotation", "score_layers"), [("stored", 3), ("half-cache", 2), ("on-read", 0)])
+@pytest.mark.parametrize(("key_rotation", "model_name"), [("stored", "small"), ("half-cache", ""), ("on-read", "")])
 def test_scores_are_the_attention_of_the_last_prompt_token_and_of_those_decoded_from_there(
-    family, key_rotation, score_layers
+    family, key_rotation, model_name
 ):
     """Against transformers' own attention weights over the whole text, prompt and look-ahead."""
     model = tiny_model(family)
     ids = torch.randint(0, 256, (1, 60), generator=torch.Generator().manual_seed(3))
     prompt = torch.randint(0, 256, (1, 7), generator=torch.Generator().manual_seed(4))
-    config = SpecConfig(keep=0.5, score_layers=score_layers, num_lookahead=3)
+    config = SpecConfig(keep=0.5, model=model_name, num_lookahead=3)
     pot = PotConfig(**POT | {"key_rotation": key_rotation})
     speculator = Speculator(
         Decoder(model), pot, config, prompt=prompt, prefix=(), eos_ids=frozenset(), seed=0
     )  # fmt: skip
     speculator.begin(None)
-    stretch = speculator.read(ids)
+    maxima = speculator.read(ids)
     text = torch.cat((ids, prompt), dim=1)
     for _ in range(3):
         text = torch.cat((text, model(text).logits[:, -1].argmax(-1, keepdim=True)), dim=1)
     weights = torch.stack(model(text, output_attentions=True).attentions)  # (layers, 1, heads, n, n)
-    expected = weights[-(score_layers or 2) :, 0, :, -4:, :60].amax(dim=(0, 1)).mean(dim=0)
-    torch.testing.assert_close(importance(stretch.maxima), expected, atol=1e-5, rtol=1e-4)
+    expected = weights[-(3 if model_name else 2) :, 0, :, -4:, :60].amax(dim=(0, 1)).mean(dim=0)
+    torch.testing.assert_close(importance(maxima), expected, atol=1e-5, rtol=1e-4)
     assert speculator.opened_pot().num_cached == [60] * 3, "prompt and look-ahead left"
 
 
@@ -118,7 +118,7 @@ def test_look_ahead_ends_with_the_answer(loaded):
             Decoder(loaded.model), PotConfig(**POT), config, prompt=prompt, prefix=(), eos_ids=eos_ids, seed=0
         )
         speculator.begin(None)
-        return importance(speculator.read(loaded_ids(TEXT[:100])).maxima)
+        return importance(speculator.read(loaded_ids(TEXT[:100])))
 
     everything = frozenset(range(260))
     assert torch.equal(scores(everything, 4), scores(frozenset(), 0))
@@ -165,17 +165,6 @@ def test_the_best_chunks_and_the_first_are_chosen():
     assert choose(scores, SpecConfig(keep=0.01, chunk_size=4), is_first=False).shape == (2,)
 
 
-def test_an_adaptive_share_follows_the_scores_between_its_bounds():
-    config = SpecConfig(adaptive_keep=(0.1, 0.6), pool_size=1, chunk_size=1)
-    one = torch.full((100,), 0.01)
-    one[7] = 1.0
-    few = one.clone()
-    few[20:50] = 1.0
-    assert num_kept_chunks(one, config) == 10
-    assert num_kept_chunks(few, config) == 28  # nine tenths of 31 that stand out
-    assert num_kept_chunks(torch.ones(100), config) == 60
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 
@@ -218,8 +207,8 @@ def expected_states(model, ids, positions):
 
 
 def test_reading_all_that_is_chosen_equals_plain_reading_when_everything_is(loaded):
-    """Bounds of 1 skip nothing: the pot is then what it is without a speculator, to rounding."""
-    spec = SpecConfig(adaptive_keep=(1.0, 1.0), layers=1, num_lookahead=2, chunk_size=8)
+    """A share that rounds to every chunk skips nothing: the pot is then as without a speculator, to rounding."""
+    spec = SpecConfig(keep=0.9999, layers=1, num_lookahead=2, chunk_size=8)
     plain, skimmed = engine(loaded, SpecConfig()).session(), engine(loaded, spec).session()
     read(plain)
     read(skimmed)
@@ -347,9 +336,8 @@ def test_positions_stay_within_the_trained_window():
     assert max(pot.next_position) + pot.num_free <= 420, "a question and its answer may take every free slot"
 
 
-@pytest.mark.parametrize("novelty", ["known", "rarity", "speculator"])
-def test_novelty_behind_a_skipped_token_stands_in(loaded, novelty):
-    session = engine(loaded, replace(HALF, novelty=novelty), capacity=1500).session()
+def test_the_novelty_of_a_token_behind_a_skipped_one_is_unknown(loaded):
+    session = engine(loaded, capacity=1500).session()
     read(session)
     session.reader.score_novelty()
     pot = session.context.pot
@@ -357,7 +345,7 @@ def test_novelty_behind_a_skipped_token_stands_in(loaded, novelty):
     behind_skipped = torch.cat((torch.tensor([False]), origin[1:] != origin[:-1] + 1))
     assert behind_skipped.any()
     assert (values[~behind_skipped][1:] > 0).all()
-    assert bool((values[behind_skipped] == UNKNOWN).all()) == (novelty == "known")
+    assert (values[behind_skipped] == UNKNOWN).all()
 
 
 def test_a_saved_session_keeps_what_the_speculator_read(loaded, tmp_path):
@@ -436,7 +424,7 @@ def test_what_cannot_work_is_refused(loaded):
         engine(loaded).add_speculator("other", other)
     for wrong in (
         {"keep": 0.0}, {"keep": 1.2}, {"pool_size": 4}, {"chunk_size": 0}, {"num_lookahead": -1},
-        {"adaptive_keep": (0.5, 0.2)}, {"novelty": "none"}, {"layers": -1},
+        {"layers": -1},
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             SpecConfig(**wrong)
@@ -455,7 +443,7 @@ def test_the_terminal_names_the_pages_that_were_skipped():
         (SpecConfig(), ""),
         (SpecConfig(keep=0.3), " + SpecPrefill 30% full"),
         (SpecConfig(keep=0.3, pool_size=1, chunk_size=1), " + SpecPrefill 30% raw"),
-        (SpecConfig(adaptive_keep=(0.1, 0.5), num_lookahead=8), " + SpecPrefill 10%-50% full LAH 8"),
+        (SpecConfig(keep=0.1, num_lookahead=8), " + SpecPrefill 10% full LAH 8"),
         (SpecConfig(keep=0.5, layers=8), " + SpecPrefill 50% full + speculator 8 layers"),
         (SpecConfig(keep=0.5, model="small"), " + SpecPrefill 50% full + speculator small"),
     ],
@@ -464,7 +452,7 @@ def test_a_contender_says_what_its_speculator_does(spec, name):
     assert contender_name(plain_config(spec=spec)) == contender_name(plain_config()) + name
 
 
-@pytest.mark.parametrize("spec", [HALF, SpecConfig(adaptive_keep=(0.01, 0.3), layers=1), SpecConfig()])
+@pytest.mark.parametrize("spec", [HALF, SpecConfig()])
 def test_a_full_cache_has_room_for_what_is_chosen_and_no_more(loaded, spec):
     session = engine(loaded, spec, policy="full").session()
     read(session)
@@ -478,5 +466,5 @@ def test_a_full_cache_has_room_for_what_is_chosen_and_no_more(loaded, spec):
 def test_no_choice_is_larger_than_the_bound():
     for size in (1, 7, 8, 100):
         scores = torch.arange(size).float()
-        for spec in (SpecConfig(keep=0.3, chunk_size=8), SpecConfig(adaptive_keep=(0.01, 0.6), chunk_size=3)):
+        for spec in (SpecConfig(keep=0.3, chunk_size=8), SpecConfig(keep=0.6, chunk_size=3)):
             assert choose(scores, spec, is_first=True).shape[0] <= most_chosen(size, spec) <= size

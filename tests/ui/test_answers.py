@@ -467,18 +467,15 @@ def test_the_expert_settings_reach_the_engine(desk: Desk) -> None:
     form = desk.form | {
         "slim.schedule": "auto",
         "tier.budget_bytes": 2.5,
-        "tier.reads_on": False,
         "art.enabled": True,
-        "pot.decode_policy": "h2o",
         "engine.seed": 7,
         "generation.num_sources": 1,
         "spec.keep": 30,
     }
     config = form.engine_config(base)
     assert config.slim.schedule == "auto"
-    assert (config.tier.budget_bytes, config.tier.reads_on) == (2_500_000, False)
+    assert config.tier.budget_bytes == 2_500_000
     assert config.art.enabled
-    assert config.pot.decode_policy == "h2o"
     assert config.seed == 7
     assert config.generation.num_sources == 1
     assert config.spec.keep == 0.3

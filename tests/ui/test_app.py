@@ -140,9 +140,9 @@ def test_every_handler_has_a_lane_of_ours() -> None:
 def test_the_form_offers_every_policy_and_every_prompt() -> None:
     from ondevice.ui.form import choices_of
 
-    for path in ("pot.policy", "pot.catalyst", "pot.decode_policy"):
+    for path in ("pot.policy", "pot.catalyst"):
         one = SETTINGS[path]
-        assert {value for _, value in choices_of(one, one.default)} == set(one.choices)
+        assert {value for _, value in choices_of(one, one.default)} == set(one.offered)
 
 
 def test_every_patch_names_a_part_of_the_screen(tmp_path: Path) -> None:

@@ -67,8 +67,6 @@ class ShiftAppendCache(_Cache):
         caches_halves: shift and append `rotate_half(keys)` too, instead of computing it again.
     """
 
-    observes = False
-
     def __init__(
         self, num_layers: int, capacity: int, num_sinks: int, cos: Tensor, sin: Tensor, *, caches_halves: bool = False
     ) -> None:
@@ -85,9 +83,6 @@ class ShiftAppendCache(_Cache):
         """Let the next pass evict the oldest tokens after the sinks; the new ones then have the last positions."""
         self._num_evicted = max(self.num_cached[0] + num_tokens - self.capacity, 0)
         self.next_position = [cached - self._num_evicted for cached in self.num_cached]
-
-    def observe(self, mass: list[Tensor]) -> None:
-        """Nothing: age alone decides what is evicted."""
 
     def append_(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Shift and append; returns all keys after RoPE, and all values.
@@ -131,8 +126,6 @@ class GatherAppendCache(_Cache):
         capacity: tokens cached at most.
         num_sinks, num_recent: first and last tokens, which stay whatever they receive.
     """
-
-    observes = True
 
     def __init__(self, num_layers: int, capacity: int, num_sinks: int, num_recent: int) -> None:
         super().__init__(num_layers, capacity)

@@ -13,10 +13,11 @@ from ondevice.config import KeyRotation
 from ondevice.errors import ConfigError
 from ondevice.model.decoder import Decoder
 from ondevice.model.passes import Cache
-from ondevice.pot.eviction import HeavyHitter, SinkRecent
+from ondevice.pot.eviction import Eviction, SinkRecent
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.shape import PROMPT
 from ondevice_bench.speed.equip.baselines import GatherAppendCache, ShiftAppendCache
+from ondevice_bench.speed.equip.heavy_hitter import HeavyHitter
 
 STREAMING, H2O = "StreamingLLM", "H2O"
 EQUIP = "EQUIP "  # before the name of what it does in place
@@ -31,17 +32,6 @@ class SizedCache(Cache, Protocol):
     def nbytes(self) -> int: ...
 
 
-class Rule(Protocol):
-    """As `pot.eviction.Eviction`; a baseline is its own rule."""
-
-    @property
-    def observes(self) -> bool: ...
-
-    def make_room(self, num_tokens: int = 1) -> None: ...
-
-    def observe(self, mass: list[Tensor]) -> None: ...
-
-
 @dataclass(slots=True)
 class Side:
     """One contender.
@@ -50,14 +40,14 @@ class Side:
         name: in the rows.
         decoder: shared by all contenders: the same weights, the same arithmetic but for the cache.
         cache: of the same capacity for all.
-        rule: what the cache gives up.
+        rule: what the cache gives up; a baseline is its own. One that has `observe` is told what tokens attend to.
         capacity: tokens cached at most.
     """
 
     name: str
     decoder: Decoder
     cache: SizedCache
-    rule: Rule
+    rule: Eviction
     capacity: int
 
     @torch.inference_mode()
@@ -66,8 +56,10 @@ class Side:
         num_tokens = ids.shape[1]
         if self.cache.num_cached[0] + num_tokens > self.capacity:
             self.rule.make_room(num_tokens)
-        out = self.decoder.forward(ids, self.cache, num_observed=num_tokens if self.rule.observes else 0)
-        self.rule.observe(out.mass)
+        observe = getattr(self.rule, "observe", None)
+        out = self.decoder.forward(ids, self.cache, num_observed=num_tokens if observe else 0)
+        if observe:
+            observe(out.mass)
         return self.decoder.head.logits(out.hidden_states)
 
     @torch.inference_mode()
@@ -80,11 +72,11 @@ class Side:
             new = (buffers[layer][:, :, start:num_cached] for buffers in (source.keys, source.rotated, source.values))
             self.cache.append_(layer, *(tensor.expand(batch, -1, -1, -1) for tensor in new))
         self.cache.commit_(num_cached - start, PROMPT)
-        if self.rule.observes:
+        if observe := getattr(self.rule, "observe", None):
             shape = (batch, source.shape.num_kv_heads, num_cached)
             generator = torch.Generator().manual_seed(num_cached)
             mass = [torch.rand(shape, generator=generator) for _ in source.keys]
-            self.rule.observe([received.to(self.decoder.device) for received in mass])
+            observe([received.to(self.decoder.device) for received in mass])
 
 
 Builder = Callable[[Decoder, int, int], Side]  # of a decoder, a capacity and a batch size

@@ -12,7 +12,7 @@ import torch
 from ondevice.kernels.rope import signed_sine
 from ondevice.kernels.rope_attention import rope_attention
 from ondevice.kernels.store_token import store_token_
-from ondevice.kernels.token_loss import token_loss, token_loss_ref
+from ondevice.kernels.token_loss import token_loss
 from torch import Tensor
 
 from ondevice_bench.paged.paged_attention import paged_attention, paged_attention_ref
@@ -22,7 +22,7 @@ from ondevice_bench.speed.gpu.decode_cases import decode_cases
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
 from ondevice_bench.speed.gpu.layer_cases import layer_cases
 from ondevice_bench.speed.gpu.paged_inputs import paged_inputs
-from ondevice_bench.speed.references import rope_attention_ref, store_token_ref
+from ondevice_bench.speed.references import rope_attention_ref, store_token_ref, token_loss_ref
 
 
 def kernel_cases() -> list[KernelCase]:

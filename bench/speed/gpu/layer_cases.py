@@ -11,14 +11,15 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 from ondevice.kernels.backend import is_interpreted
-from ondevice.kernels.gated import gated, gated_ref, gelu_tanh
+from ondevice.kernels.gated import gated, gelu_tanh
 from ondevice.kernels.int4 import Int4Rows, Int4Weight, pack_int4, widened, widened_ref
-from ondevice.kernels.norm import RMSNorm, add_norm_, add_norm_ref
+from ondevice.kernels.norm import RMSNorm, add_norm_
 from ondevice.kernels.projection import project, project_ref
 from torch import Tensor
 
 from ondevice_bench.speed.choosing import choosing
 from ondevice_bench.speed.gpu.kernel_case import TOLERANCES, KernelCase, error_of
+from ondevice_bench.speed.references import add_norm_ref, gated_ref
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Batch, tokens and hidden size; sizes of models, and such as are no powers of two.

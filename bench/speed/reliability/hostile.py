@@ -141,7 +141,7 @@ def _settings(config: EngineConfig) -> dict[str, EngineConfig]:
     )
     return {
         "plain": plain,
-        "positions": replace(plain, pot=replace(_POT, context_reset="never", policy="snapkv")),
+        "positions": replace(plain, pot=replace(_POT, context_reset="late")),
         "tier": replace(plain, slim=slim, tier=TierConfig(budget_bytes=200_000, max_tokens=24)),
         "skims": replace(plain, pot=replace(_POT, reserve=110), spec=spec),
         "full": replace(plain, pot=replace(_POT, policy="full")),

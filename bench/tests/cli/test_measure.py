@@ -176,8 +176,7 @@ def reported(*arguments: object) -> dict[str, Any]:
         ("eval slim-curve --tokens 900 --spans 2 --schedules 1:50%", set(), 2),
         ("eval art-curve --tokens 900 --spans 1 --taus 0.1", set(), 12),
         (
-            "eval specprefill --tokens 500 --length 500 --spans 1 --keeps 50 --depths 0.5 --trials 1"
-            " --speculator-layers 1",
+            "eval specprefill --tokens 500 --length 500 --spans 1 --keeps 50 --depths 0.5 --trials 1",
             {
                 f"{name}_{key}"
                 for name in ("accuracy", "recall_loss")
@@ -188,12 +187,8 @@ def reported(*arguments: object) -> dict[str, Any]:
         (
             "eval speculator --tokens 500 --length 500 --spans 1 --keeps 50 --trials 1 --layer-counts 1"
             " --look-aheads 1",
-            {
-                key
-                for task in ("passkey", "recall")
-                for key in (f"found_{task}_keep_50", f"found_{task}_adaptive", f"read_{task}_adaptive")
-            },
-            32,
+            {"found_passkey_keep_50", "found_recall_keep_50"},
+            24,
         ),
     ],
     ids=lambda value: value.split(" --")[0] if isinstance(value, str) else "",
@@ -252,7 +247,7 @@ def test_bench_art_measures_its_plan(checkpoint: Path, text: Path, monkeypatch: 
 def test_bench_specprefill_measures_first_tokens(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = own_pair(Decoder(tiny_model("llama")), 192, "tiny", 1)
     monkeypatch.setattr("ondevice_bench.speed.specprefill.random_pair", lambda *names, **places: pair)
-    sizes = ("--tokens", 64, "--speculator-layers", 1)
+    sizes = ("--tokens", 64)
     figures = reported("bench", "specprefill", "--quick", "--model", checkpoint, *sizes)
     bounds = ("bound", "bound_worst", "paper_bound", "paper_bound_worst")
     assert set(figures["summary"]) == {f"ttft_share_of_{bound}" for bound in bounds}

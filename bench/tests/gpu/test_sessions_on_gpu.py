@@ -36,12 +36,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         policy: ({"policy": policy}, {}, {})
         for policy in ("streaming-llm", "snapkv", "tova", "sirllm", "random", "full", "truncate")
     },
-    "positions run on": ({"context_reset": "never"}, {}, {}),
+    "positions run on": ({"context_reset": "late"}, {}, {}),
     "half-cache": ({"key_rotation": "half-cache"}, {}, {}),
     "on-read": ({"key_rotation": "on-read"}, {}, {}),
     "long answer": ({"reserve": 60}, LONG, {}),
     "long answer, on-read": ({"reserve": 60, "key_rotation": "on-read"}, LONG, {}),
-    "long answer, h2o": ({"reserve": 60, "decode_policy": "h2o"}, LONG, {}),
     "long answer, streaming-llm": ({"reserve": 60, "decode_policy": "streaming-llm"}, LONG, {}),
     "slim": ({}, {}, {"slim": SLIM}),
     "slim, full": ({"policy": "full"}, {}, {"slim": replace(SLIM, schedule="2:50%,4:25%")}),

@@ -124,12 +124,7 @@ def test_what_a_speculator_finds(engine):
     assert all(find.found == find.read == 1.0 for find in finds if find.keep == "100")
     assert all(abs(find.read - 0.2) < 0.05 for find in finds if find.keep == "20")
     summary = finding.summary_of(finding.rows_of(finds))
-    assert set(summary) == {
-        f"{name}_{task}_{keep}"
-        for task in ("passkey", "recall")
-        for name, keep in (("found", "keep_20"), ("found", "keep_100"), ("found", "adaptive"), ("read", "adaptive"))
-    }
-    assert 0.1 <= summary["read_recall_adaptive"] <= 0.65  # bounds in whole chunks of a short text
+    assert set(summary) == {f"found_{task}_keep_{keep}" for task in ("passkey", "recall") for keep in (20, 100)}
 
 
 def test_chosen_tokens_are_found_where_they_are(engine, monkeypatch):

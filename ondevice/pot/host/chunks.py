@@ -7,16 +7,11 @@ eighth of what there is already, so that little is taken in vain and there are f
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from ondevice.errors import PotError
 
 UNIT_ROWS = 8  # chunks are whole units of so many rows
 _FIRST_ROWS = 512
@@ -49,12 +44,11 @@ class Chunks:
     Args:
         fields: by name; the wider types first, so that every part is aligned.
         capacity: rows at most, rounded up to whole units.
-        folder: keep them in files there instead of in memory. They have no names, and go when this goes.
     """
 
-    def __init__(self, fields: Mapping[str, Field], capacity: int, folder: Path | None = None) -> None:
+    def __init__(self, fields: Mapping[str, Field], capacity: int) -> None:
         self.capacity = _whole_units(capacity)
-        self._fields, self._folder = fields, folder
+        self._fields = fields
         self._chunks: list[_Chunk] = []
 
     @staticmethod
@@ -122,7 +116,7 @@ class Chunks:
         assert stop <= self.capacity, f"row {stop} of {self.capacity}"
         while (start := self.num_rows) < stop:
             count = min(max(_FIRST_ROWS, _whole_units(start // 8)), self.capacity - start)
-            memory = _allocate(count // UNIT_ROWS * self.unit_bytes(self._fields), self._folder)
+            memory = torch.zeros(count // UNIT_ROWS * self.unit_bytes(self._fields), dtype=torch.uint8)
             parts, used = {}, 0
             for name, field in self._fields.items():
                 end = used + count // field.every * field.nbytes
@@ -137,25 +131,6 @@ def _whole_units(count: int) -> int:
 
 def _divided(rows: slice, every: int) -> slice:
     return slice(rows.start // every, rows.stop // every)
-
-
-def _allocate(num_bytes: int, folder: Path | None) -> Tensor:
-    """Zeros (num_bytes,) uint8 in memory, or in a file without a name in `folder`.
-
-    Raises:
-        PotError: there can be no such file.
-    """
-    if folder is None:
-        return torch.zeros(num_bytes, dtype=torch.uint8)
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder) as file:
-            # All of it at once: a disk that fills up later would end the program.
-            os.posix_fallocate(file.fileno(), 0, num_bytes)
-            return torch.from_file(file.name, shared=True, size=num_bytes, dtype=torch.uint8)
-    except (OSError, RuntimeError) as error:
-        raise PotError(
-            f"The host tier cannot be kept in a file: {error}", where=str(folder), fix="Name another {tier.folder}."
-        ) from error
 
 
 def ring_parts(start: int, count: int, capacity: int) -> list[tuple[slice, int]]:

@@ -6,7 +6,6 @@ It owns a ring beside those of `kv_tier` that grows up to a bound, as they do: o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -37,16 +36,15 @@ class HiddenTier:
 
     Args:
         budget_bytes: the most that it may take.
-        folder: as for `HostTier`.
 
     Attributes:
         capacity: hidden states, at most.
         num_bytes_moved: written into the tier so far.
     """
 
-    def __init__(self, hidden_size: int, budget_bytes: int, *, folder: Path | None = None) -> None:
+    def __init__(self, hidden_size: int, budget_bytes: int) -> None:
         self.capacity = max(budget_bytes // (UNIT_ROWS * self.token_bytes(hidden_size)), 1) * UNIT_ROWS
-        self._ring = Chunks(_fields(hidden_size), self.capacity, folder)
+        self._ring = Chunks(_fields(hidden_size), self.capacity)
         self._hidden_size = hidden_size
         self._num_written = self.num_bytes_moved = 0
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import groupby
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -50,11 +49,10 @@ class HostMemory:
     """
 
     def __init__(self, pot: MemoryPot, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> None:
-        folder = Path(config.folder) if config.folder else None
         tier_bytes, hidden_bytes = self.budgets(pot.shape, config, dtype, hidden_size)
         stored = stored_beside(pot.shape, config.dtype)
-        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=stored, folder=folder, frame=pot.frame)
-        self.hidden = HiddenTier(hidden_size, hidden_bytes, folder=folder) if hidden_size is not None else None
+        self.tier = HostTier(pot.shape, tier_bytes, dtype=dtype, stored=stored, frame=pot.frame)
+        self.hidden = HiddenTier(hidden_size, hidden_bytes) if hidden_size is not None else None
         device = pot.positions.device
         self._pot = pot
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -62,7 +60,6 @@ class HostMemory:
         self._pending: list[Future[float]] = []
         self._num_tokens = self._bytes_told = 0
         self.num_copied = list(pot.num_cached)
-        self._is_in_file = folder is not None
 
     @staticmethod
     def budgets(shape: PotShape, config: TierConfig, dtype: torch.dtype, hidden_size: int | None) -> tuple[int, int]:
@@ -116,11 +113,11 @@ class HostMemory:
         # A pot of this size in the main memory has not written to its bytes yet, and is to have them.
         promised = self._pot.nbytes if self._pot.positions.device.type == "cpu" else 0
         usable = usable_bytes(free_memory_bytes() - promised)
-        if self.most_bytes > usable and not self._is_in_file:
+        if self.most_bytes > usable:
             raise PotError(
                 f"A host tier of {self.most_bytes / 1e9:.1f} GB does not fit: {usable / 1e9:.1f} GB of memory are free "
                 "for it",
-                fix="Lower {tier.budget_bytes}, or keep it on disk with {tier.folder}.",
+                fix="Lower {tier.budget_bytes}.",
             )
 
     def begin(self, dropped: Sequence[DroppedStates] = (), *, copies: bool = True) -> None:

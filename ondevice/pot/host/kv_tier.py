@@ -7,8 +7,6 @@ tokens (equation 1 of SlimInfer), by which a look finds where to look closely. I
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -33,7 +31,6 @@ class HostTier:
         shape: of the pot whose tokens come here, batch 1.
         budget_bytes: the most that it may take.
         dtype: of the pot; with `stored` "int8" every key and value takes a byte a number and a scale.
-        folder: keep it in files there instead of in memory. They have no names, and go when the tier goes.
         frame: of the keys of a quantised pot: what it holds comes and goes as it is.
 
     Attributes:
@@ -52,7 +49,6 @@ class HostTier:
         *,
         dtype: torch.dtype,
         stored: StoredTier = "int8",
-        folder: Path | None = None,
         frame: Frame | None = None,
     ) -> None:
         assert shape.batch == 1, "a tier belongs to one document"
@@ -60,7 +56,7 @@ class HostTier:
         self.shape, self._dtype, self._is_quantized = shape, dtype, stored != "stored"
         self._fields = tier_fields(shape, dtype, stored)
         self.capacity = self.capacity_of(budget_bytes, shape, dtype, stored)
-        self._rings = [Chunks(self._fields, self.capacity, folder) for _ in range(shape.num_layers)]
+        self._rings = [Chunks(self._fields, self.capacity) for _ in range(shape.num_layers)]
         self._num_written = [0] * shape.num_layers
         self._means = DeviceMeans()
         self.num_bytes_moved = 0

@@ -22,6 +22,7 @@ from ondevice.pot.host.kv_tier import HostTier
 # Times as many blocks as may come back are compared key by key. With 4, of 12 cues of a text of 6,000 tokens one was
 # missed that all keys find, and recall fell from 0.99 to 0.93.
 CLOSE_LOOK = 8
+COVERAGE = 0.95  # of what a question looks for: blocks beyond those that have it stay outside
 # What a head looks for often ends a block, and what follows it is wanted then: a score of a key counts for the block in
 # which the token so much further on lies, too.
 FOLLOWING = 16

@@ -18,15 +18,6 @@ from ondevice.pot.memory_pot import MemoryPot, NewTokens, RotateKeys
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
-    """Algorithm 1 of SlimInfer: the new active blocks, those to copy out of the pot, those to copy into it."""
-
-    active: frozenset[int]
-    offload: frozenset[int]
-    load: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Moved:
     """Tokens that came into the pot: wanted ones of an average head, summed over the layers, all bytes, and the wanted
     document tokens that any head took (n,) int32, rising. `num_aside` tokens that the pot held had to leave it, counted
@@ -36,20 +27,6 @@ class Moved:
     num_aside: int
     num_bytes: int
     tokens: npt.NDArray[np.int32]
-
-
-def plan_swap(candidate: frozenset[int], active: frozenset[int], in_memory: frozenset[int], gamma: float) -> Swap:
-    """Overlap-aware swapping (SlimInfer, algorithm 1): nothing moves while most candidates are active already.
-
-    Args:
-        candidate: blocks that score highest now.
-        active: blocks in the pot.
-        in_memory: blocks that the host has a copy of; they are released at once.
-        gamma: overlap from which on the active blocks stay.
-    """
-    if not candidate or len(candidate & active) / len(candidate) >= gamma:
-        return Swap(active, frozenset(), frozenset())
-    return Swap(candidate, (active - candidate) - in_memory, candidate - active)
 
 
 def bring_back(

@@ -1,0 +1,58 @@
+"""The policies that are only contenders: rows in the table of the product's. Nothing here loads torch."""
+
+from ondevice.config import POLICIES, Policy
+
+POLICIES.update(
+    (row.name, row)
+    for row in (
+        Policy(
+            "streaming-llm",
+            label="StreamingLLM",
+            differs="Keeps the first and the latest tokens.",
+            kept="kept as one of the latest",
+            scorer="ondevice_bench.quality.retention_policies:StreamingLLM",
+        ),
+        Policy(
+            "snapkv",
+            label="SnapKV",
+            differs="Keeps what the latest tokens look at.",
+            kept="kept for attention received",
+            scorer="ondevice_bench.quality.retention_policies:SnapKV",
+            observes="window",
+            keeps_per_head=True,
+        ),
+        Policy(
+            "tova",
+            label="TOVA",
+            differs="Keeps what the last token looks at.",
+            kept="kept for attention received",
+            scorer="ondevice_bench.quality.retention_policies:TOVA",
+            observes="last-token",
+        ),
+        Policy(
+            "h2o",
+            label="H2O",
+            differs="Keeps the latest tokens, and what all tokens so far looked at.",
+            kept="kept for attention received",
+            scorer="ondevice_bench.quality.retention_policies:H2O",
+            observes="all",
+            keeps_per_head=True,
+        ),
+        Policy(
+            "sirllm",
+            label="SirLLM",
+            differs="Keeps what surprises the model.",
+            kept="kept for being surprising",
+            scorer="ondevice_bench.quality.retention_policies:SirLLM",
+            novelty="everything",
+        ),
+        Policy(
+            "random",
+            label="random",
+            differs="Keeps tokens by chance, for reference.",
+            kept="kept by chance",
+            scorer="ondevice_bench.quality.retention_policies:Random",
+            keeps_per_head=True,
+        ),
+    )
+)
