@@ -6,6 +6,7 @@ import posixpath
 import zipfile
 import zlib
 from types import TracebackType
+from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.common import DefusedXmlException
@@ -26,7 +27,7 @@ _RESAVE_FIX = "Open it in the program that made it, save it again, then open the
 class Archive:
     """An open ZIP file. Use it as a context manager."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str | BinaryIO, name: str) -> None:
         self._name = name
         self._total = 0
         try:
@@ -47,6 +48,18 @@ class Archive:
 
     def __contains__(self, member: str) -> bool:
         return member in self._members
+
+    def files(self) -> list[str]:
+        """Names of the members that are files, in order."""
+        return sorted(name for name, info in self._members.items() if not info.is_dir())
+
+    def relations(self, member: str) -> dict[str, tuple[str, str]]:
+        """Parts of an Office file that one of them refers to: by id, the last word of the type, and the member."""
+        folder, _, name = member.rpartition("/")
+        related = f"{folder}/_rels/{name}.rels"
+        found = self.read_xml(related) if related in self else ()
+        told = {one.get("Id", ""): (one.get("Type", ""), resolve(member, one.get("Target", ""))) for one in found}
+        return {key: (kind.rpartition("/")[2], part) for key, (kind, part) in told.items() if part and part in self}
 
     def read(self, member: str) -> bytes:
         """The unpacked bytes of one member.
@@ -85,6 +98,16 @@ class Archive:
 
     def _too_large(self, what: str) -> DocumentTooComplex:
         return DocumentTooComplex(what, where=self._name, fix=_RESAVE_FIX)
+
+
+def tag(element: Element) -> str:
+    """Its name without the namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def attribute(element: Element, name: str) -> str:
+    """The attribute of this name in any namespace, "" where there is none."""
+    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
 
 
 def resolve(base: str, reference: str) -> str | None:

@@ -31,7 +31,7 @@ def open_docx(request: Request) -> Reader:
 
 
 def _pages(request: Request) -> Iterator[Page]:
-    with Archive(request.path, request.name) as archive:
+    with Archive(request.open(), request.name) as archive:
         for number, text in enumerate(_sections(archive, request), 1):
             yield Page(number, text)
 

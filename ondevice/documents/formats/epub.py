@@ -29,7 +29,7 @@ _RESAVE_FIX = "Convert it with Calibre or another program, then open the result.
 
 def open_epub(request: Request) -> Reader:
     """Open the book and find its chapters."""
-    archive = Archive(request.path, request.name)
+    archive = Archive(request.open(), request.name)
     _refuse_protected(archive, request)
     chapters = _spine(archive, request)
     return Reader("epub", "chapter", _pages(archive, chapters, request.first), len(chapters))

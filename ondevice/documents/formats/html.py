@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 
 from ondevice.documents.formats.decode import Decoder, known_encoding
 from ondevice.documents.formats.normalize import normalize
@@ -35,7 +34,7 @@ _XML_ENCODING = re.compile(rb"""^\s*<\?xml[^>]{1,100}?encoding\s*=\s*["']([\w.:-
 
 def open_html(request: Request) -> Reader:
     """A web page as sections that begin at its headings."""
-    decoder = Decoder(declared_encoding(head := Path(request.path).read_bytes()))
+    decoder = Decoder(declared_encoding(head := request.read()))
     texts = join_sections(html_blocks("".join(decoder.decode([head]))))
     return Reader("html", "section", number_pages(texts, decoder, "section"))
 

@@ -16,22 +16,13 @@ import time
 from dataclasses import asdict
 from typing import Any, BinaryIO
 
+from ondevice.documents.formats.opening import open_document
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sniff import sniff
 from ondevice.documents.worker import sandbox
 from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.wire import read_message, write_message
 from ondevice.errors import DocumentError, DocumentTooComplex, OndeviceError
 
-# kind -> (module, function); a module is imported only when a file needs it.
-_READERS = {
-    "txt": ("plain", "open_text"),
-    "md": ("plain", "open_markdown"),
-    "html": ("html", "open_html"),
-    "docx": ("docx", "open_docx"),
-    "epub": ("epub", "open_epub"),
-    "pdf": ("pdf", "open_pdf"),
-}
 # The readers make few cycles and very many objects: collecting seldom is a fifth of the time of a PDF.
 _PAGES_PER_COLLECTION = 50
 _LOOK_SECONDS = 0.5
@@ -75,13 +66,6 @@ def _as_user_error(error: Exception, request: Request) -> DocumentError:
 def _found_no_memory(error: Exception) -> bool:
     """True if a library had no room to be loaded into: the loader of the system says that in words alone."""
     return isinstance(error, (ImportError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
-
-
-def open_document(request: Request) -> Reader:
-    """The reader for the file, chosen by its content."""
-    module, function = _READERS[sniff(request.path)]
-    reader: Reader = getattr(importlib.import_module(f"ondevice.documents.formats.{module}"), function)(request)
-    return reader
 
 
 def _send_document(out: BinaryIO, reader: Reader) -> None:

@@ -1,0 +1,129 @@
+"""OpenDocument texts and presentations (.odt, .odp): paragraphs, lists, tables and notes, from the XML itself.
+
+odfpy, the one library for it, leaves all of that to its caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from ondevice.documents.formats.archive import Archive, attribute, tag
+from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.sections import Block, join_sections
+from ondevice.documents.types import Page
+
+_SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
+_NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
+_MAX_DEPTH = 200
+_MAX_SPAN = 100  # cells that one cell may stand for
+
+
+def open_odt(request: Request) -> Reader:
+    """The document in sections, which begin at its headings or slides."""
+    return Reader("odt", "section", _pages(request))
+
+
+def _pages(request: Request) -> Iterator[Page]:
+    with Archive(request.open(), request.name) as archive:
+        content = archive.read_xml("content.xml")
+        style = archive.read_xml("styles.xml") if "styles.xml" in archive else Element("none")
+        walk = _Walk([content, style])
+        heads = [one for one in style.iter() if tag(one) in ("header", "footer")]
+        blocks = [block for one in heads for block in walk.blocks(one, 0)]
+        for number, text in enumerate(join_sections([*blocks, *walk.blocks(content, 0)]), 1):
+            yield Page(number, text)
+
+
+class _Walk:
+    """Walks over the XML with what its styles say: which lists have numbers, which text is struck or raised."""
+
+    def __init__(self, roots: list[Element]) -> None:
+        self._marks: dict[str, tuple[str, str]] = {}
+        self._numbered: set[str] = set()
+        for style in (one for root in roots for one in root.iter()):
+            name = attribute(style, "name")
+            if tag(style) == "list-style" and any(tag(level) == "list-level-style-number" for level in style):
+                self._numbered.add(name)
+            elif tag(style) == "style":
+                for properties in style:
+                    if attribute(properties, "text-position").startswith("super"):
+                        self._marks[name] = ("^", "")
+                    elif attribute(properties, "text-line-through-style") not in ("", "none"):
+                        self._marks[name] = ("~~", "~~")
+
+    def blocks(self, element: Element, depth: int) -> Iterator[Block]:
+        """Blocks of all that is below an element."""
+        if depth > _MAX_DEPTH:
+            raise RecursionError
+        for child in element:
+            name = tag(child)
+            if name in ("p", "h"):
+                if text := self._text(child, depth + 1).strip():
+                    yield Block(text + "\n\n", is_heading=name == "h")
+            elif name == "list":
+                yield from self._items(child, "", depth + 1)
+            elif name == "table":
+                yield from self._rows(child, depth + 1)
+            elif name == "page" and attribute(child, "name"):
+                yield Block(attribute(child, "name") + "\n\n", is_heading=True)
+                yield from self.blocks(child, depth + 1)
+            elif name in _NAMED and "".join(child.itertext()).strip():
+                yield Block(self._text([child], depth + 1).strip() + "\n\n")  # type: ignore[arg-type]
+            elif name not in _SKIPPED:
+                yield from self.blocks(child, depth + 1)
+
+    def _items(self, items: Element, outer: str, depth: int) -> Iterator[Block]:
+        style = attribute(items, "style-name") or outer
+        number = int(attribute(items, "start-value") or 1)
+        for item in items:
+            inner = [block for one in item if tag(one) != "list" for block in self.blocks([one], depth + 1)]  # type: ignore[arg-type]
+            mark = f"{number}. " if style in self._numbered else "- "
+            number += tag(item) == "list-item"
+            for index, block in enumerate(inner):
+                yield Block(("" if index else mark) + block.text.rstrip("\n") + "\n", block.is_heading)
+            for one in item:
+                if tag(one) == "list":
+                    yield from self._items(one, style, depth + 1)
+        if not outer:
+            yield Block("\n")
+
+    def _rows(self, table: Element, depth: int) -> Iterator[Block]:
+        above: dict[int, tuple[int, str]] = {}  # by column: how many rows a cell goes on, and its text
+        for row in (one for one in table.iter() if tag(one) == "table-row"):
+            cells: list[str] = []
+            for cell in row:
+                column = len(cells)
+                left, text = above.get(column, (0, ""))
+                if tag(cell) == "covered-table-cell" and (left or cells):
+                    text = text if left else cells[-1]
+                else:
+                    text = " ".join("".join(block.text for block in self.blocks(cell, depth + 1)).split())
+                    left = int(attribute(cell, "number-rows-spanned") or 1)
+                above[column] = (left - 1, text)
+                cells += [text] * min(int(attribute(cell, "number-columns-repeated") or 1), _MAX_SPAN)
+            if line := " | ".join(cells).rstrip(" |"):
+                yield Block(line + "\n")
+        yield Block("\n")
+
+    def _text(self, element: Element, depth: int) -> str:
+        return normalize("".join(self._runs(element, depth))).replace("\f", "\n")
+
+    def _runs(self, element: Element, depth: int) -> Iterator[str]:
+        if depth > _MAX_DEPTH:
+            raise RecursionError
+        yield getattr(element, "text", "") or ""
+        for child in element:
+            name = tag(child)
+            if name == "s":
+                yield " " * min(int(attribute(child, "c") or 1), _MAX_SPAN)
+            elif name in ("tab", "line-break"):
+                yield "\t" if name == "tab" else "\n"
+            elif name not in _SKIPPED:
+                before, after = self._marks.get(attribute(child, "style-name"), ("", ""))
+                before, after = (_NAMED[name], "]") if name in _NAMED else (before, after)
+                yield before
+                yield from self._runs(child, depth + 1)
+                yield after + ("\n" if name == "p" else "")
+            yield child.tail or ""
