@@ -35,7 +35,9 @@ def open_notebook(request: Request) -> Reader:
 
 def _unescaped(line: str) -> str:
     # A backslash or a quote, which JSON has to escape, stays escaped.
-    return _ESCAPES.sub(lambda found: found[0] if r"\u005c" in found[0].lower() or r"\u0022" in found[0] else _letters(found[0]), line)
+    return _ESCAPES.sub(
+        lambda found: found[0] if r"\u005c" in found[0].lower() or r"\u0022" in found[0] else _letters(found[0]), line
+    )
 
 
 def _letters(escapes: str) -> str:

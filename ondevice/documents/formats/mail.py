@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from email import message_from_bytes, policy
-from email.message import EmailMessage, Message
+from email.message import Message
 
 from ondevice.documents.formats.decode import Decoder, known_encoding
 from ondevice.documents.formats.html import declared_encoding, html_blocks
@@ -26,13 +26,15 @@ def open_mail(request: Request) -> Reader:
 
 
 def _pages(request: Request, is_page: bool) -> Iterator[Page]:
-    for data in _mails(request):
-        # `default` decodes the heads; its Message copes with whatever is broken and never raises for it.
-        mail = message_from_bytes(data, policy=policy.default)
+    for number, data in enumerate(_mails(request), 1):
         attached: list[tuple[str, bytes]] = []
-        blocks = [*([] if is_page else _head(mail)), *_blocks(mail, attached, is_page)]
-        for text in join_sections(blocks):
-            yield Page(1, text)
+        try:
+            mail = message_from_bytes(data, policy=policy.default)
+            blocks = [*([] if is_page else _head(mail)), *_blocks(mail, attached, is_page)]
+        except (LookupError, ValueError, TypeError, AttributeError) as error:  # of heads that the library cannot parse
+            yield Page(1, "", "unreadable", f"mail {number} is damaged [{type(error).__name__}]")
+            continue
+        yield from (Page(1, text) for text in join_sections(blocks))
         for name, inner in attached:
             yield from inner_pages(request, name, inner)
 
@@ -81,7 +83,7 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         # Pictures of a mail or a page that have no words; whatever else it may be is read or named.
         if data and not (kind.startswith("image/") and part.get_content_disposition() != "attachment"):
             attached.append((name or kind, data))
-    elif kind == "text/html" or is_page is False:
+    elif kind == "text/html" or not is_page:
         charset = known_encoding(part.get_content_charset() or "")
         text = "".join(Decoder(charset or declared_encoding(data)).decode([data]))
         if kind == "text/html":

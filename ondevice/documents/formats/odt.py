@@ -5,7 +5,7 @@ odfpy, the one library for it, leaves all of that to its caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats.archive import Archive, attribute, tag
@@ -53,7 +53,7 @@ class _Walk:
                     elif attribute(properties, "text-line-through-style") not in ("", "none"):
                         self._marks[name] = ("~~", "~~")
 
-    def blocks(self, element: Element, depth: int) -> Iterator[Block]:
+    def blocks(self, element: Iterable[Element], depth: int) -> Iterator[Block]:
         """Blocks of all that is below an element."""
         if depth > _MAX_DEPTH:
             raise RecursionError
@@ -69,8 +69,8 @@ class _Walk:
             elif name == "page" and attribute(child, "name"):
                 yield Block(attribute(child, "name") + "\n\n", is_heading=True)
                 yield from self.blocks(child, depth + 1)
-            elif name in _NAMED and "".join(child.itertext()).strip():
-                yield Block(self._text([child], depth + 1).strip() + "\n\n")  # type: ignore[arg-type]
+            elif name in _NAMED:
+                yield Block(self._run(child, depth + 1) + "\n\n")
             elif name not in _SKIPPED:
                 yield from self.blocks(child, depth + 1)
 
@@ -78,7 +78,7 @@ class _Walk:
         style = attribute(items, "style-name") or outer
         number = int(attribute(items, "start-value") or 1)
         for item in items:
-            inner = [block for one in item if tag(one) != "list" for block in self.blocks([one], depth + 1)]  # type: ignore[arg-type]
+            inner = [block for one in item if tag(one) != "list" for block in self.blocks([one], depth + 1)]
             mark = f"{number}. " if style in self._numbered else "- "
             number += tag(item) == "list-item"
             for index, block in enumerate(inner):
@@ -113,17 +113,16 @@ class _Walk:
     def _runs(self, element: Element, depth: int) -> Iterator[str]:
         if depth > _MAX_DEPTH:
             raise RecursionError
-        yield getattr(element, "text", "") or ""
+        yield element.text or ""
         for child in element:
-            name = tag(child)
-            if name == "s":
-                yield " " * min(int(attribute(child, "c") or 1), _MAX_SPAN)
-            elif name in ("tab", "line-break"):
-                yield "\t" if name == "tab" else "\n"
-            elif name not in _SKIPPED:
-                before, after = self._marks.get(attribute(child, "style-name"), ("", ""))
-                before, after = (_NAMED[name], "]") if name in _NAMED else (before, after)
-                yield before
-                yield from self._runs(child, depth + 1)
-                yield after + ("\n" if name == "p" else "")
-            yield child.tail or ""
+            yield self._run(child, depth + 1) + (child.tail or "")
+
+    def _run(self, element: Element, depth: int) -> str:
+        name = tag(element)
+        if name in ("s", "tab", "line-break"):
+            return {"tab": "\t", "s": " " * min(int(attribute(element, "c") or 1), _MAX_SPAN)}.get(name, "\n")
+        text = "" if name in _SKIPPED else "".join(self._runs(element, depth))
+        if name in _NAMED:
+            return f"{_NAMED[name]}{normalize(text).strip()}]" if text.strip() else ""
+        before, after = self._marks.get(attribute(element, "style-name"), ("", ""))
+        return before + text + after + ("\n" if name == "p" else "")

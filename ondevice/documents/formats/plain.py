@@ -90,14 +90,14 @@ def _has_pages(request: Request) -> bool:
 def markdown_blocks(written: Iterable[str]) -> Iterator[Block]:
     """Lines of Markdown, with its headings of both forms; code and front matter have none."""
     fence = before = ""
-    number = 0
     for number, line in enumerate(written):
         match = _FENCE.match(line)
-        if number == 0 and _FRONT.match(line):
-            fence = "---"
-        elif fence == "---":
-            fence = "" if _FRONT_END.match(line) or number > _MAX_FRONT_LINES else fence
-        elif match and not fence:
+        if fence == "---" or (number == 0 and _FRONT.match(line)):
+            is_over = number > _MAX_FRONT_LINES or (number > 0 and _FRONT_END.match(line))
+            fence = "" if is_over else "---"
+            yield Block(line, is_heading=True)  # so that it stands with the first heading
+            continue
+        if match and not fence:
             fence = match[1]
         elif match and match[1].startswith(fence) and not match[2].strip():
             fence = ""

@@ -74,7 +74,7 @@ def _lines(element: Element, depth: int) -> Iterator[str]:
             yield from _rows(child, depth)
         elif name == "cNvPr" and child.get("descr"):
             yield f"[picture: {child.get('descr')}]\n"
-        elif name == "text" and child.text:  # of a comment
+        elif name in ("text", "t") and child.text:  # of a comment, or of nothing else
             yield child.text + "\n"
         elif name not in ("p", "Fallback"):
             yield from _lines(child, depth + 1)
