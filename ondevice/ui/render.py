@@ -12,8 +12,8 @@ import gradio as gr
 
 from ondevice import words
 from ondevice.config import SETTINGS, EngineConfig, on_screen, value_of
-from ondevice.errors import OndeviceError
 from ondevice.documents.formats.table import BY_KIND
+from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.serving.conversation import start_of, without_images

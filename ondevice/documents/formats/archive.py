@@ -53,14 +53,6 @@ class Archive:
         """Names of the members that are files, in order."""
         return sorted(name for name, info in self._members.items() if not info.is_dir())
 
-    def relations(self, member: str) -> dict[str, tuple[str, str]]:
-        """Parts of an Office file that one of them refers to: by id, the last word of the type, and the member."""
-        folder, _, name = member.rpartition("/")
-        related = f"{folder}/_rels/{name}.rels"
-        found = self.read_xml(related) if related in self else ()
-        told = {one.get("Id", ""): (one.get("Type", ""), resolve(member, one.get("Target", ""))) for one in found}
-        return {key: (kind.rpartition("/")[2], part) for key, (kind, part) in told.items() if part and part in self}
-
     def read(self, member: str) -> bytes:
         """The unpacked bytes of one member.
 

@@ -1,8 +1,8 @@
 """Bytes to text without ever failing: which encoding a text has, and decoding it piece by piece.
 
 A byte order mark wins; then UTF-16 that shows in its letters; then UTF-8. Only bytes that are not UTF-8 start a guess,
-once: from lines of the whole file, from the first kilobytes of a stream. A line of another encoding among lines in UTF-8
-is guessed by itself. What cannot be decoded becomes U+FFFD and `is_damaged` says so.
+once: from lines of the whole file, from the first kilobytes of a stream. A line of another encoding among lines in
+UTF-8 is guessed by itself. What cannot be decoded becomes U+FFFD and `is_damaged` says so.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ CONTROLS = re.compile(rb"[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f\x7f]")  # that text se
 
 _SAMPLE_BYTES = 262_144
 # Those that files of people have; chardet knows twice as many, and takes a rare one for a usual one.
-_ENCODINGS = (
-    "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 cp437 cp737 cp850 cp852 cp857 cp862 cp866 "
-    "iso8859-2 iso8859-5 iso8859-6 iso8859-7 iso8859-8 koi8-r koi8-u mac-roman mac-cyrillic "
-    "cp932 euc_jis_2004 iso2022_jp_2 gb18030 hz big5hkscs cp949 johab iso2022_kr ascii"
-).split()
+_ENCODINGS = [
+    f"cp{number}" for number in (1252, 1250, 1251, 1253, 1254, 1255, 1256, 1257, 437, 737, 850, 852, 857, 862)
+]
+_ENCODINGS += [f"cp{number}" for number in (866, 874, 932, 949)] + [f"iso8859-{number}" for number in (2, 5, 6, 7, 8)]
+_ENCODINGS += ["koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "euc_jis_2004", "gb18030", "big5hkscs", "johab"]
+_ENCODINGS += ["iso2022_jp_2", "iso2022_kr", "hz", "ascii"]
 # Encodings of Latin letters that are this near to the best one are not told apart by statistics.
 _NEAR = 0.99
 # Greek to Thai; words with such letters and with Latin ones are a sign of the wrong alphabet.

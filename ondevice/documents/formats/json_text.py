@@ -15,13 +15,16 @@ from ondevice.documents.formats.sections import join_sections
 from ondevice.documents.formats.split import split_parts
 from ondevice.documents.formats.terminal import without_terminal
 
-_ESCAPES = re.compile(r"(?:\\u(?!00[01])[0-9a-fA-F]{4})+")  # of letters, not of controls
+# Of letters, not of controls and of what JSON has to escape, nor after a backslash that is one itself.
+_ESCAPES = re.compile(r"(?<!\\)(?:\\u(?!00(?:[01]|22|5c))[0-9a-f]{4})+", re.IGNORECASE)
 _TEXT_TYPES = ("text/markdown", "text/plain")
 
 
 def open_records(request: Request) -> Reader:
     """JSON as it is written, with letters for their numbers."""
-    return read_lines(request, "jsonl", "part", lambda chunks: split_parts(map(_unescaped, lines(chunks))))
+    return read_lines(
+        request, "jsonl", "part", lambda chunks: split_parts(_ESCAPES.sub(_letters, line) for line in lines(chunks))
+    )
 
 
 def open_notebook(request: Request) -> Reader:
@@ -33,15 +36,8 @@ def open_notebook(request: Request) -> Reader:
     return Reader("ipynb", "section", number_pages(sections, decoder, "section"))
 
 
-def _unescaped(line: str) -> str:
-    # A backslash or a quote, which JSON has to escape, stays escaped.
-    return _ESCAPES.sub(
-        lambda found: found[0] if r"\u005c" in found[0].lower() or r"\u0022" in found[0] else _letters(found[0]), line
-    )
-
-
-def _letters(escapes: str) -> str:
-    return json.loads(f'"{escapes}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _letters(escapes: re.Match[str]) -> str:
+    return normalize(json.loads(f'"{escapes[0]}"'))
 
 
 def _cells(notebook: Any) -> Iterator[str]:

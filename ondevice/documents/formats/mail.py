@@ -79,7 +79,7 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         return
     data = part.get_payload(decode=True)
     data = data if isinstance(data, bytes) else b""
-    if name and part.get_content_disposition() == "attachment" or not kind.startswith("text/"):
+    if (name and part.get_content_disposition() == "attachment") or not kind.startswith("text/"):
         # Pictures of a mail or a page that have no words; whatever else it may be is read or named.
         if data and not (kind.startswith("image/") and part.get_content_disposition() != "attachment"):
             attached.append((name or kind, data))

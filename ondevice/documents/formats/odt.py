@@ -5,19 +5,20 @@ odfpy, the one library for it, leaves all of that to its caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats.archive import Archive, attribute, tag
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.rows import as_row, spread
 from ondevice.documents.formats.sections import Block, join_sections
 from ondevice.documents.types import Page
 
 _SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
 _NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
 _MAX_DEPTH = 200
-_MAX_SPAN = 100  # cells that one cell may stand for
+_MAX_SPACES = 100
 
 
 def open_odt(request: Request) -> Reader:
@@ -53,7 +54,7 @@ class _Walk:
                     elif attribute(properties, "text-line-through-style") not in ("", "none"):
                         self._marks[name] = ("~~", "~~")
 
-    def blocks(self, element: Iterable[Element], depth: int) -> Iterator[Block]:
+    def blocks(self, element: Element, depth: int) -> Iterator[Block]:
         """Blocks of all that is below an element."""
         if depth > _MAX_DEPTH:
             raise RecursionError
@@ -64,11 +65,11 @@ class _Walk:
                     yield Block(text + "\n\n", is_heading=name == "h")
             elif name == "list":
                 yield from self._items(child, "", depth + 1)
+            elif name == "page" or (name == "table" and tag(element) == "spreadsheet"):
+                yield Block(attribute(child, "name") + "\n\n", is_heading=True)
+                yield from self._rows(child, depth) if name == "table" else self.blocks(child, depth + 1)
             elif name == "table":
                 yield from self._rows(child, depth + 1)
-            elif name == "page" and attribute(child, "name"):
-                yield Block(attribute(child, "name") + "\n\n", is_heading=True)
-                yield from self.blocks(child, depth + 1)
             elif name in _NAMED:
                 yield Block(self._run(child, depth + 1) + "\n\n")
             elif name not in _SKIPPED:
@@ -78,33 +79,23 @@ class _Walk:
         style = attribute(items, "style-name") or outer
         number = int(attribute(items, "start-value") or 1)
         for item in items:
-            inner = [block for one in item if tag(one) != "list" for block in self.blocks([one], depth + 1)]
             mark = f"{number}. " if style in self._numbered else "- "
             number += tag(item) == "list-item"
-            for index, block in enumerate(inner):
-                yield Block(("" if index else mark) + block.text.rstrip("\n") + "\n", block.is_heading)
             for one in item:
                 if tag(one) == "list":
                     yield from self._items(one, style, depth + 1)
+                elif text := self._text(one, depth + 1).strip():
+                    yield Block(f"{mark}{text}\n", is_heading=tag(one) == "h")
+                    mark = ""
         if not outer:
             yield Block("\n")
 
     def _rows(self, table: Element, depth: int) -> Iterator[Block]:
-        above: dict[int, tuple[int, str]] = {}  # by column: how many rows a cell goes on, and its text
+        above: dict[int, tuple[int, str]] = {}
         for row in (one for one in table.iter() if tag(one) == "table-row"):
-            cells: list[str] = []
-            for cell in row:
-                column = len(cells)
-                left, text = above.get(column, (0, ""))
-                if tag(cell) == "covered-table-cell" and (left or cells):
-                    text = text if left else cells[-1]
-                else:
-                    text = " ".join("".join(block.text for block in self.blocks(cell, depth + 1)).split())
-                    left = int(attribute(cell, "number-rows-spanned") or 1)
-                above[column] = (left - 1, text)
-                cells += [text] * min(int(attribute(cell, "number-columns-repeated") or 1), _MAX_SPAN)
-            if line := " | ".join(cells).rstrip(" |"):
-                yield Block(line + "\n")
+            held = (cell for cell in row if tag(cell) == "table-cell")
+            cells = [("".join(block.text for block in self.blocks(one, depth + 1)), *_spans(one)) for one in held]
+            yield Block(as_row(spread(cells, above)))
         yield Block("\n")
 
     def _text(self, element: Element, depth: int) -> str:
@@ -120,9 +111,15 @@ class _Walk:
     def _run(self, element: Element, depth: int) -> str:
         name = tag(element)
         if name in ("s", "tab", "line-break"):
-            return {"tab": "\t", "s": " " * min(int(attribute(element, "c") or 1), _MAX_SPAN)}.get(name, "\n")
+            return {"tab": "\t", "s": " " * min(int(attribute(element, "c") or 1), _MAX_SPACES)}.get(name, "\n")
         text = "" if name in _SKIPPED else "".join(self._runs(element, depth))
         if name in _NAMED:
             return f"{_NAMED[name]}{normalize(text).strip()}]" if text.strip() else ""
         before, after = self._marks.get(attribute(element, "style-name"), ("", ""))
         return before + text + after + ("\n" if name == "p" else "")
+
+
+def _spans(cell: Element) -> tuple[int, int]:
+    """Columns and rows that a cell stands in, or how often it comes."""
+    columns = attribute(cell, "number-columns-spanned") or attribute(cell, "number-columns-repeated") or 1
+    return int(columns), int(attribute(cell, "number-rows-spanned") or 1)

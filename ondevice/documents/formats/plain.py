@@ -52,7 +52,7 @@ def file_decoder(request: Request) -> Decoder:
 
 
 def number_pages(texts: Iterable[str], decoder: Decoder, unit: str = "part") -> Iterator[Page]:
-    """Pages for pieces of text, with a note where one is white space only, could not be decoded in full, or rests on a guess."""
+    """Pages for pieces of text, with a note on one that is blank, could not be decoded in full, or rests on a guess."""
     is_said = False
     for number, text in enumerate(texts, 1):
         if decoder.is_damaged and "\ufffd" in text:
