@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from office_oxide import Document
 
@@ -23,7 +24,7 @@ _TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<h2>(.*?)</h2>")
 
 def open_sheets(request: Request) -> Reader:
     """The workbook, sheet by sheet."""
-    kind = "xlsx" if request.open().read(2) == b"PK" else "xls"
+    kind: Literal["xlsx", "xls"] = "xlsx" if request.open().read(2) == b"PK" else "xls"
     sheets = _SHEET.split(Document.from_bytes(request.read(), kind).to_html())
     return Reader("xlsx", "sheet", _pages(sheets, request.first, _hidden(request, kind)), len(sheets))
 
