@@ -10,8 +10,6 @@ from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.types import Page
 from ondevice.errors import DocumentError, UnsupportedDocument
 
-_LITTER = ("__MACOSX/", ".")  # what macOS adds, and hidden files
-
 
 def open_collection(request: Request) -> Reader:
     """The documents of the archive, in the order of their names."""
@@ -22,8 +20,8 @@ def _pages(request: Request) -> Iterator[Page]:
     has_text = False
     with Archive(request.open(), request.name) as archive:
         for name in archive.files():
-            if name.startswith(_LITTER) or name.rpartition("/")[2].startswith("."):
-                continue
+            if name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith("."):
+                continue  # what macOS adds, and hidden files
             try:
                 data = archive.read(name)
             except DocumentError as error:
@@ -32,6 +30,6 @@ def _pages(request: Request) -> Iterator[Page]:
             for page in inner_pages(request, name, data):
                 has_text = has_text or bool(page.text)
                 yield page
-    if not has_text:
+    if not has_text and not request.depth:
         fix = "Unpack it and open the documents one by one."
         raise UnsupportedDocument("no document in this ZIP archive can be read", where=request.name, fix=fix)

@@ -70,11 +70,9 @@ class Decoder:
         yield from self._decode_as(self.encoding, head, remaining)
 
     def _guess(self, sample: bytes) -> None:
-        if _is_utf8(sample, is_all=False) and b"\x1b$" not in sample:
-            self.encoding = "utf-8"
-            return
-        self.encoding = guess(sample)
-        if not self.encoding.startswith(("utf", "iso2022")):
+        is_sound = _is_utf8(sample, is_all=False) and not (b"\x1b$" in sample or b"~{" in sample)
+        self.encoding = "utf-8" if is_sound else guess(sample)
+        if not self.encoding.startswith(("utf", "iso2022", "hz")):
             self.note = f"the file does not say its encoding; it is read as {self.encoding.upper()}, which is a guess"
 
     def _decode_as(self, encoding: str, head: bytes, remaining: Iterator[bytes]) -> Iterator[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-NOT_ASCII = re.compile(rb"[\x80-\xff]|\x1b\$")  # the last begins what is not ASCII in ISO-2022, of seven bits
+NOT_ASCII = re.compile(rb"[\x80-\xff]|\x1b\$|~\{")  # the last two begin what is not ASCII in codes of seven bits
 UTF8_SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 CONTROLS = re.compile(rb"[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f\x7f]")  # that text seldom holds
 
 _SAMPLE_BYTES = 262_144
+_PLAIN = re.compile(rb"([ -~]{80})[ -~]+([ -~]{80})")  # of a long line, which tells nothing
 # Those that files of people have; chardet knows twice as many, and takes a rare one for a usual one.
 _ENCODINGS = [
     f"cp{number}" for number in (1252, 1250, 1251, 1253, 1254, 1255, 1256, 1257, 437, 737, 850, 852, 857, 862)
@@ -37,8 +38,7 @@ _ASCII = re.compile("[\n\r -~]")
 
 def guess(sample: bytes) -> str:
     """The encoding of a sample that is not ASCII. UTF-8 where it is merely damaged."""
-    num_high, num_valid = len(NOT_ASCII.findall(sample)), sum(map(len, UTF8_SEQUENCE.findall(sample)))
-    if num_high and num_valid >= num_high - num_valid:
+    if _is_nearly_utf8(sample):
         return "utf-8"
     # Imported here: nearly every text is UTF-8 and never needs it.
     from chardet import detect_all
@@ -52,11 +52,25 @@ def guess(sample: bytes) -> str:
     return "utf-8" if best == "ascii" else best
 
 
+def _is_nearly_utf8(sample: bytes) -> bool:
+    """True if most characters are UTF-8, or some lines are that have any: other codes seldom look like it."""
+    if sample.isascii():
+        return False
+    text = sample.decode("utf-8", "replace")
+    num_bad = text.count("\ufffd")
+    num_lines = num_sound = 0
+    for line in text.split("\n"):
+        if not line.isascii():
+            num_lines, num_sound = num_lines + 1, num_sound + ("\ufffd" not in line)
+    return num_sound > 0.2 * num_lines or sum(letter > "\x7f" for letter in text) > 5 * num_bad
+
+
 def telling_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Those that are not ASCII, as many as a guess needs."""
+    """Those that are not ASCII, as many as a guess needs, and without what lies far from the rest."""
     size = 0
     for line in lines:
         if NOT_ASCII.search(line):
+            line = line if b"\x1b" in line or b"~{" in line else _PLAIN.sub(rb"\1\2", line)
             yield line
             size += len(line)
             if size > _SAMPLE_BYTES:

@@ -6,12 +6,14 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sniff import sniff
 from ondevice.documents.formats.table import BY_KIND
 from ondevice.documents.types import Page
 from ondevice.errors import OndeviceError
 
+_NAME_CHARS = 200
 _MAX_DEPTH = 3  # of an archive in a mail in an archive
 
 
@@ -27,6 +29,7 @@ def inner_pages(outer: Request, name: str, data: bytes) -> Iterator[Page]:
 
     Their numbers are those in it.
     """
+    name = normalize(name)[-_NAME_CHARS:]
     inner = replace(outer, path=name, data=data, first=1, depth=outer.depth + 1)
     number = 0
     try:

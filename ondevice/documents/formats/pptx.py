@@ -7,6 +7,7 @@ from typing import Any
 
 from office_oxide import Document
 
+from ondevice.documents.formats.archive import Archive
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.rows import as_row, spread
@@ -15,6 +16,8 @@ from ondevice.documents.types import Page
 
 def open_pptx(request: Request) -> Reader:
     """The presentation, slide by slide in the order in which they are shown."""
+    with Archive(request.open(), request.name) as archive:
+        archive.require_small()
     slides = Document.from_bytes(request.read(), "pptx").to_ir()["sections"]
     return Reader("pptx", "slide", _pages(slides, request.first), len(slides) or None)
 

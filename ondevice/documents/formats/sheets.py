@@ -24,17 +24,15 @@ _TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<h2>(.*?)</h2>")
 
 def open_sheets(request: Request) -> Reader:
     """The workbook, sheet by sheet."""
-    kind: Literal["xlsx", "xls"] = "xlsx" if request.open().read(2) == b"PK" else "xls"
+    kind: Literal["xls", "xlsx"] = "xls"
+    hidden = set[str]()
+    if request.open().read(2) == b"PK":
+        with Archive(request.open(), request.name) as archive:
+            archive.require_small()
+            book = archive.read_xml("xl/workbook.xml")
+        kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
     sheets = _SHEET.split(Document.from_bytes(request.read(), kind).to_html())
-    return Reader("xlsx", "sheet", _pages(sheets, request.first, _hidden(request, kind)), len(sheets))
-
-
-def _hidden(request: Request, kind: str) -> set[str]:
-    if kind == "xls":
-        return set()
-    with Archive(request.open(), request.name) as archive:
-        book = archive.read_xml("xl/workbook.xml")
-    return {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
+    return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
 
 
 def _pages(sheets: list[str], first: int, hidden: set[str]) -> Iterator[Page]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-_HELD_CHARS = 65_536  # of one line, while its end is awaited
+_HELD_CHARS, _MOST_CHARS = 4096, 65_536  # of a line, while its end is awaited; of one that is written over
 # Carriage returns that only end a line are none of a terminal.
 _IS_TERMINAL = re.compile("[\x1b\x9b\b]|\r(?!\n)")
 _COLUMN_ONE = re.compile("(?:\x1b\\[|\x9b)[01]?G")
@@ -14,22 +14,22 @@ _CODE = re.compile(
     "|\x1b[\\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\\\)"  # titles, links
     "|\x1b[ -/]*[0-~]"
 )
-_WORDS = re.compile(r"[^\W\d_]{3,}")
+_WORDS = re.compile(r"[^\W\d_]+|%")
 
 
 def without_terminal(chunks: Iterable[str]) -> Iterator[str]:
     """The text of a log that arrives in pieces; all other text as it is.
 
-    A state of a line is left out only if the one that was written over it has all of its words: nothing but numbers and
-    bars differ. In a text that has no LF a carriage return ends a line, as on the first Macs.
+    A state of a line is left out only if it has words or a percentage, and the one that was written over it has all of
+    its words: nothing but numbers and bars differ. In a text without LF a carriage return ends a line, as on old Macs.
     """
     held, has_lines = "", False
     for chunk in chunks:
         held += chunk
         has_lines = has_lines or "\n" in chunk
-        end = len(held)
-        if _IS_TERMINAL.search(held):
-            end = held.rfind("\n") + 1 or (end if end > _HELD_CHARS else 0)
+        end = held.rfind("\n") + 1
+        if len(held) - end > (_MOST_CHARS if _IS_TERMINAL.search(held, end) else _HELD_CHARS):
+            end = len(held)
         yield _shown(held[:end], has_lines)
         held = held[end:]
     yield _shown(held, has_lines)
@@ -49,7 +49,8 @@ def _last_states(line: str) -> str:
     for state in line.split("\r"):
         if not state.strip():
             continue
-        if shown and set(_WORDS.findall(shown[-1])) <= set(_WORDS.findall(state)):
+        before = set(_WORDS.findall(shown[-1])) if shown else None
+        if before and before <= set(_WORDS.findall(state)):
             shown.pop()
         shown.append(state)
     return "\n".join(shown)
