@@ -35,6 +35,8 @@ def text_of(path: Path) -> str:
 def test_every_kind_has_a_name_and_a_reader_of_its_own() -> None:
     assert len({one.kind for one in FORMATS}) == len(FORMATS)
     assert len(set(SUFFIXES)) == len(SUFFIXES)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "app.md").read_text(encoding="utf-8")
+    assert [suffix for suffix in SUFFIXES if f"`{suffix}`" not in page] == []
     assert {one.label for one in FORMATS} >= {"PDF", "Word document", "EPUB book", "Plain text", "ZIP archive"}
 
 
