@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ondevice.cli.shelf import files_in
 from ondevice.documents import read
 from ondevice.documents.formats.table import FORMATS, SUFFIXES
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, UnsupportedDocument
@@ -337,6 +338,18 @@ def test_an_archive_inside_archives_ends(tmp_path) -> None:
     document = read(path)
     assert any(page.problem.endswith("was not read: it is nested too deeply") for page in document.pages)
     assert "level 8" in "".join(page.text for page in document.pages)
+
+
+def test_a_folder_is_the_documents_in_it(tmp_path, capsys) -> None:
+    for name in ("b.txt", "in/a.md", "in/photo.raw", ".hidden.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    assert files_in(str(tmp_path)) == [str(tmp_path / "b.txt"), str(tmp_path / "in" / "a.md")]
+    assert "no known kind: photo.raw" in capsys.readouterr().err
+    assert files_in("-") == ["-"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DocumentError, match="no document in this folder"):
+        files_in(str(tmp_path / "none"))
 
 
 # hostile ones

@@ -53,13 +53,13 @@ def file_decoder(request: Request) -> Decoder:
 
 def number_pages(texts: Iterable[str], decoder: Decoder, unit: str = "part") -> Iterator[Page]:
     """Pages for pieces of text, with a note on one that is blank, could not be decoded in full, or rests on a guess."""
-    is_said = False
+    said = ""
     for number, text in enumerate(texts, 1):
         if decoder.is_damaged and "\ufffd" in text:
             problem = f"some bytes of {unit} {number} are not {decoder.encoding.upper()} and are shown as \ufffd"
             yield Page(number, text, "unreadable", problem)
-        elif decoder.note and not is_said:
-            is_said = True
+        elif decoder.note != said:
+            said = decoder.note
             yield Page(number, text, "guessed", decoder.note)
         elif not text.strip():
             yield Page(number, text, "blank", f"{unit} {number} is blank")
