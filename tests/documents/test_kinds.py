@@ -131,12 +131,12 @@ def test_opendocument_lists_tables_notes_and_changed_numbers(tmp_path) -> None:
 
 def test_sheets_of_opendocument_have_their_names(tmp_path) -> None:
     row = '<table:table-row><table:table-cell table:number-columns-repeated="3"><text:p>7</text:p></table:table-cell>'
+    head = f"<table:table-header-rows>{row}</table:table-row></table:table-header-rows>"
+    rows = row.replace("table-row", 'table-row table:number-rows-repeated="2"', 1) + "</table:table-row>"
     path = make_odt(
-        tmp_path / "a.ods",
-        f'<table:table table:name="Boats">{row}</table:table-row></table:table>',
-        kind="spreadsheet",
+        tmp_path / "a.ods", f'<table:table table:name="Boats">{head}{rows}</table:table>', kind="spreadsheet"
     )
-    assert pages_of(path) == ["Boats\n\n7 | 7 | 7\n\n"]
+    assert pages_of(path) == ["Boats\n\n" + "7 | 7 | 7\n" * 3 + "\n"]
 
 
 # rich text

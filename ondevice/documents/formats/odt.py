@@ -1,6 +1,6 @@
 """OpenDocument texts and presentations (.odt, .odp): paragraphs, lists, tables and notes, from the XML itself.
 
-odfpy, the one library for it, leaves all of that to its caller.
+Of the libraries, odfpy leaves all of that to its caller, and odfdo loses exponents, numbers of lists and merged cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ondevice.documents.types import Page
 _SKIPPED = frozenset({"tracked-changes", "note-citation", "forms", "hidden-text", "sequence-decls", "automatic-styles"})
 _NAMED = {"annotation": "[comment: ", "note": "[note: ", "title": "[picture: ", "desc": "[picture: "}
 _MAX_DEPTH = 200
-_MAX_SPACES = 100
+_MAX_REPEATS = 1000  # of a space, or of a row that stands once for several equal ones
 
 
 def open_odt(request: Request) -> Reader:
@@ -92,10 +92,11 @@ class _Walk:
 
     def _rows(self, table: Element, depth: int) -> Iterator[Block]:
         above: dict[int, tuple[int, str]] = {}
-        for row in (one for one in table.iter() if tag(one) == "table-row"):
+        for row in (row for one in table for row in ([one] if tag(one) == "table-row" else one)):
             held = (cell for cell in row if tag(cell) == "table-cell")
             cells = [("".join(block.text for block in self.blocks(one, depth + 1)), *_spans(one)) for one in held]
-            yield Block(as_row(spread(cells, above)))
+            for _ in range(min(int(attribute(row, "number-rows-repeated") or 1), _MAX_REPEATS) if cells else 0):
+                yield Block(as_row(spread(cells, above)))
         yield Block("\n")
 
     def _text(self, element: Element, depth: int) -> str:
@@ -111,7 +112,7 @@ class _Walk:
     def _run(self, element: Element, depth: int) -> str:
         name = tag(element)
         if name in ("s", "tab", "line-break"):
-            return {"tab": "\t", "s": " " * min(int(attribute(element, "c") or 1), _MAX_SPACES)}.get(name, "\n")
+            return {"tab": "\t", "s": " " * min(int(attribute(element, "c") or 1), _MAX_REPEATS)}.get(name, "\n")
         text = "" if name in _SKIPPED else "".join(self._runs(element, depth))
         if name in _NAMED:
             return f"{_NAMED[name]}{normalize(text).strip()}]" if text.strip() else ""
