@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from ondevice.cli.shelf import files_in
 from ondevice.documents import read
+from ondevice.documents.formats import picture
+from ondevice.documents.formats.reader import Request
 from ondevice.documents.formats.table import FORMATS, SUFFIXES
 from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, UnsupportedDocument
 from tests.builders.documents import (
@@ -299,6 +303,40 @@ def test_a_table_of_numbers_has_no_head(tmp_path) -> None:
     assert text_of(path) == path.read_text()
 
 
+# pictures
+
+
+def drawn(*words: str) -> Image.Image:
+    picture = Image.new("L", (560, 120), 255)
+    for number, line in enumerate(words):
+        ImageDraw.Draw(picture).text((20, 20 + 40 * number), line, fill=0, font=ImageFont.load_default(28))
+    return picture
+
+
+def test_pictures_are_read_by_ocr_and_that_is_said(tmp_path) -> None:
+    pictures = [drawn("The harbour fee is 300", "until the end of May"), drawn(), drawn("Third page, 1,250.75 tons")]
+    pictures[0].save(tmp_path / "a.tiff", save_all=True, append_images=pictures[1:])
+    document = read(tmp_path / "a.tiff")
+    pages = list(document.pages)
+    assert (document.kind, document.unit, document.num_pages) == ("image", "page", 3)
+    assert pages[0].text.split() == ["The", "harbour", "fee", "is", "300", "until", "the", "end", "of", "May"]
+    assert pages[0].problem.startswith("the words of page 1 were read from a picture (OCR, ")
+    assert pages[1].problem == "page 2 is a picture without words"
+    assert "1,250.75 tons" in pages[2].text
+    pictures[0].save(tmp_path / "a.png")
+    assert "harbour fee is 300" in text_of(make_zip(tmp_path / "a.zip", {"a.png": (tmp_path / "a.png").read_bytes()}))
+
+
+def test_without_the_extra_a_picture_is_refused_with_advice(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ocrust", None)
+    picture._engine.cache_clear()
+    drawn("words").save(tmp_path / "a.png")
+    request = Request(str(tmp_path / "a.png"))
+    assert not picture.prepare(request)
+    with pytest.raises(UnsupportedDocument, match=r"only OCR can read .*ocr.*ocrmypdf"):
+        picture.open_picture(request)
+
+
 # archives
 
 
@@ -309,7 +347,7 @@ def test_an_archive_is_its_documents_under_their_names(tmp_path) -> None:
         "b/notes.md": "# Notes\n\ntext",
         "a.pdf": pdf.read_bytes(),
         "c.zip": inner.read_bytes(),
-        "photo.png": b"\x89PNG\r\n\x1a\n....",
+        "photo.gif": b"GIF89a....",
         "empty.txt": "",
         "wrong.docx": "no document",
         "__MACOSX/x": "litter",
@@ -325,7 +363,7 @@ def test_an_archive_is_its_documents_under_their_names(tmp_path) -> None:
     ]
     assert [page.problem for page in document.pages if page.problem] == [
         "empty.txt was not read: the file has 0 bytes",
-        "photo.png was not read: this is a PNG image, not a document with text",
+        "photo.gif was not read: this is a GIF image, not a document with text",
         "wrong.docx was not read: the name says a Word document, but the content is plain text",
     ]
     assert [page.number for page in document.pages] == list(range(1, document.num_pages + 1))

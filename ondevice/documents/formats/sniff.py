@@ -21,11 +21,7 @@ _OFFICE_FIX = "Open it in Word or LibreOffice, save it without a password as .do
 
 # (first bytes, what the file is, what to do)
 _UNREADABLE: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "a PNG image", _IMAGE_FIX),
-    (b"\xff\xd8\xff", "a JPEG image", _IMAGE_FIX),
     (b"GIF8", "a GIF image", _IMAGE_FIX),
-    (b"II*\x00", "a TIFF image", _IMAGE_FIX),
-    (b"MM\x00*", "a TIFF image", _IMAGE_FIX),
     (_OLE2, "an old Office file, or one protected with a password", _OFFICE_FIX),
     (b"\x1f\x8b", "a gzip archive", _UNPACK_FIX),
     (b"BZh", "a bzip2 archive", _UNPACK_FIX),
@@ -92,8 +88,10 @@ def _kind(head: bytes, request: Request) -> str:
         return "pdf"
     if request.suffix == ".pdf" and b"startxref" in head:
         return "pdf"  # damaged at the front; the parser may still repair it
+    if found := next((one.kind for one in FORMATS if head.startswith(one.starts)), ""):
+        return found
     refuse_binary(head, request.name)
-    return next((one.kind for one in FORMATS if one.start and head.startswith(one.start)), "txt")
+    return "txt"
 
 
 def _archive_kind(request: Request) -> str:

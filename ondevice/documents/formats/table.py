@@ -15,7 +15,7 @@ class Format:
         title: what a file of this kind is called in a sentence.
         suffixes: of its names.
         member: what the name of one member of its ZIP archive begins with; "": it is no archive.
-        start: its first bytes.
+        starts: its first bytes, one of them.
         is_text: it is plain text, and only the name tells it from other kinds of text.
     """
 
@@ -24,7 +24,7 @@ class Format:
     title: str
     suffixes: tuple[str, ...]
     member: str = ""
-    start: bytes = b""
+    starts: tuple[bytes, ...] = ()
     is_text: bool = False
 
     @property
@@ -43,7 +43,14 @@ FORMATS = (
     Format("xlsx", ("sheets", "open_sheets"), "a workbook", (".xlsx", ".xlsm", ".xls"), member="xl/workbook.xml"),
     Format("odt", ("odt", "open_odt"), "an OpenDocument file", (".odt", ".ott", ".odp", ".ods"), member="content.xml"),
     Format("zip", ("collection", "open_collection"), "a ZIP archive", (".zip",)),
-    Format("rtf", ("rtf", "open_rtf"), "a rich text (RTF)", (".rtf",), start=b"{\\rtf"),
+    Format("rtf", ("rtf", "open_rtf"), "a rich text (RTF)", (".rtf",), starts=(b"{\\rtf",)),
+    Format(
+        "image",
+        ("picture", "open_picture"),
+        "a picture",
+        (".png", ".jpg", ".jpeg", ".tif", ".tiff"),
+        starts=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\x00", b"MM\x00*"),
+    ),
     Format("html", ("html", "open_html"), "a web page (HTML)", (".html", ".htm", ".xhtml"), is_text=True),
     Format("md", ("plain", "open_markdown"), "Markdown text", (".md", ".markdown"), is_text=True),
     Format("csv", ("rows", "open_rows"), "a table (CSV)", (".csv", ".tsv"), is_text=True),

@@ -12,7 +12,9 @@ from ondevice.documents.worker.limits import MAX_PAGES
 
 _OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
 _RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
-_PROBLEM_CODES = frozenset({"", "scan", "blank", "repeated", "too-complex", "unreadable", "guessed", "skipped"})
+_PROBLEM_CODES = frozenset(
+    {"", "scan", "blank", "repeated", "too-complex", "unreadable", "guessed", "skipped", "recognised"}
+)
 _ERRORS: dict[str, type[errors.DocumentError]] = {
     kind.code: kind
     for kind in (

@@ -13,9 +13,10 @@ import os
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
+from ondevice.documents.formats import picture
 from ondevice.documents.formats.opening import open_document
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.worker import sandbox
@@ -25,6 +26,7 @@ from ondevice.errors import DocumentError, DocumentTooComplex, OndeviceError
 
 # The readers make few cycles and very many objects: collecting seldom is a fifth of the time of a PDF.
 _PAGES_PER_COLLECTION = 50
+_OCR_MEMORY = 2  # times the address space of others: the models and what they compute
 _LOOK_SECONDS = 0.5
 _NO_MEMORY = ("failed to map segment", "annot allocate memory")  # of glibc
 
@@ -37,7 +39,10 @@ def main() -> None:
         return
     request = Request(**message["request"])
     _end_with(message["parent"])
-    sandbox.enter(Limits(**message["limits"]))
+    limits = Limits(**message["limits"])
+    if picture.prepare(request):
+        limits = replace(limits, memory_bytes=_OCR_MEMORY * limits.memory_bytes)
+    sandbox.enter(limits)
     gc.disable()
     try:
         if request.draw:
