@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,27 @@ def extract(
                 break
         else:
             collected.lost = "too many pages before it had to be given up"
+        yield from _recognise(request, collected, limits)
         return finish(collected, size_bytes=size_bytes, sha256=sha256)
+
+
+def _recognise(request: Request, collected: Collected, limits: Limits) -> Iterator[PagesExtracted]:
+    """Have OCR read the scanned pages of a PDF, where it is installed; those that it does not get to stay scans."""
+    from ondevice.events import PagesExtracted
+
+    scans = tuple(page.number for page in collected.pages if page.problem_code == "scan")
+    if not scans or collected.kind != "pdf" or find_spec("ocrust") is None:
+        return
+    deadline = time.monotonic() + limits.wall_seconds
+    with Worker(replace(request, scans=scans), limits) as worker:
+        while time.monotonic() < min(deadline, worker.last_message_time + limits.open_seconds):
+            try:
+                message = worker.receive(HEARTBEAT_SECONDS)
+                if message is not None and not collected.take_recognised(message):
+                    return
+            except (EOFError, ValueError, DocumentError):
+                return
+            yield PagesExtracted(len(collected.pages), collected.num_pages)
 
 
 def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float) -> Iterator[None]:

@@ -327,6 +327,16 @@ def test_pictures_are_read_by_ocr_and_that_is_said(tmp_path) -> None:
     assert "harbour fee is 300" in text_of(make_zip(tmp_path / "a.zip", {"a.png": (tmp_path / "a.png").read_bytes()}))
 
 
+def test_scanned_pages_of_a_pdf_are_read_by_ocr_and_others_stay_as_they_are(tmp_path) -> None:
+    scans = [drawn("The harbour fee is 300"), drawn(), drawn("Third page, 1,250.75 tons")]
+    scans[0].save(tmp_path / "a.pdf", save_all=True, append_images=scans[1:])
+    pages = list(read(tmp_path / "a.pdf").pages)
+    assert [page.problem_code for page in pages] == ["recognised", "scan", "recognised"]
+    assert pages[0].text.strip() == "The harbour fee is 300"
+    assert "1,250.75 tons" in pages[2].text
+    assert pages[2].problem.startswith("the words of page 3 were read from a picture (OCR, ")
+
+
 def test_without_the_extra_a_picture_is_refused_with_advice(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ocrust", None)
     picture._engine.cache_clear()

@@ -1,9 +1,12 @@
-"""Pictures (PNG, JPEG, TIFF): their words by OCR, where the extra `ocr` is installed."""
+"""Pictures (PNG, JPEG, TIFF) and scanned pages of a PDF: their words by OCR, where the extra `ocr` is installed."""
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +14,7 @@ from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.table import BY_SUFFIX
 from ondevice.documents.types import Page
-from ondevice.errors import UnsupportedDocument
+from ondevice.errors import DocumentError, UnsupportedDocument
 
 _MAX_PIXELS = 100_000_000
 _MAY_HOLD = ("image", "zip", "eml")  # kinds of documents with pictures to be read
@@ -20,7 +23,7 @@ _MAY_HOLD = ("image", "zip", "eml")  # kinds of documents with pictures to be re
 def prepare(request: Request) -> bool:
     """Load the models if the document may need them: they start threads, and no more are allowed in the sandbox."""
     found = BY_SUFFIX.get(request.suffix)
-    if found is None or found.kind not in _MAY_HOLD:
+    if not request.scans and (found is None or found.kind not in _MAY_HOLD):
         return False
     try:
         _engine()
@@ -44,17 +47,29 @@ def open_picture(request: Request) -> Reader:
     data = request.read()
     with Image.open(io.BytesIO(data)) as picture:
         num_pages = getattr(picture, "n_frames", 1)
-    return Reader("image", "page", _pages(engine, data, num_pages))
+    found = ((number, engine.scan(data, pages=[number - 1])) for number in range(1, num_pages + 1))
+    return Reader("image", "page", (_page(number, one) for number, one in found))
 
 
-def _pages(engine: Any, data: bytes, num_pages: int) -> Iterator[Page]:
-    for number in range(1, num_pages + 1):
-        found = engine.scan(data, pages=[number - 1])
-        if text := normalize(found.text).replace("\f", "\n"):
-            how = f"the words of page {number} were read from a picture (OCR, {found.confidence:.0%} sure)"
-            yield Page(number, text + "\n", "recognised", how)
-        else:
-            yield Page(number, "", "scan", f"page {number} is a picture without words")
+def open_scans(request: Request) -> Reader:
+    """The pages `request.scans` of a PDF, in this order, from the pictures that are drawn of them."""
+    return Reader("pdf", "page", _scans(request, _engine()))
+
+
+def _scans(request: Request, engine: Any) -> Iterator[Page]:
+    from ondevice.documents.formats.pdf_picture import draw_page
+
+    for number in request.scans:
+        with suppress(DocumentError):  # what cannot be drawn stays a scan
+            image = draw_page(replace(request, draw=number))["image"]
+            yield _page(number, engine.scan(base64.b64decode(image)))
+
+
+def _page(number: int, found: Any) -> Page:
+    if text := normalize(found.text).replace("\f", "\n"):
+        how = f"the words of page {number} were read from a picture (OCR, {found.confidence:.0%} sure)"
+        return Page(number, text + "\n", "recognised", how)
+    return Page(number, "", "scan", f"page {number} is a picture without words")
 
 
 @cache

@@ -16,7 +16,8 @@ from ondevice.files import shown_name
 class Request:
     """One document to read. `first` is above 1 when an earlier worker was lost on the page before.
 
-    `draw` is the number of a page to draw instead; 0: the text is wanted. A document inside another one has its bytes
+    `draw` is the number of a page to draw instead; 0: the text is wanted. `scans` are pages of a PDF whose words OCR is
+    to read instead; empty: the text that the file holds is wanted. A document inside another one has its bytes
     in `data`, `path` is only its name there, and `depth` how many it is inside of.
     """
 
@@ -24,6 +25,7 @@ class Request:
     password: str | None = None
     first: int = 1
     draw: int = 0
+    scans: tuple[int, ...] = ()
     data: bytes | None = None
     depth: int = 0
 

@@ -72,6 +72,26 @@ class Collected:
             case _:
                 raise ValueError("an unknown message")
 
+    def take_recognised(self, message: dict[str, Any]) -> bool:
+        """Put a page that OCR has read in the place of the scan; False when there are no more.
+
+        Raises:
+            As `take`.
+        """
+        match message:
+            case {
+                "type": "page",
+                "number": int(number),
+                "text": str(text),
+                "problem_code": str(code),
+                "problem": str(why),
+            }:
+                if not 0 < number <= len(self.pages) or code not in _PROBLEM_CODES:
+                    raise ValueError("a page that nobody has asked for")
+                if text and self.pages[number - 1].problem_code == "scan":
+                    self.pages[number - 1] = Page(number, text, code, why)
+        return message.get("type") in ("opened", "page")
+
     @property
     def has_text(self) -> bool:
         return any(page.text.strip() for page in self.pages)

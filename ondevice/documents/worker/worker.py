@@ -48,7 +48,7 @@ def main() -> None:
         if request.draw:
             write_message(out, importlib.import_module("ondevice.documents.formats.pdf_picture").draw_page(request))
         else:
-            _send_document(out, open_document(request))
+            _send_document(out, picture.open_scans(request) if request.scans else open_document(request))
     except OndeviceError as error:
         write_message(out, {"type": "error", **error.to_dict()})
     except Exception as error:
