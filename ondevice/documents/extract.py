@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # The longest time between two values of `extract`, so that a caller can stop it or redraw while a page is slow.
 HEARTBEAT_SECONDS = 0.25
+_OCR_SECONDS = 180.0  # for one page, on a small machine that is busy
 
 
 def read(
@@ -102,7 +103,7 @@ def _recognise(request: Request, collected: Collected, limits: Limits) -> Iterat
         return
     deadline = time.monotonic() + limits.wall_seconds
     with Worker(replace(request, scans=scans), limits) as worker:
-        while time.monotonic() < min(deadline, worker.last_message_time + limits.open_seconds):
+        while time.monotonic() < min(deadline, worker.last_message_time + _OCR_SECONDS):
             try:
                 message = worker.receive(HEARTBEAT_SECONDS)
                 if message is not None and not collected.take_recognised(message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ondevice.documents.formats.table import BY_SUFFIX
 from ondevice.documents.types import Page
 from ondevice.errors import DocumentError, UnsupportedDocument
 
+_MAX_THREADS = 4  # each takes address space, of which the sandbox leaves 3 GB
 _MAX_PIXELS = 100_000_000
 _MAY_HOLD = ("image", "zip", "eml")  # kinds of documents with pictures to be read
 
@@ -78,7 +80,9 @@ def _engine() -> Any:
     from ocrust import Ocr
     from PIL import Image, ImageDraw
 
-    engine = Ocr(threads=1, page_workers=1, max_pixels=_MAX_PIXELS)
+    threads = min(os.cpu_count() or 1, _MAX_THREADS)
+    os.environ["RAYON_NUM_THREADS"] = str(threads)  # for what it does beside the models
+    engine = Ocr(threads=threads, page_workers=1, max_pixels=_MAX_PIXELS)
     picture, data = Image.new("L", (240, 60), 255), io.BytesIO()
     ImageDraw.Draw(picture).text((20, 20), "some words to begin with", fill=0)
     picture.save(data, "PNG")
