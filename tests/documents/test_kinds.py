@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from ondevice.cli.shelf import files_in
 from ondevice.documents import read
@@ -325,6 +325,14 @@ def test_pictures_are_read_by_ocr_and_that_is_said(tmp_path) -> None:
     assert "1,250.75 tons" in pages[2].text
     pictures[0].save(tmp_path / "a.png")
     assert "harbour fee is 300" in text_of(make_zip(tmp_path / "a.zip", {"a.png": (tmp_path / "a.png").read_bytes()}))
+
+
+def test_a_large_picture_with_a_clear_ground_is_made_smaller(tmp_path) -> None:
+    ink = drawn("The harbour fee is 300").resize((4480, 960))
+    clear = Image.new("RGBA", ink.size, (0, 0, 0, 0))
+    clear.paste((0, 0, 0, 255), mask=ImageOps.invert(ink))
+    clear.save(tmp_path / "a.png")
+    assert text_of(tmp_path / "a.png").strip() == "The harbour fee is 300"
 
 
 def test_scanned_pages_of_a_pdf_are_read_by_ocr_and_others_stay_as_they_are(tmp_path) -> None:

@@ -18,7 +18,7 @@ from ondevice.documents.types import Page
 from ondevice.errors import DocumentError, UnsupportedDocument
 
 _MAX_THREADS = 4  # each takes address space, of which the sandbox leaves 3 GB
-_MAX_PIXELS = 100_000_000
+_MOST_PIXELS = 4_000_000  # A4 at 200 dots an inch; larger pictures are made smaller
 _MAY_HOLD = ("image", "zip", "eml")  # kinds of documents with pictures to be read
 
 
@@ -29,7 +29,7 @@ def prepare(request: Request) -> bool:
         return False
     try:
         _engine()
-    except ImportError:
+    except (ImportError, RuntimeError):  # the second of its models or its runtime; `open_picture` says it
         return False
     return True
 
@@ -38,19 +38,29 @@ def open_picture(request: Request) -> Reader:
     """The picture, or each of those in a file of several."""
     try:
         engine = _engine()
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
         from ondevice.extras import install_extra
 
         what = "this is a picture, whose words only OCR can read"
         fix = f"{install_extra('ocr')} Or run OCR first (for example ocrmypdf), then open the result."
         raise UnsupportedDocument(what, where=request.name, fix=fix) from error
+    return Reader("image", "page", _pages(request.read(), engine))
+
+
+def _pages(data: bytes, engine: Any) -> Iterator[Page]:
     from PIL import Image
 
-    data = request.read()
     with Image.open(io.BytesIO(data)) as picture:
-        num_pages = getattr(picture, "n_frames", 1)
-    found = ((number, engine.scan(data, pages=[number - 1])) for number in range(1, num_pages + 1))
-    return Reader("image", "page", (_page(number, one) for number, one in found))
+        for number in range(getattr(picture, "n_frames", 1)):
+            picture.seek(number)
+            scale = (_MOST_PIXELS / (picture.width * picture.height)) ** 0.5
+            if scale >= 1:
+                yield _page(number + 1, engine.scan(data, pages=[number]))
+                continue
+            shown = picture.convert("RGBA").resize((int(picture.width * scale) or 1, int(picture.height * scale) or 1))
+            paper = Image.new("RGB", shown.size, "white")
+            paper.paste(shown, mask=shown)
+            yield _page(number + 1, engine.scan(paper))
 
 
 def open_scans(request: Request) -> Reader:
@@ -82,7 +92,7 @@ def _engine() -> Any:
 
     threads = min(os.cpu_count() or 1, _MAX_THREADS)
     os.environ["RAYON_NUM_THREADS"] = str(threads)  # for what it does beside the models
-    engine = Ocr(threads=threads, page_workers=1, max_pixels=_MAX_PIXELS)
+    engine = Ocr(threads=threads, page_workers=1)
     picture, data = Image.new("L", (240, 60), 255), io.BytesIO()
     ImageDraw.Draw(picture).text((20, 20), "some words to begin with", fill=0)
     picture.save(data, "PNG")
