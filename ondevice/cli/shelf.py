@@ -79,7 +79,8 @@ def files_in(name: str) -> list[str]:
     folder = Path(name)
     if not folder.is_dir():
         return [name]
-    files = sorted(one for one in folder.rglob("[!.]*") if one.is_file())
+    files = sorted(one for one in folder.rglob("*") if one.is_file())
+    files = [one for one in files if not any(part.startswith(".") for part in one.relative_to(folder).parts)]
     known = [str(one) for one in files if one.suffix.lower() in SUFFIXES]
     if others := [one.name for one in files if str(one) not in known]:
         say(f"Not read in {name}, for their names are of no known kind: {', '.join(others)}")

@@ -105,10 +105,12 @@ def _recognise(request: Request, collected: Collected, limits: Limits) -> Iterat
     with Worker(replace(request, scans=scans), limits) as worker:
         while time.monotonic() < min(deadline, worker.last_message_time + _OCR_SECONDS):
             try:
-                message = worker.receive(HEARTBEAT_SECONDS)
-                if message is not None and not collected.take_recognised(message):
+                message = worker.receive(HEARTBEAT_SECONDS) or {}
+                if message.get("type") == "page":
+                    collected.take(message)
+                elif message.get("type") not in ("opened", None):
                     return
-            except (EOFError, ValueError, DocumentError):
+            except (EOFError, ValueError):
                 return
             yield PagesExtracted(len(collected.pages), collected.num_pages)
 

@@ -396,7 +396,7 @@ def test_an_archive_inside_archives_ends(tmp_path) -> None:
 
 
 def test_a_folder_is_the_documents_in_it(tmp_path, capsys) -> None:
-    for name in ("b.txt", "in/a.md", "in/photo.raw", ".hidden.txt"):
+    for name in ("b.txt", "in/a.md", "in/photo.raw", ".hidden.txt", ".git/c.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")
     assert files_in(str(tmp_path)) == [str(tmp_path / "b.txt"), str(tmp_path / "in" / "a.md")]

@@ -7,7 +7,7 @@ from email import message_from_bytes, policy
 from email.message import Message
 
 from ondevice.documents.formats.decode import Decoder, known_encoding
-from ondevice.documents.formats.html import declared_encoding, html_blocks
+from ondevice.documents.formats.html import html_blocks
 from ondevice.documents.formats.normalize import normalize
 from ondevice.documents.formats.opening import inner_pages, renumbered
 from ondevice.documents.formats.reader import Reader, Request
@@ -84,8 +84,7 @@ def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, dep
         if data and not (kind.startswith("image/") and part.get_content_disposition() != "attachment"):
             attached.append((name or kind, data))
     elif kind == "text/html" or not is_page:
-        charset = known_encoding(part.get_content_charset() or "")
-        text = "".join(Decoder(charset or declared_encoding(data)).decode([data]))
+        text = "".join(Decoder(known_encoding(part.get_content_charset() or "")).decode([data]))
         if kind == "text/html":
             yield from html_blocks(text)
         elif text.strip():

@@ -74,7 +74,8 @@ def _scans(request: Request, engine: Any) -> Iterator[Page]:
     for number in request.scans:
         with suppress(DocumentError):  # what cannot be drawn stays a scan
             image = draw_page(replace(request, draw=number))["image"]
-            yield _page(number, engine.scan(base64.b64decode(image)))
+            if (page := _page(number, engine.scan(base64.b64decode(image)))).text:
+                yield page
 
 
 def _page(number: int, found: Any) -> Page:

@@ -61,9 +61,10 @@ class Collected:
                 "problem_code": str(code),
                 "problem": str(why),
             }:
-                if number != len(self.pages) + 1 or code not in _PROBLEM_CODES:
+                is_read_at_last = code == "recognised" and 0 < number <= len(self.pages)  # by OCR: it was a scan
+                if code not in _PROBLEM_CODES or (number != len(self.pages) + 1 and not is_read_at_last):
                     raise ValueError("a page out of order")
-                self.pages.append(Page(number, text, code, why))
+                self.pages[number - 1 : number] = [Page(number, text, code, why)]
                 self.num_chars += len(text)
             case {"type": "done"}:
                 self.is_complete = True
@@ -71,26 +72,6 @@ class Collected:
                 raise _ERRORS.get(code, errors.DocumentError)(what, where=where, fix=fix)
             case _:
                 raise ValueError("an unknown message")
-
-    def take_recognised(self, message: dict[str, Any]) -> bool:
-        """Put a page that OCR has read in the place of the scan; False when there are no more.
-
-        Raises:
-            As `take`.
-        """
-        match message:
-            case {
-                "type": "page",
-                "number": int(number),
-                "text": str(text),
-                "problem_code": str(code),
-                "problem": str(why),
-            }:
-                if not 0 < number <= len(self.pages) or code not in _PROBLEM_CODES:
-                    raise ValueError("a page that nobody has asked for")
-                if text and self.pages[number - 1].problem_code == "scan":
-                    self.pages[number - 1] = Page(number, text, code, why)
-        return message.get("type") in ("opened", "page")
 
     @property
     def has_text(self) -> bool:
