@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.plain import read_blocks
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.table import BY_SUFFIX
 from ondevice.documents.types import Page
@@ -19,13 +21,15 @@ from ondevice.errors import DocumentError, UnsupportedDocument
 
 _MAX_THREADS = 4  # each takes address space, of which the sandbox leaves 3 GB
 _MOST_PIXELS = 4_000_000  # A4 at 200 dots an inch; larger pictures are made smaller
-_MAY_HOLD = ("image", "zip", "eml")  # kinds of documents with pictures to be read
+_MAY_HOLD, _NAME = ("zip", "eml"), re.compile(rb"\.(?:png|jpe?g|tiff?)", re.IGNORECASE)
 
 
 def prepare(request: Request) -> bool:
     """Load the models if the document may need them: they start threads, and no more are allowed in the sandbox."""
-    found = BY_SUFFIX.get(request.suffix)
-    if not request.scans and (found is None or found.kind not in _MAY_HOLD):
+    kind = BY_SUFFIX[request.suffix].kind if request.suffix in BY_SUFFIX else ""
+    if kind in _MAY_HOLD:  # the names of what is inside are not packed
+        kind = "image" if any(map(_NAME.search, read_blocks(request))) else kind
+    if kind != "image" and not request.scans:
         return False
     try:
         _engine()
