@@ -50,7 +50,7 @@ help:
 	@echo 'make setup        only the set-up that all of these begin with'
 	@echo 'make lock         write the two locks anew from pyproject.toml and constraints.txt; needs the network'
 	@echo 'make audit        ask the public lists of vulnerabilities about everything that is locked'
-	@echo 'make fuzz         look for documents that harm the readers, for a night; KIND=pdf, docx, epub, html, md or txt'
+	@echo 'make fuzz         look for documents that harm the readers, for a night; KIND=pdf, docx, zip, eml, ...'
 	@echo 'make docs         write the reference in docs/cli.md anew'
 	@echo 'make licences     write docs/licences.md anew'
 	@echo 'make clean        remove what the set-up made here'

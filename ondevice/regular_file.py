@@ -114,7 +114,9 @@ def require_space(folder: Path, num_bytes: int, where: str) -> None:
 def _require_regular(found: os.stat_result, max_bytes: int, path: Path) -> None:
     where = escaped(str(path))
     if stat.S_ISDIR(found.st_mode):
-        raise DocumentError("this is a folder, not a document", where=where, fix="Name one file in it.")
+        raise DocumentError(
+            "this is a folder, not a document", where=where, fix="Name one file in it, or pack it as a ZIP archive."
+        )
     if not stat.S_ISREG(found.st_mode):
         raise DocumentError(
             "this is a pipe or a device, not a regular file",

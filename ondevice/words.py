@@ -8,14 +8,6 @@ from dataclasses import dataclass
 from ondevice.errors import without_inner_names
 from ondevice.events import AnswerFinished, Ledger, PageNote, Stage
 
-KINDS = {
-    "pdf": "PDF",
-    "docx": "Word document",
-    "epub": "EPUB book",
-    "html": "Web page (HTML)",
-    "md": "Markdown text",
-    "txt": "Plain text",
-}
 _MAX_RUNS = 12  # stretches of pages in one line
 NO_WORDS = "(The model ended its answer without a word.)"
 _REASONS = {

@@ -19,13 +19,12 @@ from ondevice_bench.speed.reliability.damaged_documents import KINDS, sound, spo
 
 _MOST_PAGES = 2000  # of one case
 _WATCHED = ["ondevice.documents", "pypdf", "defusedxml", "html", "xml", "zipfile"]  # whose code is to be reached
-_READERS = ("docx", "epub", "html", "pdf", "plain")
 
 
 def read(path: str) -> int:
     """Go through a document as the worker does; returns the characters of its text."""
+    from ondevice.documents.formats.opening import open_document
     from ondevice.documents.formats.reader import Request
-    from ondevice.documents.worker.worker import open_document
 
     num_chars = 0
     try:
@@ -49,7 +48,9 @@ def main() -> None:
     except ModuleNotFoundError:
         sys.exit("atheris is not here: `.venv/bin/python -m pip install atheris`, on Linux or macOS.")
     with atheris.instrument_imports(include=_WATCHED):
-        for name in _READERS:
+        from ondevice.documents.formats.table import FORMATS
+
+        for name in {one.reader[0] for one in FORMATS}:
             importlib.import_module(f"ondevice.documents.formats.{name}")
         from ondevice.documents.worker.limits import Limits
     corpus = options.corpus or Path(tempfile.mkdtemp(prefix="ondevice-fuzz-"))

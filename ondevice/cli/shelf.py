@@ -15,7 +15,8 @@ from ondevice.cli.progress import ProgressDisplay
 from ondevice.cli.reuse import ReadAgain, from_library
 from ondevice.cli.running import load_engine
 from ondevice.cli.terminal import Interrupted, err, errors_shown, print_json, say
-from ondevice.errors import ConfigError
+from ondevice.documents.formats.table import SUFFIXES
+from ondevice.errors import ConfigError, DocumentError
 
 if TYPE_CHECKING:
     from ondevice.cli.keeping import Keeper
@@ -29,7 +30,7 @@ def shelf(
     options: PotOptions,
     answers: AnswerOptions,
     documents: Annotated[
-        list[str] | None, typer.Argument(metavar="[DOC...]", help="Files, and saved pots (.pot) of one model.")
+        list[str] | None, typer.Argument(metavar="[DOC...]", help="Files, folders, and saved pots (.pot) of one model.")
     ] = None,
     questions: Annotated[list[str] | None, typer.Option("--ask", metavar="QUESTION", help="One or more.")] = None,
     each: Annotated[
@@ -47,7 +48,7 @@ def shelf(
     with errors_shown(as_json):
         if not questions:
             raise ConfigError("There is no question", fix='Type one: ondevice collection DOC DOC --ask "...?".')
-        documents = documents or []
+        documents = [one for name in documents or [] for one in files_in(name)]
         if not documents and not from_library:
             raise ConfigError("There is no document", fix="Name one or more, or ask the whole --library.")
         if each and from_library:
@@ -71,6 +72,21 @@ def shelf(
             keeper.remove()
         if as_json:
             print_json(found)
+
+
+def files_in(name: str) -> list[str]:
+    """Names of the documents in a folder, in order; of anything else its own name."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return [name]
+    files = sorted(one for one in folder.rglob("*") if one.is_file())
+    files = [one for one in files if not any(part.startswith(".") for part in one.relative_to(folder).parts)]
+    known = [str(one) for one in files if one.suffix.lower() in SUFFIXES]
+    if others := [one.name for one in files if str(one) not in known]:
+        say(f"Not read in {name}, for their names are of no known kind: {', '.join(others)}")
+    if not known:
+        raise DocumentError("there is no document in this folder", where=name, fix="Name another one, or its files.")
+    return known
 
 
 def _config(documents: Sequence[str], options: PotOptions, answers: AnswerOptions) -> EngineConfig:

@@ -77,7 +77,7 @@ class Intake:
             DocumentTooLarge: there are too many pages, or their text does not fit into the memory.
         """
         match message:
-            case {"type": "opened", "kind": "txt" | "md"}:
+            case {"type": "opened", "kind": "txt" | "md" | "csv" | "jsonl"}:
                 self._room.take(0, coming=self._size_bytes)  # nothing else is known before the text is there
             case {"type": "page", "text": str(text)}:
                 self._num_pages += 1

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 # The longest time between two values of `extract`, so that a caller can stop it or redraw while a page is slow.
 HEARTBEAT_SECONDS = 0.25
+_OCR_SECONDS = 180.0  # for one page, on a small machine that is busy
 
 
 def read(
@@ -88,7 +90,29 @@ def extract(
                 break
         else:
             collected.lost = "too many pages before it had to be given up"
+        yield from _recognise(request, collected, limits)
         return finish(collected, size_bytes=size_bytes, sha256=sha256)
+
+
+def _recognise(request: Request, collected: Collected, limits: Limits) -> Iterator[PagesExtracted]:
+    """Have OCR read the scanned pages of a PDF, where it is installed; those that it does not get to stay scans."""
+    from ondevice.events import PagesExtracted
+
+    scans = tuple(page.number for page in collected.pages if page.problem_code == "scan")
+    if not scans or collected.kind != "pdf" or find_spec("ocrust") is None:
+        return
+    deadline = time.monotonic() + limits.wall_seconds
+    with Worker(replace(request, scans=scans), limits) as worker:
+        while time.monotonic() < min(deadline, worker.last_message_time + _OCR_SECONDS):
+            try:
+                message = worker.receive(HEARTBEAT_SECONDS) or {}
+                if message.get("type") == "page":
+                    collected.take(message)
+                elif message.get("type") not in ("opened", None):
+                    return
+            except (EOFError, ValueError):
+                return
+            yield PagesExtracted(len(collected.pages), collected.num_pages)
 
 
 def _watch(worker: Worker, collected: Collected, limits: Limits, deadline: float) -> Iterator[None]:

@@ -32,7 +32,7 @@ def as_shown(kind: str) -> Callable[[str], str]:
     """For the text of a page of this kind of document: the same, with `GONE` in place of what is left out."""
     if kind == "pdf":
         return flowing
-    return unmarked if kind == "md" else str
+    return unmarked if kind in ("md", "ipynb") else str
 
 
 def without_gone(text: str) -> str:
@@ -44,7 +44,9 @@ def passage(text: str, kind: str) -> str:
     """A few words out of such a page, as they are shown by themselves: with spaces for the ends of lines."""
     if kind == "pdf":
         return _WITHIN.sub("-", text)
-    return without_gone(unmarked(text)).replace("**", "") if kind == "md" else text  # half a mark may be cut off
+    return (
+        without_gone(unmarked(text)).replace("**", "") if kind in ("md", "ipynb") else text
+    )  # half a mark may be cut off
 
 
 def flowing(text: str) -> str:

@@ -10,6 +10,7 @@ from ondevice.documents.formats.normalize import normalize_chunks
 from ondevice.documents.formats.plain import number_pages
 from ondevice.documents.formats.sniff import refuse_binary
 from ondevice.documents.formats.split import split_parts
+from ondevice.documents.formats.terminal import without_terminal
 from ondevice.documents.types import Document, Page
 from ondevice.errors import EmptyDocument
 
@@ -24,7 +25,7 @@ def read_stream(stream: BinaryIO, name: str = "standard input") -> Document:
 def _pages(stream: BinaryIO, name: str) -> Iterator[Page]:
     decoder = Decoder()
     has_text = False
-    parts = split_parts(normalize_chunks(decoder.decode(_blocks(stream, name))))
+    parts = split_parts(normalize_chunks(without_terminal(decoder.decode(_blocks(stream, name)))))
     for page in number_pages(parts, decoder):
         has_text = has_text or not page.text.isspace()
         yield page

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 class Page:
     """One page (or part, chapter, section: see `Document.unit`).
 
-    `number` counts from 1. `text` is "" when nothing could be read; then, and when only a part could be
-    read, `problem_code` is one of `scan`, `blank`, `repeated` (its text is that of an earlier page), `too-complex`,
-    `unreadable`, `partial` (something on it is no text, or is hidden) and `problem` is a sentence for the user.
+    `number` counts from 1. `text` is "" when nothing could be read; then, and when the text is not sure to be all and
+    right, `problem_code` is one of `scan`, `blank`, `repeated` (its text is that of an earlier page), `too-complex`,
+    `unreadable`, `partial` (something on it is no text, or is hidden), `guessed` (its encoding), `recognised` (by OCR),
+    `skipped` (a document inside this one), and `problem` is a sentence for the user.
     """
 
     number: int

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from ondevice.documents.formats.table import SUFFIXES
 from ondevice.session.engine import Engine
 from ondevice.ui.compare_layout import compare_parts
 from ondevice.ui.form import CONTROLS, control, form_parts
@@ -15,9 +16,6 @@ from ondevice.ui.panels import drawer_head, panel
 from ondevice.ui.recording import caption
 from ondevice.ui.shelf_layout import shelf_parts
 
-_FILE_TYPES = [
-    ".pdf", ".docx", ".epub", ".html", ".htm", ".xhtml", ".md", ".markdown", ".txt", ".text", ".log", ".csv", ".tsv",
-]  # fmt: skip
 _EXAMPLES = (
     "What is this document about?",
     "Which dates does it name, and what happened then?",
@@ -102,7 +100,7 @@ def _document_parts() -> dict[str, Any]:
         parts["file"] = gr.File(
             label="Documents",
             show_label=False,
-            file_types=_FILE_TYPES,
+            file_types=list(SUFFIXES),
             file_count="multiple",
             height=92,
             elem_id="od-file",

@@ -12,6 +12,7 @@ import gradio as gr
 
 from ondevice import words
 from ondevice.config import FIELDS, EngineConfig, on_screen, value_of
+from ondevice.documents.formats.table import BY_KIND
 from ondevice.errors import OndeviceError
 from ondevice.events import PageNote
 from ondevice.pot.memory_pot import MemoryPot
@@ -191,7 +192,7 @@ def card(workspace: Workspace) -> dict[str, Any]:
     empty = [page for page in missing if not page.text]
     rows = [
         ["File", document.name],
-        ["Kind", words.KINDS.get(document.kind, document.kind)],
+        ["Kind", BY_KIND[document.kind].label],
         ["Size", words.size(document.size_bytes or 0)],
         [f"{document.unit.capitalize()}s", words.count(document.num_pages or 0)],
         ["Without text", words.count(len(empty)) if empty else "none"],

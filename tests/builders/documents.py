@@ -123,3 +123,105 @@ def make_repeating_epub(path: Path, markup: str, num_places: int, num_chapters: 
     spine = "".join(f'<itemref idref="i{place}"/>' for place in range(num_places))
     package = f"<package><manifest>{items}</manifest><spine>{spine}</spine></package>"
     return make_epub(path, dict.fromkeys(chapters, markup), **{"OEBPS/book.opf": package})
+
+
+_OPEN = "http://schemas.openxmlformats.org"
+_RELATED = f"{_OPEN}/officeDocument/2006/relationships"
+_TYPES = (
+    f'<Types xmlns="{_OPEN}/package/2006/content-types"><Default Extension="xml" ContentType="application/xml"/>'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/></Types>'
+)
+
+
+def _relations(*parts: tuple[str, str]) -> str:
+    """Relations of a part to others, (type, target) each, as r1, r2 and so on."""
+    rows = "".join(
+        f'<Relationship Id="r{number}" Type="{_RELATED}/{kind}" Target="{target}"/>'
+        for number, (kind, target) in enumerate(parts, 1)
+    )
+    return f'<Relationships xmlns="{_OPEN}/package/2006/relationships">{rows}</Relationships>'
+
+
+def make_pptx(path: Path, *slides: str, notes: str = "", attributes: str = "") -> Path:
+    """A presentation of slides with the XML of their shapes; notes are of the first, attributes of the last one."""
+    names = f'xmlns:p="{_OPEN}/presentationml/2006/main" xmlns:a="{_OPEN}/drawingml/2006/main" xmlns:r="{_RELATED}"'
+    listed = "".join(f'<p:sldId id="{255 + number}" r:id="r{number}"/>' for number in range(1, len(slides) + 1))
+    parts = [("slide", f"slides/slide{number}.xml") for number in range(1, len(slides) + 1)]
+    members: dict[str, str | bytes] = {
+        "[Content_Types].xml": _TYPES,
+        "_rels/.rels": _relations(("officeDocument", "ppt/presentation.xml")),
+        "ppt/presentation.xml": f"<p:presentation {names}><p:sldIdLst>{listed}</p:sldIdLst></p:presentation>",
+        "ppt/_rels/presentation.xml.rels": _relations(*parts),
+    }
+    for number, shapes in enumerate(slides, 1):
+        more = attributes if number == len(slides) else ""
+        tree = f"<p:cSld><p:spTree>{shapes}</p:spTree></p:cSld>"
+        members[f"ppt/slides/slide{number}.xml"] = f"<p:sld {names} {more}>{tree}</p:sld>"
+    if notes:
+        members["ppt/slides/_rels/slide1.xml.rels"] = _relations(("notesSlide", "../notesSlides/notes1.xml"))
+        body = f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="body"/></p:nvPr></p:nvSpPr>{slide_text(notes)}</p:sp>'
+        members["ppt/notesSlides/notes1.xml"] = (
+            f"<p:notes {names}><p:cSld><p:spTree>{body}</p:spTree></p:cSld></p:notes>"
+        )
+    return make_zip(path, members)
+
+
+def slide_text(text: str, look: str = "") -> str:
+    return f"<p:txBody><a:p><a:r><a:rPr {look}/><a:t>{text}</a:t></a:r></a:p></p:txBody>"
+
+
+def make_xlsx(path: Path, sheets: dict[str, str], formats: tuple[str, ...] = (), hidden: str = "") -> Path:
+    """A workbook with the XML inside of each sheet; a cell with s="1" has the first of the formats of numbers."""
+    names = f'xmlns="{_OPEN}/spreadsheetml/2006/main" xmlns:r="{_RELATED}"'
+    states = {hidden: 'state="hidden"'}
+    listed = "".join(
+        f'<sheet name="{name}" sheetId="{number}" r:id="r{number}" {states.get(name, "")}/>'
+        for number, name in enumerate(sheets, 1)
+    )
+    parts = [("worksheet", f"worksheets/sheet{number}.xml") for number in range(1, len(sheets) + 1)]
+    codes = "".join(f'<numFmt numFmtId="{164 + n}" formatCode="{code}"/>' for n, code in enumerate(formats))
+    looks = "".join(f'<xf numFmtId="{164 + number}" applyNumberFormat="1"/>' for number in range(len(formats)))
+    members: dict[str, str | bytes] = {
+        "[Content_Types].xml": _TYPES,
+        "_rels/.rels": _relations(("officeDocument", "xl/workbook.xml")),
+        "xl/workbook.xml": f"<workbook {names}><sheets>{listed}</sheets></workbook>",
+        "xl/_rels/workbook.xml.rels": _relations(*parts, ("styles", "styles.xml")),
+        "xl/styles.xml": f'<styleSheet {names}><numFmts>{codes}</numFmts><cellXfs><xf numFmtId="0"/>{looks}</cellXfs>'
+        "</styleSheet>",
+    }
+    for number, inside in enumerate(sheets.values(), 1):
+        members[f"xl/worksheets/sheet{number}.xml"] = f"<worksheet {names}>{inside}</worksheet>"
+    return make_zip(path, members)
+
+
+def sheet_rows(*rows: str) -> str:
+    """Rows of text, cells apart by spaces."""
+    made = "".join(
+        f'<row r="{number}">'
+        + "".join(
+            f'<c r="{chr(65 + column)}{number}" t="inlineStr"><is><t>{cell}</t></is></c>'
+            for column, cell in enumerate(row.split())
+        )
+        + "</row>"
+        for number, row in enumerate(rows, 1)
+    )
+    return f"<sheetData>{made}</sheetData>"
+
+
+def make_odt(path: Path, body: str, styles: str = "", kind: str = "text") -> Path:
+    """An OpenDocument file around the XML of a body."""
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{full}:1.0"'
+        for name, full in (
+            ("office", "office"),
+            ("text", "text"),
+            ("table", "table"),
+            ("style", "style"),
+            ("draw", "drawing"),
+        )
+    )
+    content = (
+        f"<office:document-content {names}><office:automatic-styles>{styles}</office:automatic-styles>"
+        f"<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
+    )
+    return make_zip(path, {"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": content})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ondevice.documents import read
-from ondevice.documents.formats.html import html_blocks, mail_blocks
+from ondevice.documents.formats.html import html_blocks
 from ondevice.errors import EmptyDocument, UnsupportedDocument
 from tests.builders.documents import make_epub
 
@@ -208,11 +208,6 @@ def test_bytes_that_are_not_what_the_page_says_are_counted(tmp_path) -> None:
     (only,) = read(tmp_path / "a.html").pages
     assert (only.problem_code, only.text.count("\ufffd")) == ("partial", 2)
     assert only.problem == "section 1 is read without 2 bytes of another encoding than EUC_JP, shown as \ufffd"
-
-
-def test_a_mail_with_a_page_in_it_is_read_as_the_page() -> None:
-    head = b"MIME-Version: 1.0\nContent-Type: text/html; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n"
-    assert "".join(block.text for block in mail_blocks(head + b"<p>It is =E2=82=AC3=\n00")).strip() == "It is €300"
 
 
 # EPUB

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - letters of other alphabets are what is tested here
 """Plain text and Markdown: normalising, decoding, splitting, streams."""
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 
 from ondevice.documents import read, read_stream
 from ondevice.documents.formats.decode import Decoder
-from ondevice.documents.formats.guess import guess
 from ondevice.documents.formats.normalize import expand_ligatures, normalize, normalize_chunks
 from ondevice.documents.formats.sections import SECTION_CHARS, Block, join_sections
 from ondevice.documents.formats.split import PART_CHARS, piece_chars, split_pages, split_parts
+from ondevice.documents.formats.terminal import without_terminal
 from ondevice.documents.worker.limits import MAX_PAGES, Limits
 from ondevice.errors import EmptyDocument, UnsupportedDocument
 
@@ -42,6 +43,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
         ("a\r\nb\rc\n", "a\nb\nc\n"),
         ("a\x00b\x07\x1b\x7f", "ab"),
         ("\ufeffa\ufeff", "a"),
+        ("pass\u200bword com\xadpany har\u2060bour\U000e0041", "password company harbour"),
         ("a\tb\fc\n", "a\tb\fc\n"),
         ("a\ud800b", "a\ufffdb"),
         ("e\u0301", "\xe9"),
@@ -78,6 +80,33 @@ def test_piles_of_marks_take_linear_time_and_lose_nothing() -> None:
 
 def test_ligatures() -> None:
     assert expand_ligatures("of\ufb01ce \ufb02ow e\ufb00ect a\ufb03x ba\ufb04e") == "office flow effect affix baffle"
+
+
+# logs
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("\x1b[1;31mERROR\x1b[0m disk full\n", "ERROR disk full\n"),
+        ("\x1b]0;title\x07$ ls\x1b[K\n\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\\n", "$ ls\nlink\n"),
+        ("start\n" + "".join(f"\rcopied {share}%" for share in range(101)) + "\ndone\n", "start\ncopied 100%\ndone\n"),
+        ("a\n\x1b[2K\x1b[1Gstep 1/3\x1b[2K\x1b[1Gstep 3/3\n", "a\nstep 3/3\n"),
+        ("x\nfetching one\rfetching two\rdone\r\n", "x\nfetching one\nfetching two\ndone\n"),
+        ("N\bNA\bAM\bME\bE\n_\bo_\bi_\bl i\b_s\b_\n", "NAME\noil is\n"),
+        ("10%\b\b\b20%\b\b\b100%\n", "100%\n"),
+        ("one\rtwo\rthree\r", "one\rtwo\rthree\r"),
+        ("a\nb\rc\n12\r13\n", "a\nb\nc\n12\n13\n"),
+    ],
+)
+def test_logs_are_what_the_terminal_showed(raw: str, shown: str) -> None:
+    assert "".join(without_terminal([raw])) == shown
+    assert "".join(without_terminal(raw)) == shown
+
+
+def test_a_line_that_is_written_over_without_end_takes_linear_time() -> None:
+    raw = "a\n" + "\rcopied 1%" * 100_000 + "\b" * 100_000
+    assert len("".join(without_terminal(raw[at : at + 1000] for at in range(0, len(raw), 1000)))) < 5000
 
 
 # splitting
@@ -179,15 +208,58 @@ def test_marks_and_wide_text(mark: bytes, encoding: str) -> None:
     ("text", "encoding"),
     [
         ("Le café était fermé, déjà, à l'époque où j'étais élève. " * 3, "cp1252"),
+        ("La città è più bella perché il porto è aperto; così potrà partire già lunedì.", "cp1252"),
         ("He said “hello” and left… it was late.", "cp1252"),
+        ("The fee of the harbour is paid in May. All in all it is 5 €", "cp1252"),
+        ("Die Mole ist bis Mai gesperrt. " * 900 + "Die Gebühr: 7 €", "cp1252"),
         ("Zażółć gęślą jaźń. Wszyscy ludzie rodzą się wolni i równi pod względem swej godności. " * 3, "cp1250"),
+        ("Přístav je zavřený až do středy.", "cp1250"),
+        ("Přístav je zavřený až do středy, poplatek činí tři sta korun.", "cp852"),
+        ("Liman salı gününe kadar kapalı. Ücret üç yüz liradır.", "cp1254"),
+        ("L'élève a payé à Noël. Ça va, même sans être présent là-bas.", "cp850"),
+        ("Die Gebühr für größere Schiffe beträgt fünfzig Mark, sagte Jürgen.", "cp437"),
         ("Привет, как дела? Это обычный русский текст.", "cp1251"),
         ("Привет, как дела? Это обычный русский текст.", "koi8_r"),
+        ("Привет, как дела? Это обычный русский текст.", "cp866"),
+        ("Το λιμάνι είναι κλειστό μέχρι την Τετάρτη.", "cp1253"),
+        ("ท่าเรือปิดจนถึงวันอังคาร ค่าธรรมเนียมสามร้อย", "tis_620"),
         ("これは日本語の文章です。今日は天気がいいですね。", "shift_jis"),
+        ("これは日本語の文章です。今日は天気がいいですね。", "euc_jp"),
+        ("Port: これは日本語の文章です。 next", "iso2022_jp"),
+        ("港口关闭至星期三。费用为三百元，必须提前支付。", "gb18030"),
+        ("港口關閉至星期三。費用為三百元，必須提前支付。", "big5"),
     ],
 )
-def test_legacy_encodings_are_guessed(text: str, encoding: str) -> None:
-    assert text.encode(encoding).decode(guess(text.encode(encoding))) == text
+def test_legacy_encodings_are_guessed_and_that_is_said(tmp_path, text: str, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    document = read(tmp_path / "a.txt")
+    assert "".join(page.text for page in document.pages) == text
+    guesses = [page.problem for page in document.pages if page.problem_code == "guessed"]
+    assert len(guesses) == (encoding != "iso2022_jp"), "which says itself what it is"
+    assert all("is a guess" in guess for guess in guesses)
+
+
+def test_the_guess_looks_at_the_whole_file(tmp_path) -> None:
+    text = "(c) Häfen. " + "Plain words without end. " * 4000 + "\nПривет, как дела? Это обычный русский текст.\n" * 9
+    (tmp_path / "a.txt").write_bytes(text.replace("ä", "©").encode("cp1251"))
+    assert read(tmp_path / "a.txt").pages[-1].text.endswith("Это обычный русский текст.\n")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize(
+    "text", ["港口费用为三百欧元，码头关闭至星期二。", "Портовый сбор триста рублей.", "ท่าเรือปิดจนถึงวันอังคาร", "รา"]
+)
+def test_wide_text_without_a_mark_in_any_script(tmp_path, text: str, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes(f"{text}\n{text}\n".encode(encoding))
+    (page,) = read(tmp_path / "a.txt").pages
+    assert (page.text, page.problem) == (f"{text}\n{text}\n", "")
+
+
+def test_a_line_of_another_encoding_is_read_and_said(tmp_path) -> None:
+    (tmp_path / "a.log").write_bytes("Öl €\n".encode() * 3 + "café\n".encode("cp1252") + "naïve\n".encode() * 3)
+    (page,) = read(tmp_path / "a.log").pages
+    assert page.text == "Öl €\n" * 3 + "café\n" + "naïve\n" * 3
+    assert page.problem == "some lines are not UTF-8 like the others; their encoding is a guess"
 
 
 def test_damage_is_shown_and_said(tmp_path) -> None:
@@ -252,10 +324,29 @@ def test_one_line_of_a_megabyte(tmp_path) -> None:
 def test_controls_and_utf16(tmp_path) -> None:
     controls = tmp_path / "controls.log"
     controls.write_bytes(b"The ferry\x00 leaves\x07 at 18:45\r\x1b[0m")
-    assert read(controls).pages[0].text == "The ferry leaves at 18:45\n[0m"
+    assert read(controls).pages[0].text == "The ferry leaves at 18:45\n"
     wide = tmp_path / "wide.csv"
     wide.write_bytes("name;città\r\n".encode("utf-16"))
     assert read(wide).pages[0].text == "name;città\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sections"),
+    [
+        ("---\ntitle: T\n# draft\n---\n\nIntro\n=====\n\nOne.\n\nDues\n----\nTwo.\n", ["---\ntitle", "Dues\n----"]),
+        ("# A\n````md\n```\n# no\n```\n# no\n````\n# B\nx\n", ["# A", "# B"]),
+        ("# A\n~~~\n```\n# no\n~~~\n# B\nx\n", ["# A", "# B"]),
+        ("# A\n- item\n---\n| a | b |\n--- | ---\n> q\n---\n\n---\nx\n", ["# A"]),
+        ("---\n" + "\n".join("a: 1" for _ in range(300)) + "\n# B\nx\n", ["---", "# B"]),
+    ],
+)
+def test_sections_of_markdown(tmp_path, text: str, sections: list[str]) -> None:
+    path = tmp_path / "a.md"
+    path.write_text(text)
+    pages = read(path).pages
+    assert "".join(page.text for page in pages) == text
+    assert len(pages) == len(sections)
+    assert all(page.text.startswith(start) for page, start in zip(pages, sections, strict=True))
 
 
 def test_markdown_is_cut_at_headings_but_not_in_code(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import quopri
 import random
 import re
 import warnings
@@ -31,6 +32,24 @@ _NAMES = (
 _REPEATS = (2, 2, 3, 40, 900, 20_000)
 _MOST_BYTES = 2_000_000  # of one document
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_RELATION = (
+    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
+    f'Type="{_RELATED}/{{}}" Target="{{}}"/></Relationships>'
+)
+_CONTENT_TYPES = (
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="xml" '
+    'ContentType="application/xml"/><Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/></Types>'
+)
+_OFFICE = (
+    'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" '
+    'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" '
+    f'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" xmlns:r="{_RELATED}"'
+)
+_OPEN = " ".join(
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "text", "table", "style")
+)
 _CONTAINER = (
     '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile full-path="b/book.opf"/>'
     "</rootfiles></container>"
@@ -50,11 +69,12 @@ Spoil = Callable[[bytes, random.Random], bytes]
 
 
 def sound(kind: str) -> bytes:
-    """A whole small document: of kind pdf, docx, epub, html, md or txt."""
-    return {"pdf": _pdf, "docx": _docx, "epub": _epub}.get(kind, lambda: _marked_up(kind))()
+    """A whole small document of one of `KINDS`."""
+    made = {"pdf": _pdf, "docx": _docx, "epub": _epub, "pptx": _pptx, "xlsx": _xlsx, "odt": _odt, "rtf": _rtf}
+    return (made | {"eml": _eml, "zip": _zip}).get(kind, lambda: _marked_up(kind))()
 
 
-KINDS = ("pdf", "pdf", "pdf", "docx", "epub", "html", "md", "txt")
+KINDS = ("pdf", "pdf", "pdf", "docx", "epub", "html", "md", "txt", "pptx", "xlsx", "odt", "rtf", "eml", "zip")
 
 
 def spoilt(kind: str, rng: random.Random) -> bytes:
@@ -119,6 +139,62 @@ def _epub() -> bytes:
             ("b/b.xhtml", _PAGE.encode()),
         ]
     )
+
+
+def _pptx() -> bytes:
+    text = f"<p:sp><p:txBody><a:p><a:r><a:t>{_TEXT}</a:t></a:r></a:p></p:txBody></p:sp>"
+    slide = f"<p:sld {_OFFICE}><p:cSld><p:spTree>{text}</p:spTree></p:cSld></p:sld>"
+    main = f'<p:presentation {_OFFICE}><p:sldIdLst><p:sldId id="256" r:id="r1"/></p:sldIdLst></p:presentation>'
+    return _office("ppt/presentation.xml", main, "slide", "slides/slide1.xml", slide)
+
+
+def _xlsx() -> bytes:
+    cell = f'<c r="A1" t="inlineStr"><is><t>{_TEXT}</t></is></c><c r="B1"><v>12.5</v></c>'
+    sheet = f"<worksheet {_OFFICE}><sheetData><row r='1'>{cell}</row></sheetData></worksheet>"
+    main = f'<workbook {_OFFICE}><sheets><sheet name="A" sheetId="1" r:id="r1"/></sheets></workbook>'
+    return _office("xl/workbook.xml", main, "worksheet", "worksheets/sheet1.xml", sheet)
+
+
+def _office(member: str, main: str, kind: str, target: str, part: str) -> bytes:
+    folder, _, name = member.rpartition("/")
+    members = {
+        "[Content_Types].xml": _CONTENT_TYPES,
+        "_rels/.rels": _RELATION.format("officeDocument", member),
+        member: main,
+        f"{folder}/_rels/{name}.rels": _RELATION.format(kind, target),
+        f"{folder}/{target}": part,
+    }
+    return _zipped([(name, text.encode()) for name, text in members.items()])
+
+
+def _odt() -> bytes:
+    table = (
+        f"<table:table><table:table-row><table:table-cell><text:p>{_TEXT}</text:p></table:table-cell></table:table-row>"
+    )
+    body = (
+        f"<text:h>{_TEXT}</text:h><text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>{table}"
+    )
+    document = (
+        f"<office:document-content {_OPEN}><office:body>{body}</table:table></office:body></office:document-content>"
+    )
+    return _zipped([("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", document.encode())])
+
+
+def _rtf() -> bytes:
+    text = _TEXT.replace("é", r"\'e9")
+    changed = rf"{{\strike 90}}{{\footnote {text}}}\par \trowd a\cell\row"
+    return rf"{{\rtf1\ansi{{\fonttbl{{\f0 A;}}}}\f0 {text} {changed}}}".encode()
+
+
+def _eml() -> bytes:
+    body = quopri.encodestring(_TEXT.encode())
+    part = b"Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n" + body
+    head = b"From: a@example.org\r\nSubject: =?utf-8?q?=C3=A9cru?=\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n"
+    return head + b"--b\r\n" + part + b"\r\n--b\r\nContent-Type: text/html\r\n\r\n<p>more</p>\r\n--b--\r\n"
+
+
+def _zip() -> bytes:
+    return _zipped([("a.md", _TEXT.encode()), ("b.docx", _docx()), ("c.eml", _eml())])
 
 
 def _marked_up(kind: str) -> bytes:
@@ -246,6 +322,12 @@ _WAYS: dict[str, tuple[Spoil, ...]] = {
     "docx": (_members, _members, _members, _bytes),
     "epub": (_members, _members, _members, _bytes),
     "html": (_tags, _tags, _tags, _bytes),
+    "pptx": (_members, _members, _bytes),
+    "xlsx": (_members, _members, _bytes),
+    "odt": (_members, _members, _bytes),
+    "zip": (_members, _bytes),
+    "rtf": (_bytes, _numbers),
+    "eml": (_bytes, _bytes, _tags),
     "md": (_bytes, _numbers),
     "txt": (_bytes,),
 }

@@ -49,6 +49,10 @@ class Archive:
     def __contains__(self, member: str) -> bool:
         return member in self._members
 
+    def files(self) -> list[str]:
+        """Names of the members that are files, in order."""
+        return sorted(name for name, info in self._members.items() if not info.is_dir())
+
     def read(self, member: str) -> bytes:
         """The unpacked bytes of one member.
 
@@ -57,9 +61,7 @@ class Archive:
             DocumentTooComplex: it unpacks to more than any real document does.
         """
         info = self._members[member]
-        limit = min(MAX_MEMBER_BYTES, MAX_TOTAL_BYTES - self._total)
-        if info.file_size > max(_RATIO_FREE_BYTES, MAX_RATIO * info.compress_size) or info.file_size > limit:
-            raise self._too_large("a part of it unpacks to far more than it should")
+        limit = self._limit(info)
         if info.flag_bits & 1:
             raise UnsupportedDocument("a part of it is encrypted", where=self._name, fix=_RESAVE_FIX)
         try:
@@ -80,6 +82,18 @@ class Archive:
             return fromstring(self.read(member))
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise self._damaged(error) from error
+
+    def require_small(self) -> None:
+        """Raise what `read` would, by what the XML in it announces: for a library that reads the archive itself."""
+        for name, info in self._members.items():
+            if name.endswith(".xml"):
+                self._limit(info)
+
+    def _limit(self, info: zipfile.ZipInfo) -> int:
+        limit = min(MAX_MEMBER_BYTES, MAX_TOTAL_BYTES - self._total)
+        if info.file_size > max(_RATIO_FREE_BYTES, MAX_RATIO * info.compress_size) or info.file_size > limit:
+            raise self._too_large("a part of it unpacks to far more than it should")
+        return limit
 
     def _damaged(self, error: Exception) -> DocumentError:
         return DocumentError(f"a part of it is damaged [{type(error).__name__}]", where=self._name, fix=_RESAVE_FIX)

@@ -22,9 +22,9 @@ _MOST_PAGE_CHARS, _MOST_SEEN_CHARS = 4000, 20_000
 
 def open_docx(request: Request) -> Reader:
     """A document as pages where it says where they end, else as sections that begin at its headings."""
-    with Archive(request.path, request.name) as archive:
+    with Archive(request.open(), request.name) as archive:
         package = Package(archive, request.name)
-        html, is_seen = document_html(package)
+        html, is_seen = document_html(package, request)
         blocks = front_matter(package.about(), page_blocks(html, is_spaced=True)[1])
     pages = list(_pages(blocks))
     if len(pages) > 1 and max(len(page.text) for page in pages) <= (_MOST_SEEN_CHARS if is_seen else _MOST_PAGE_CHARS):

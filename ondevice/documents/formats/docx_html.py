@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import escape
-from io import BytesIO
 from xml.etree.ElementTree import Element
 
 from ondevice.documents.formats import docx_drawn as drawn
-from ondevice.documents.formats.archive import Archive, attribute, tag
+from ondevice.documents.formats.archive import attribute, tag
 from ondevice.documents.formats.docx_package import Package
 from ondevice.documents.formats.docx_styles import OFF, Numbering, Styles, child, has, look, value
-from ondevice.documents.formats.html import as_markup, html_blocks, mail_blocks
 from ondevice.documents.formats.layout import ordinal
+from ondevice.documents.formats.opening import inner_pages
+from ondevice.documents.formats.reader import Request
 from ondevice.documents.formats.symbols import as_unicode
 
 _MAX_DEPTH = 200
-_MAX_NESTED = 3  # documents within documents
 # Deleted text, properties, and the second copy of a text box that is kept for old programs.
 _SKIPPED = frozenset(
     {"del", "moveFrom", "delText", "Fallback", "pPr", "rPr", "sectPr", "tblPr", "tblGrid", "trPr", "tcPr", "sdtPr"}
@@ -28,9 +28,9 @@ _LINK_FIELD = re.compile(r"HYPERLINK\s+\"([^\"]+)\"")
 _TAGS = re.compile(r"<[^<>]*>")
 
 
-def document_html(package: Package, depth: int = 0) -> tuple[str, bool]:
+def document_html(package: Package, request: Request) -> tuple[str, bool]:
     """The document, and True if it holds the places where Word last saw pages end."""
-    writer = _Writer(package, depth)
+    writer = _Writer(package, request)
     html = writer.document()
     return html, writer.is_seen
 
@@ -38,9 +38,9 @@ def document_html(package: Package, depth: int = 0) -> tuple[str, bool]:
 class _Writer:
     """Writes one document. Rules of elements take the element and what is said of how its text looks."""
 
-    def __init__(self, package: Package, depth: int) -> None:
+    def __init__(self, package: Package, request: Request) -> None:
         self.is_seen = False
-        self._package, self._nested, self._depth = package, depth, 0
+        self._package, self._request, self._depth = package, request, 0
         self._styles = Styles(package.part("styles"))
         self._numbering = Numbering(package.part("numbering"), self._styles)
         self._notes = {
@@ -221,16 +221,10 @@ class _Writer:
         return f"<table>{''.join(lines)}</table>{self._beside()}"
 
     def _chunk(self, element: Element, _: dict[str, str]) -> str:
-        data = self._package.embedded(attribute(element, "id"))
-        start = data[:1000].lstrip().lower()
-        if data.startswith(b"PK") and self._nested < _MAX_NESTED:
-            with Archive(BytesIO(data), "a document inside it") as archive:
-                return document_html(Package(archive, "a document inside it"), self._nested + 1)[0]
-        if start.startswith((b"{\\rtf", b"pk")):
-            return drawn.lost("document inside this one, of another kind")
-        is_mail, is_html = b"mime-version:" in start, start.startswith(b"<")
-        blocks = mail_blocks(data) if is_mail else html_blocks(data if is_html else as_markup(data))
-        return "".join(f"<p>{escape(block.text.strip())}</p>{''.join(map(drawn.lost, block.lost))}" for block in blocks)
+        member, data = self._package.embedded(attribute(element, "id"))
+        pages = list(inner_pages(replace(self._request, path=member), "", data)) if data else []
+        text = "".join(f"<p>{escape(line)}</p>" for page in pages for line in page.text.split("\n"))
+        return text + "".join(drawn.lost(page.problem) for page in pages if page.problem)
 
 
 _RULES = {

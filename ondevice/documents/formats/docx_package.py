@@ -67,13 +67,14 @@ class Package:
         said = {tag(one): one.text or "" for one in self.xml("docProps/core.xml")}
         return {"Title": said.get("title", ""), "Author": said.get("creator", ""), "Date": said.get("created", "")[:10]}
 
-    def embedded(self, identifier: str) -> bytes:
-        """The bytes of a document inside this one."""
+    def embedded(self, identifier: str) -> tuple[str, bytes]:
+        """The name and the bytes of a document inside this one; no bytes where it is missing or damaged."""
+        member = self._members.get(identifier, ("", ""))[1]
         try:
-            return self._archive.read(self._members.get(identifier, ("", ""))[1])
+            return member, self._archive.read(member)
         except (KeyError, DocumentError) as error:
             self.lost.append(f"part (document inside this one): {type(error).__name__}")
-            return b""
+            return member, b""
 
     def _main_part(self, name: str) -> str:
         if "_rels/.rels" in self._archive:

@@ -48,7 +48,7 @@ class _Book:
 
 def open_epub(request: Request) -> Reader:
     """Open the book and find its chapters."""
-    archive = Archive(request.path, request.name)
+    archive = Archive(request.open(), request.name)
     book = _open(archive, request)
     return Reader("epub", "chapter", _pages(archive, book, request.first), len(book.chapters))
 

@@ -6,14 +6,10 @@ converters that were tried none keeps formulas, forms and merged cells and leave
 
 from __future__ import annotations
 
-import email
-import email.policy
 import html
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import cast
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -45,7 +41,7 @@ _EMPTY = re.compile(r"<(?!(?:area|br|col|embed|hr|img|input|link|meta|source|tra
 
 def open_html(request: Request) -> Reader:
     """A web page as sections that begin at its headings."""
-    found = enumerate(sections(html_blocks(Path(request.path).read_bytes())), 1)
+    found = enumerate(sections(html_blocks(request.read())), 1)
     return Reader("html", "section", (section.page(number, "section") for number, section in found))
 
 
@@ -58,22 +54,6 @@ def html_blocks(source: bytes | str, charset: str = "") -> list[Block]:
     """
     tree, blocks = page_blocks(source, charset)
     return front_matter(_about(tree), blocks)
-
-
-def mail_blocks(data: bytes) -> list[Block]:
-    """The text of a page that was saved as one file (MHTML), or of a mail."""
-    body = email.message_from_bytes(data, policy=email.policy.default).get_body(("html", "plain"))
-    if body is None:
-        return []
-    text = cast(bytes, body.get_payload(decode=True))
-    if body.get_content_subtype() == "plain":
-        text = as_markup(text)
-    return html_blocks(text, body.get_content_charset() or "")
-
-
-def as_markup(text: bytes) -> bytes:
-    """Plain text as a page that shows it."""
-    return b"<pre>" + text.replace(b"&", b"&amp;").replace(b"<", b"&lt;")
 
 
 def page_blocks(

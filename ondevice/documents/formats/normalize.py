@@ -1,8 +1,9 @@
 """Text as every other part of the program may expect it, whatever the file held.
 
-Line ends are LF; control characters, byte order marks and bidirectional overrides are gone; lone surrogates are
-U+FFFD; composition is NFC. A form feed stays: it is the page break of plain text and the splitter takes it out.
-Works on pieces of any size: the pieces in which a text arrives do not change the result.
+Line ends are LF; control characters, byte order marks, bidirectional overrides and what nobody sees inside words (soft
+hyphens, zero-width spaces, tags) are gone, so that a word is found as it is read; lone surrogates are U+FFFD;
+composition is NFC. A form feed stays: it is the page break of plain text and the splitter takes it out. Works on pieces
+of any size: the pieces in which a text arrives do not change the result.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _UNWANTED = re.compile(
     "["
     "\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f"  # controls, without tab, LF, VT, FF, CR and NEL
     "\ufeff"  # byte order mark
+    "\xad\u200b\u2060-\u2064\U000e0000-\U000e007f"  # soft hyphen, zero-width space, word joiner, tags
     "\u202a-\u202e\u2066-\u2069"  # bidirectional embedding, override and isolate
     "\ufff9-\ufffb\ufffe\uffff"  # interlinear annotation, non-characters
     "]+"

@@ -65,17 +65,17 @@ def open_pdf(request: Request) -> Reader:
 
 def _open(request: Request) -> PdfReader:
     try:
-        return _open_stream(request.path, request)
+        return _open_stream(BytesIO(request.read()), request)
     except LimitReachedError:
         raise
     except PyPdfError:
-        repaired = with_new_end(request.path)
+        repaired = with_new_end(request.read())
         if repaired is None:
             raise
         return _open_stream(repaired, request)
 
 
-def _open_stream(source: str | BytesIO, request: Request) -> PdfReader:
+def _open_stream(source: BytesIO, request: Request) -> PdfReader:
     reader = PdfReader(source, strict=False, root_object_recovery_limit=10_000, xref_stream_maximum_entries=500_000)
     if reader.is_encrypted:
         _unlock(reader, request)

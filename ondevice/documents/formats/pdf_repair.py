@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 _OBJECT = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b")
 _CATALOG = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b(?:(?!endobj).){0,2000}?/Type\s*/Catalog\b", re.DOTALL)
 
 
-def with_new_end(path: str) -> io.BytesIO | None:
-    """The file with a trailer for the catalog that it holds; None when there is no catalog to be seen."""
-    data = Path(path).read_bytes()
+def with_new_end(data: bytes) -> io.BytesIO | None:
+    """A file with a trailer for the catalog that it holds; None when there is no catalog to be seen."""
     catalogs = list(_CATALOG.finditer(data))
     if not catalogs:
         return None

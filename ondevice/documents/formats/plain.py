@@ -4,64 +4,80 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 from ondevice.documents.formats.decode import Decoder
+from ondevice.documents.formats.guess import telling_lines
 from ondevice.documents.formats.normalize import normalize_chunks
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.formats.sections import Block, join_sections
 from ondevice.documents.formats.split import split_pages, split_parts
+from ondevice.documents.formats.terminal import without_terminal
 from ondevice.documents.types import Page
 from ondevice.documents.worker.limits import MAX_PAGES
 
 _BLOCK_BYTES = 262_144
 # A "page" longer than this is no page: the form feeds of that file mean something else.
 _MAX_PAGE_CHARS = 100_000
+_LINE_BYTES = 65_536
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
-_FENCE = re.compile(r" {0,3}(```|~~~)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+# A heading may stand over a line of = or -, if it is the line of a paragraph and not of a list, quotation or table.
+_UNDERLINE, _TEXT = re.compile(r" {0,3}(?:=+|-{2,})[ \t]*$"), re.compile(r" {0,3}(?![-+*>|#]|\d+[.)][ \t])\S")
+_FRONT, _FRONT_END, _MAX_FRONT_LINES = re.compile(r"---[ \t]*$"), re.compile(r"(?:---|\.\.\.)[ \t]*$"), 200
 
 
 def open_text(request: Request) -> Reader:
-    """A text with true pages when form feeds part it, else with parts."""
-    path = Path(request.path)
-    if _has_pages(path):
-        return Reader("txt", "page", _read(path, split_pages, "page"))
-    return Reader("txt", "part", _read(path, split_parts, "part"))
+    """A text with true pages when form feeds part it, else with parts; a log as the terminal showed it."""
+    if _has_pages(request):
+        return read_lines(request, "txt", "page", split_pages)
+    return read_lines(request, "txt", "part", lambda chunks: split_parts(chunks))
 
 
 def open_markdown(request: Request) -> Reader:
     """Markdown as it is written, cut at its headings."""
-    path = Path(request.path)
-    return Reader("md", "section", _read(path, _split_markdown, "section"))
+    return read_lines(request, "md", "section", lambda chunks: join_sections(markdown_blocks(lines(chunks))))
+
+
+def read_lines(request: Request, kind: str, unit: str, split: Callable[[Iterator[str]], Iterator[str]]) -> Reader:
+    """A reader of a text that `split` cuts into pages, or makes pages of."""
+    decoder = file_decoder(request)
+    chunks = normalize_chunks(without_terminal(decoder.decode(read_blocks(request))))
+    return Reader(kind, unit, number_pages(split(chunks), decoder, unit))
+
+
+def file_decoder(request: Request) -> Decoder:
+    """A decoder that takes its guess, if one is needed, from the whole file."""
+    with request.open() as file:
+        return Decoder(sample=b"".join(telling_lines(iter(lambda: file.readline(_LINE_BYTES), b""))))
 
 
 def number_pages(texts: Iterable[str], decoder: Decoder, unit: str = "part") -> Iterator[Page]:
-    """Pages for pieces of text, with a note where one is white space only or could not be decoded in full."""
+    """Pages for pieces of text, with a note on one that is blank, could not be decoded in full, or rests on a guess."""
+    said = ""
     for number, text in enumerate(texts, 1):
         if decoder.is_damaged and "\ufffd" in text:
             problem = f"some bytes of {unit} {number} are not {decoder.encoding.upper()} and are shown as \ufffd"
             yield Page(number, text, "unreadable", problem)
+        elif decoder.note != said:
+            said = decoder.note
+            yield Page(number, text, "guessed", decoder.note)
         elif not text.strip():
             yield Page(number, text, "blank", f"{unit} {number} is blank")
         else:
             yield Page(number, text)
 
 
-def read_blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+def read_blocks(request: Request) -> Iterator[bytes]:
+    """The bytes of a document, in blocks."""
+    with request.open() as file:
         while block := file.read(_BLOCK_BYTES):
             yield block
 
 
-def _read(path: Path, split: Callable[[Iterable[str]], Iterator[str]], unit: str) -> Iterator[Page]:
-    decoder = Decoder()
-    return number_pages(split(normalize_chunks(decoder.decode(read_blocks(path)))), decoder, unit)
-
-
-def _has_pages(path: Path) -> bool:
+def _has_pages(request: Request) -> bool:
     """True if form feeds part the text into pages: not so long that they are none, and not too many."""
     num_feeds = length = 0
-    for chunk in Decoder().decode(read_blocks(path)):
+    for chunk in file_decoder(request).decode(read_blocks(request)):
         for index, piece in enumerate(chunk.split("\f")):
             if index:
                 num_feeds, length = num_feeds + 1, 0
@@ -71,23 +87,47 @@ def _has_pages(path: Path) -> bool:
     return num_feeds > 0
 
 
-def _split_markdown(chunks: Iterable[str]) -> Iterator[str]:
-    return join_sections(_blocks(chunk.replace("\f", "\n") for chunk in chunks))
-
-
-def _blocks(chunks: Iterable[str]) -> Iterator[Block]:
-    fence = ""
-    for line in _lines(chunks):
+def markdown_blocks(written: Iterable[str]) -> Iterator[Block]:
+    """Lines of Markdown, with its headings of both forms; code and front matter have none."""
+    fence = before = ""
+    for number, line in enumerate(written):
         match = _FENCE.match(line)
-        if match and (not fence or fence == match[1]):
-            fence = "" if fence else match[1]
-        yield Block(line, is_heading=not fence and bool(_HEADING.match(line)))
+        if fence == "---" or (number == 0 and _FRONT.match(line)):
+            is_over = number > _MAX_FRONT_LINES or (number > 0 and _FRONT_END.match(line))
+            fence = "" if is_over else "---"
+            yield Block(line, is_heading=True)  # so that it stands with the first heading
+            continue
+        if match and not fence:
+            fence = match[1]
+        elif match and match[1].startswith(fence) and not match[2].strip():
+            fence = ""
+        elif not fence and _UNDERLINE.match(line) and _TEXT.match(before):
+            yield Block(before + line, is_heading=True)
+            before = ""
+            continue
+        elif not fence and _HEADING.match(line):
+            yield from _held(before)
+            yield Block(line, is_heading=True)
+            before = ""
+            continue
+        yield from _held(before)
+        before = line
+    yield from _held(before)
 
 
-def _lines(chunks: Iterable[str]) -> Iterator[str]:
+def lines(chunks: Iterable[str]) -> Iterator[str]:
+    """Lines with their ends; a very long one in pieces. A form feed is a line end."""
     held = ""
     for chunk in chunks:
-        *lines, held = (held + chunk).split("\n")
-        yield from (line + "\n" for line in lines)
+        *whole, held = (held + chunk.replace("\f", "\n")).split("\n")
+        yield from (line + "\n" for line in whole)
+        if len(held) > _LINE_BYTES:
+            yield held
+            held = ""
     if held:
         yield held
+
+
+def _held(line: str) -> Iterator[Block]:
+    if line:
+        yield Block(line)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ondevice.documents.types import Page
 from ondevice.files import shown_name
@@ -12,19 +14,37 @@ from ondevice.files import shown_name
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One file to read. `first` is above 1 when an earlier worker was lost on the page before.
+    """One document to read. `first` is above 1 when an earlier worker was lost on the page before.
 
-    `draw` is the number of a page to draw instead; 0: the text is wanted.
+    `draw` is the number of a page to draw instead; 0: the text is wanted. `scans` are pages of a PDF whose words OCR is
+    to read instead; empty: the text that the file holds is wanted. A document inside another one has its bytes
+    in `data`, `path` is only its name there, and `depth` how many it is inside of.
     """
 
     path: str
     password: str | None = None
     first: int = 1
     draw: int = 0
+    scans: tuple[int, ...] = ()
+    data: bytes | None = None
+    depth: int = 0
 
     @property
     def name(self) -> str:
         return shown_name(Path(self.path))
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.path).suffix.lower()
+
+    def open(self) -> BinaryIO:
+        """A file of its bytes, at the first one."""
+        return open(self.path, "rb") if self.data is None else io.BytesIO(self.data)
+
+    def read(self) -> bytes:
+        """All of its bytes."""
+        with self.open() as file:
+            return file.read()
 
 
 @dataclass(frozen=True, slots=True)

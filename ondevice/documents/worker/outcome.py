@@ -12,7 +12,9 @@ from ondevice.documents.worker.limits import MAX_PAGES
 
 _OCR_FIX = "Run OCR first (for example ocrmypdf), then open the result."
 _RESAVE_FIX = "Print it to a new PDF, or save it as plain text, then open that."
-_PROBLEM_CODES = frozenset({"", "scan", "blank", "repeated", "too-complex", "unreadable", "partial"})
+_PROBLEM_CODES = frozenset(
+    {"", "scan", "blank", "repeated", "too-complex", "unreadable", "partial", "guessed", "skipped", "recognised"}
+)
 _ERRORS: dict[str, type[errors.DocumentError]] = {
     kind.code: kind
     for kind in (
@@ -59,9 +61,10 @@ class Collected:
                 "problem_code": str(code),
                 "problem": str(why),
             }:
-                if number != len(self.pages) + 1 or code not in _PROBLEM_CODES:
+                is_read_at_last = code == "recognised" and 0 < number <= len(self.pages)  # by OCR: it was a scan
+                if code not in _PROBLEM_CODES or (number != len(self.pages) + 1 and not is_read_at_last):
                     raise ValueError("a page out of order")
-                self.pages.append(Page(number, text, code, why))
+                self.pages[number - 1 : number] = [Page(number, text, code, why)]
                 self.num_chars += len(text)
             case {"type": "done"}:
                 self.is_complete = True

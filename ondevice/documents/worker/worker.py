@@ -13,27 +13,20 @@ import os
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
+from ondevice.documents.formats import picture
+from ondevice.documents.formats.opening import open_document
 from ondevice.documents.formats.reader import Reader, Request
-from ondevice.documents.formats.sniff import sniff
 from ondevice.documents.worker import sandbox
 from ondevice.documents.worker.limits import Limits
 from ondevice.documents.worker.wire import read_message, write_message
 from ondevice.errors import DocumentError, DocumentTooComplex, OndeviceError
 
-# kind -> (module, function); a module is imported only when a file needs it.
-_READERS = {
-    "txt": ("plain", "open_text"),
-    "md": ("plain", "open_markdown"),
-    "html": ("html", "open_html"),
-    "docx": ("docx", "open_docx"),
-    "epub": ("epub", "open_epub"),
-    "pdf": ("pdf", "open_pdf"),
-}
 # The readers make few cycles and very many objects: collecting seldom is a fifth of the time of a PDF.
 _PAGES_PER_COLLECTION = 50
+_OCR_MEMORY = 2  # times the address space of others: the models and what they compute
 _LOOK_SECONDS = 0.5
 _NO_MEMORY = ("failed to map segment", "annot allocate memory")  # of glibc
 
@@ -46,13 +39,16 @@ def main() -> None:
         return
     request = Request(**message["request"])
     _end_with(message["parent"])
-    sandbox.enter(Limits(**message["limits"]))
+    limits = Limits(**message["limits"])
+    if picture.prepare(request):
+        limits = replace(limits, memory_bytes=_OCR_MEMORY * limits.memory_bytes)
+    sandbox.enter(limits)
     gc.disable()
     try:
         if request.draw:
             write_message(out, importlib.import_module("ondevice.documents.formats.pdf_picture").draw_page(request))
         else:
-            _send_document(out, open_document(request))
+            _send_document(out, picture.open_scans(request) if request.scans else open_document(request))
     except OndeviceError as error:
         write_message(out, {"type": "error", **error.to_dict()})
     except Exception as error:
@@ -75,13 +71,6 @@ def _as_user_error(error: Exception, request: Request) -> DocumentError:
 def _found_no_memory(error: Exception) -> bool:
     """True if a library had no room to be loaded into: the loader of the system says that in words alone."""
     return isinstance(error, (ImportError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
-
-
-def open_document(request: Request) -> Reader:
-    """The reader for the file, chosen by its content."""
-    module, function = _READERS[sniff(request.path)]
-    reader: Reader = getattr(importlib.import_module(f"ondevice.documents.formats.{module}"), function)(request)
-    return reader
 
 
 def _send_document(out: BinaryIO, reader: Reader) -> None:

@@ -1,0 +1,91 @@
+"""Mail (EML, MBOX) and web pages saved as mail (MHT): heads, texts, and the documents that are attached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from email import message_from_bytes, policy
+from email.message import Message
+
+from ondevice.documents.formats.decode import Decoder, known_encoding
+from ondevice.documents.formats.html import html_blocks
+from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.opening import inner_pages, renumbered
+from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.sections import Block, join_sections
+from ondevice.documents.types import Page
+
+_HEADS = ("Subject", "From", "To", "Cc", "Date")
+_MAX_DEPTH = 20  # of mails in mails
+_MAX_MAIL_BYTES = 64_000_000
+
+
+def open_mail(request: Request) -> Reader:
+    """Each mail as sections, the documents attached to it after them; of a saved page its text."""
+    kind = "mht" if request.suffix.startswith(".mht") else "eml"
+    return Reader(kind, "section", renumbered(_pages(request, kind == "mht")))
+
+
+def _pages(request: Request, is_page: bool) -> Iterator[Page]:
+    for number, data in enumerate(_mails(request), 1):
+        attached: list[tuple[str, bytes]] = []
+        try:
+            mail = message_from_bytes(data, policy=policy.default)
+            blocks = [*([] if is_page else _head(mail)), *_blocks(mail, attached, is_page)]
+        except (LookupError, ValueError, TypeError, AttributeError) as error:  # of heads that the library cannot parse
+            yield Page(1, "", "unreadable", f"mail {number} is damaged [{type(error).__name__}]")
+            continue
+        yield from (Page(1, text) for text in join_sections(blocks))
+        for name, inner in attached:
+            yield from inner_pages(request, name, inner)
+
+
+def _mails(request: Request) -> Iterator[bytes]:
+    """The mails of a box, which begin with a line `From ` after a blank one; a file without such a line is one."""
+    held: list[bytes] = []
+    size = 0
+    with request.open() as file:
+        for line in iter(lambda: file.readline(_MAX_MAIL_BYTES), b""):
+            if line.startswith(b"From ") and (not held or not held[-1].strip()):
+                if size:
+                    yield b"".join(held)
+                held, size = [], 0
+                continue
+            held.append(line[1:] if line.startswith(b">From ") else line)
+            size += len(line)
+    yield b"".join(held)
+
+
+def _head(mail: Message) -> Iterator[Block]:
+    told = [f"{name}: {normalize(str(mail[name]))}\n" for name in _HEADS if mail[name]]
+    if told:
+        yield Block("".join([*told, "\n"]), is_heading=True)
+
+
+def _blocks(part: Message, attached: list[tuple[str, bytes]], is_page: bool, depth: int = 0) -> Iterator[Block]:
+    """The text of a part and of all that are in it; of alternatives the plain one, unless there is none."""
+    if depth > _MAX_DEPTH:
+        raise RecursionError
+    kind, name = part.get_content_type(), part.get_filename()
+    if part.is_multipart():
+        inner = [one for one in part.get_payload() if isinstance(one, Message)]
+        if kind == "multipart/alternative":
+            kinds = [one.get_content_type() for one in inner]
+            plain = "text/plain" if "text/plain" in kinds and not is_page else "text/html"
+            inner = [one for one in inner if one.get_content_type() == plain or one.is_multipart()] or inner[-1:]
+        for one in inner:
+            if kind == "message/rfc822":
+                yield from _head(one)
+            yield from _blocks(one, attached, is_page, depth + 1)
+        return
+    data = part.get_payload(decode=True)
+    data = data if isinstance(data, bytes) else b""
+    if (name and part.get_content_disposition() == "attachment") or not kind.startswith("text/"):
+        # Pictures of a mail or a page that have no words; whatever else it may be is read or named.
+        if data and not (kind.startswith("image/") and part.get_content_disposition() != "attachment"):
+            attached.append((name or kind, data))
+    elif kind == "text/html" or not is_page:
+        charset = part.get_content_charset() or ""
+        if kind == "text/html":
+            yield from html_blocks(data, charset)
+        elif (text := "".join(Decoder(known_encoding(charset)).decode([data]))).strip():
+            yield Block(normalize(text).replace("\f", "\n").strip("\n") + "\n\n")

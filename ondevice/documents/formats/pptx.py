@@ -1,0 +1,65 @@
+"""Presentations (.pptx): each slide with its tables, charts, descriptions of pictures, comments and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from office_oxide import Document
+
+from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.rows import as_row, spread
+from ondevice.documents.types import Page
+
+
+def open_pptx(request: Request) -> Reader:
+    """The presentation, slide by slide in the order in which they are shown."""
+    with Archive(request.open(), request.name) as archive:
+        archive.require_small()
+    slides = Document.from_bytes(request.read(), "pptx").to_ir()["sections"]
+    return Reader("pptx", "slide", _pages(slides, request.first), len(slides) or None)
+
+
+def _pages(slides: list[dict[str, Any]], first: int) -> Iterator[Page]:
+    for number, slide in enumerate(slides[first - 1 :], first):
+        text = "".join(_lines(slide["elements"]))
+        if notes := "".join(_lines(slide.get("speaker_notes", ()))):
+            text += f"\nNotes:\n{notes}"
+        if text.strip():
+            text = ("(hidden slide)\n" if slide.get("hidden") else "") + text
+            yield Page(number, normalize(text).replace("\f", "\n"))
+        else:
+            yield Page(number, "", "blank", f"slide {number} has no text")
+
+
+def _lines(elements: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for element in elements:
+        kind = element["type"]
+        if kind in ("paragraph", "heading"):
+            if text := "".join(map(_run, element["content"])).strip():
+                yield text + "\n"
+        elif kind == "table":
+            above: dict[int, tuple[int, str]] = {}
+            for row in element["rows"]:
+                cells = (("".join(_lines(one["content"])), one["col_span"], one["row_span"]) for one in row["cells"])
+                yield as_row(spread(cells, above))
+        elif kind == "list":
+            for number, item in enumerate(element["items"], element.get("start_number") or 1):
+                inner = [item["nested"] | {"type": "list"}] if item.get("nested") else []
+                yield f"{number}. " if element.get("ordered") else "- "
+                yield from _lines([*item["content"], *inner])
+        elif kind == "image":
+            if element.get("alt_text"):
+                yield f"[picture: {element['alt_text']}]\n"
+        elif isinstance(element.get("content"), list):
+            yield "Comment: " if kind == "endnote" else ""
+            yield from _lines(element["content"])
+
+
+def _run(run: dict[str, Any]) -> str:
+    text: str = run.get("text", "\n" if run["type"] == "line_break" else "")
+    if run.get("strikethrough"):
+        return f"~~{text}~~"
+    return {"superscript": "^", "subscript": "_"}.get(run.get("vertical_align", ""), "") + text

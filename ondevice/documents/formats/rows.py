@@ -1,0 +1,90 @@
+"""Tables as rows of text (CSV, TSV, the sheets of a workbook): each part begins with the names of the columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+
+from ondevice.documents.formats.plain import lines, read_lines
+from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.sections import Block, join_sections
+from ondevice.documents.formats.split import PART_CHARS
+
+BETWEEN = " | "  # cells of a row
+_EMPTY = re.compile(r"(?: \| ){20,}")
+_MAX_SPAN = 100  # columns that one cell may stand in
+_DELIMITERS = ",;\t|"
+_RECORD_CHARS = 65_536  # of one with line ends inside quotes
+_HEAD_SHARE = 4  # a part is this many times as long as its head, or longer
+_FIRST_ROWS = 10  # in which the head is looked for: a title may stand before it
+
+
+def open_rows(request: Request) -> Reader:
+    """A table in parts, as it is written."""
+    return read_lines(request, "csv", "part", lambda chunks: table_parts(_records(lines(chunks)), _is_head))
+
+
+def table_parts(rows: Iterable[str], is_head: Callable[[str], bool]) -> Iterator[str]:
+    """Parts of a table whose rows have their line ends; all after the first one begin with the head once more.
+
+    Args:
+        is_head: True if a row can hold the names of the columns.
+    """
+    rows = iter(rows)
+    first = list(islice(rows, _FIRST_ROWS))
+    head = next((row for row in first if is_head(row)), "")
+    size = max(PART_CHARS, _HEAD_SHARE * len(head))
+    for index, part in enumerate(join_sections((Block(row) for row in chain(first, rows)), size)):
+        yield head + part if index else part
+
+
+def are_names(cells: Iterable[str]) -> bool:
+    """True if cells can be the names of two or more columns: none is empty or holds a number."""
+    cells = [cell.strip().strip('"') for cell in cells]
+    return len(cells) > 1 and all(cell and not any(map(str.isdigit, cell[:1])) for cell in cells)
+
+
+def spread(cells: Iterable[tuple[str, int, int]], above: dict[int, tuple[int, str]]) -> list[str]:
+    """Texts of a row, column by column: one that spans rows or columns stands in each of them.
+
+    Args:
+        cells: text, columns and rows of each; those that another one covers are not among them.
+        above: for the next row, by column: how many rows a text goes on, and the text. Changed.
+    """
+    row: list[str] = []
+    cells = iter(cells)
+    while True:
+        left, text = above.get(len(row), (0, ""))
+        if left:
+            above[len(row)] = left - 1, text
+            row.append(text)
+            continue
+        cell = next(cells, None)
+        if cell is None:
+            return row
+        for _ in range(min(cell[1], _MAX_SPAN)):
+            above[len(row)] = cell[2] - 1, cell[0]
+            row.append(cell[0])
+
+
+def as_row(cells: Iterable[str]) -> str:
+    """A line of the text, "" where all cells are empty."""
+    row = BETWEEN.join(" ".join(cell.split()) for cell in cells).rstrip(BETWEEN)
+    return row and _EMPTY.sub(" | ... | ", row) + "\n"
+
+
+def _is_head(row: str) -> bool:
+    return are_names(row.split(max(_DELIMITERS, key=row.count)))
+
+
+def _records(written: Iterable[str]) -> Iterator[str]:
+    """Rows, with the line ends that stand in quotes."""
+    held = ""
+    for line in written:
+        held += line
+        if held.count('"') % 2 == 0 or len(held) > _RECORD_CHARS:
+            yield held
+            held = ""
+    if held:
+        yield held

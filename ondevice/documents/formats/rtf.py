@@ -1,0 +1,41 @@
+"""Rich text (RTF): by striprtf, which leaves formats out; before, those that change what is said become text."""
+
+from __future__ import annotations
+
+import re
+
+from striprtf.striprtf import rtf_to_text
+
+from ondevice.documents.formats.decode import Decoder
+from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.plain import number_pages
+from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.split import split_pages, split_parts
+
+# A run is a group without groups in it: control words, then text.
+_RUN = r"\{((?:[^{}\\]|\\[^a-z]|\\(?!(?:%s)(?![a-z0-9]))[a-z]+)*+)\\(?:%s)(?![a-z0-9]) ?((?:[^{}\\]|\\.)*+)\}"
+
+
+def _run(words: str) -> re.Pattern[str]:
+    return re.compile(_RUN % (words, words), re.DOTALL)
+
+
+_CHANGES = (
+    (_run("v|deleted"), ""),
+    (_run("strike|striked1"), r"{\1 ~~\2~~}"),
+    (_run("super"), r"{\1 ^\2}"),
+    (re.compile(r"\\strike0? ?(?![a-z0-9])"), "~~"),
+    (re.compile(r"\\(?:footnote|annotation)(?![a-z])((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*+\})*+)"), r" [note:\1]"),
+    (re.compile(r"\\(?:header|footer)[lrf]?(?![a-z])"), " "),
+    (re.compile(r"\\nestcell(?![a-z])"), r"\\cell"),
+)
+
+
+def open_rtf(request: Request) -> Reader:
+    """The text in pages if the file breaks them, else in parts."""
+    markup = request.read().decode("latin-1")
+    for pattern, text in _CHANGES:
+        markup = pattern.sub(text, markup)
+    text = normalize(rtf_to_text(markup, encoding="cp1252", errors="replace"))
+    split, unit = (split_pages, "page") if "\f" in text else (split_parts, "part")
+    return Reader("rtf", unit, number_pages(split([text]), Decoder(), unit))

@@ -1,0 +1,63 @@
+"""Workbooks (.xlsx, .xlsm, .xls): each sheet as a table of what its cells show, and its remarks."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from office_oxide import Document
+
+from ondevice.documents.formats.archive import Archive
+from ondevice.documents.formats.html import html_blocks
+from ondevice.documents.formats.normalize import normalize
+from ondevice.documents.formats.reader import Reader, Request
+from ondevice.documents.formats.rows import BETWEEN, are_names, as_row, spread, table_parts
+from ondevice.documents.types import Page
+
+# HTML as the library writes it; its other form, a tree, would take a kilobyte for each cell.
+_SHEET, _TABLE = re.compile(r"\n<hr />\n(?=<h2>)"), re.compile(r"<table>(.*?)</table>", re.DOTALL)
+_ROW, _CELL = re.compile(r"<tr>(.*?)</tr>", re.DOTALL), re.compile(r"<t[dh]([^>]*)>(.*?)</t[dh]>", re.DOTALL)
+_TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<h2>(.*?)</h2>")
+
+
+def open_sheets(request: Request) -> Reader:
+    """The workbook, sheet by sheet."""
+    kind: Literal["xls", "xlsx"] = "xls"
+    hidden = set[str]()
+    if request.open().read(2) == b"PK":
+        with Archive(request.open(), request.name) as archive:
+            archive.require_small()
+            book = archive.read_xml("xl/workbook.xml")
+        kind, hidden = "xlsx", {one.get("name", "") for one in book.iter() if one.get("state", "visible") != "visible"}
+    sheets = _SHEET.split(Document.from_bytes(request.read(), kind).to_html())
+    return Reader("xlsx", "sheet", _pages(sheets, request.first, hidden), len(sheets))
+
+
+def _pages(sheets: list[str], first: int, hidden: set[str]) -> Iterator[Page]:
+    for number, sheet in enumerate(sheets[first - 1 :], first):
+        title = _TITLE.search(sheet)
+        text = "(hidden sheet)\n" if title and html.unescape(title[1]) in hidden else ""
+        for index, piece in enumerate(_TABLE.split(sheet)):
+            if index % 2:
+                text += "".join(table_parts(_rows(piece), lambda row: are_names(row.split(BETWEEN)))) + "\n"
+            else:
+                text += "".join(block.text for block in html_blocks(piece))
+        is_blank = not _TAG.sub("", sheet[title.end() if title else 0 :]).strip()
+        problem = ("blank", f"sheet {number} is blank") if is_blank else ("", "")
+        yield Page(number, normalize(text).replace("\f", "\n"), *problem)
+
+
+def _rows(table: str) -> Iterator[str]:
+    above: dict[int, tuple[int, str]] = {}
+    for row in _ROW.finditer(table):
+        cells = ((html.unescape(_TAG.sub(" ", one[2])), *_spans(one[1])) for one in _CELL.finditer(row[1]))
+        if line := as_row(spread(cells, above)):
+            yield line
+
+
+def _spans(attributes: str) -> tuple[int, int]:
+    """Columns and rows that a cell spans."""
+    told = dict(re.findall(r'(\w+)="(\d+)"', attributes)) if attributes else {}
+    return int(told.get("colspan", 1)), int(told.get("rowspan", 1))

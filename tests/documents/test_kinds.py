@@ -1,0 +1,453 @@
+"""Presentations, workbooks, OpenDocument, rich text, mail, notebooks, tables and archives: what they say, in order."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from ondevice.cli.shelf import files_in
+from ondevice.documents import read
+from ondevice.documents.formats import picture
+from ondevice.documents.formats.reader import Request
+from ondevice.documents.formats.table import FORMATS, SUFFIXES
+from ondevice.errors import DocumentError, DocumentTooComplex, EmptyDocument, UnsupportedDocument
+from tests.builders.documents import (
+    make_odt,
+    make_pdf,
+    make_pptx,
+    make_xlsx,
+    make_zip,
+    sheet_rows,
+    show,
+    slide_text,
+)
+
+
+def pages_of(path: Path) -> list[str]:
+    return [page.text for page in read(path).pages]
+
+
+def text_of(path: Path) -> str:
+    return "".join(pages_of(path))
+
+
+def test_every_kind_has_a_name_and_a_reader_of_its_own() -> None:
+    assert len({one.kind for one in FORMATS}) == len(FORMATS)
+    assert len(set(SUFFIXES)) == len(SUFFIXES)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "app.md").read_text(encoding="utf-8")
+    assert [suffix for suffix in SUFFIXES if f"`{suffix}`" not in page] == []
+    assert {one.label for one in FORMATS} >= {"PDF", "Word document", "EPUB book", "Plain text", "ZIP archive"}
+
+
+# presentations
+
+
+def test_slides_are_pages_with_notes_tables_and_descriptions(tmp_path) -> None:
+    cell = "<a:tc{0}><a:txBody><a:p><a:r><a:t>{1}</a:t></a:r></a:p></a:txBody></a:tc>"
+    rows = (
+        cell.format(' gridSpan="2"', "Dues") + cell.format(' hMerge="1"', ""),
+        cell.format("", "Visby") + cell.format("", "300"),
+    )
+    table = "".join(f"<a:tr>{row}</a:tr>" for row in rows)
+    frame = "http://schemas.openxmlformats.org/drawingml/2006/table"
+    first = (
+        f"<p:sp>{slide_text('Harbour')}</p:sp><p:sp>{slide_text('ten to the')}</p:sp>"
+        f"<p:graphicFrame><a:graphic><a:graphicData uri='{frame}'><a:tbl>{table}</a:tbl></a:graphicData></a:graphic>"
+        "</p:graphicFrame><p:pic><p:nvPicPr><p:cNvPr id='9' name='P' descr='A red crane'/></p:nvPicPr></p:pic>"
+    )
+    second = f"<p:sp>{slide_text('90', 'strike=' + repr('sngStrike'))}</p:sp>"
+    path = make_pptx(tmp_path / "a.pptx", first, "", second, notes="Say it slowly.", attributes="show='0'")
+    document = read(path)
+    pages = list(document.pages)
+    assert (document.kind, document.unit, document.num_pages) == ("pptx", "slide", 3)
+    for wanted in ("Harbour\n", "Dues | Dues\nVisby | 300\n", "[picture: A red crane]", "Notes:\nSay it slowly."):
+        assert wanted in pages[0].text
+    assert pages[1].problem == "slide 2 has no text"
+    assert pages[2].text == "(hidden slide)\n~~90~~\n"
+
+
+# workbooks
+
+
+def test_sheets_are_pages_of_what_the_cells_show(tmp_path) -> None:
+    dues = (
+        '<sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>Port</t></is></c><c r="B1" t="inlineStr"><is><t>Share</t>'
+        '</is></c></row><row r="2"><c r="A2" t="inlineStr"><is><t>Visby</t></is></c><c r="B2" s="1"><v>0.19</v></c>'
+        '</row><row r="3"><c r="B3" s="2"><v>45717</v></c></row></sheetData>'
+        '<mergeCells><mergeCell ref="A2:A3"/></mergeCells>'
+    )
+    sheets = {"Dues": dues, "Secret": sheet_rows("hidden words"), "Empty": "<sheetData/>"}
+    path = make_xlsx(tmp_path / "a.xlsx", sheets, ("0%", "yyyy-mm-dd"), hidden="Secret")
+    document = read(path)
+    pages = list(document.pages)
+    assert (document.kind, document.unit, document.num_pages) == ("xlsx", "sheet", 3)
+    assert pages[0].text == "Dues\n\nPort | Share\nVisby | 19%\nVisby | 2025-03-01\n\n"
+    assert pages[1].text == "(hidden sheet)\nSecret\n\nhidden | words\n\n"
+    assert pages[2].problem == "sheet 3 is blank"
+
+
+def test_a_long_sheet_says_its_columns_again_and_a_far_cell_costs_nothing(tmp_path) -> None:
+    rows = sheet_rows("Port Tons", *(f"Port{number} {number}" for number in range(1000)))
+    far = (
+        '<sheetData><row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD1048576"><v>2</v></c></row>'
+        "</sheetData>"
+    )
+    first, second = pages_of(make_xlsx(tmp_path / "a.xlsx", {"Long": rows, "Far": far}))
+    assert first.count("Port | Tons\n") > 3
+    assert second == "Far\n\n1\n | ... | 2\n\n"
+
+
+# OpenDocument
+
+
+def test_opendocument_lists_tables_notes_and_changed_numbers(tmp_path) -> None:
+    styles = (
+        '<style:style style:name="up"><style:text-properties style:text-position="super 58%"/></style:style>'
+        '<style:style style:name="gone"><style:text-properties style:text-line-through-style="solid"/></style:style>'
+        '<text:list-style style:name="n"><text:list-level-style-number text:level="1"/></text:list-style>'
+    )
+    cell = "<table:table-cell{0}><text:p>{1}</text:p></table:table-cell>"
+    body = (
+        "<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes><text:h>Lease</text:h><text:p>10"
+        '<text:span text:style-name="up">6</text:span> <text:span text:style-name="gone">90</text:span>75<text:note>'
+        "<text:note-citation>1</text:note-citation><text:note-body><text:p>a note</text:p></text:note-body></text:note>"
+        '</text:p><text:list text:style-name="n"><text:list-item><text:p>Fees</text:p></text:list-item>'
+        "<text:list-item><text:p>Term</text:p></text:list-item></text:list><table:table><table:table-row>"
+        + cell.format(' table:number-rows-spanned="2"', "2024")
+        + cell.format("", "May")
+        + "</table:table-row><table:table-row><table:covered-table-cell/>"
+        + cell.format("", "June")
+        + "</table:table-row></table:table><text:h>End</text:h><text:p>last<text:line-break/>words</text:p>"
+    )
+    document = read(make_odt(tmp_path / "a.odt", body, styles))
+    assert (document.kind, document.unit) == ("odt", "section")
+    assert [page.text for page in document.pages] == [
+        "Lease\n\n10^6 ~~90~~75[note: a note]\n\n1. Fees\n2. Term\n\n2024 | May\n2024 | June\n\n",
+        "End\n\nlast\nwords\n\n",
+    ]
+
+
+def test_sheets_of_opendocument_have_their_names(tmp_path) -> None:
+    row = '<table:table-row><table:table-cell table:number-columns-repeated="3"><text:p>7</text:p></table:table-cell>'
+    head = f"<table:table-header-rows>{row}</table:table-row></table:table-header-rows>"
+    rows = row.replace("table-row", 'table-row table:number-rows-repeated="2"', 1) + "</table:table-row>"
+    path = make_odt(
+        tmp_path / "a.ods", f'<table:table table:name="Boats">{head}{rows}</table:table>', kind="spreadsheet"
+    )
+    assert pages_of(path) == ["Boats\n\n" + "7 | 7 | 7\n" * 3 + "\n"]
+
+
+# rich text
+
+
+def test_rich_text_keeps_what_its_formats_say(tmp_path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(
+        rb"{\rtf1\ansi\ansicpg1251{\fonttbl{\f0\fcharset204 Arial;}}\f0 \'cf\'ee\'f0\'f2 \u8364? {\v secret}"
+        rb"{\fs24\strike 90}75 10{\super 6}{\footnote \pard a note}\par \trowd\cellx1 a\cell b\cell\row}"
+    )
+    document = read(path)
+    text = document.pages[0].text
+    assert (document.kind, document.unit) == ("rtf", "part")
+    for wanted in ("Порт €", "~~90~~75", "10 ^6", "[note: a note]", "a|b"):
+        assert wanted in text
+    assert "secret" not in text
+
+
+# mail
+
+
+def mail(subject: str, body: str) -> EmailMessage:
+    made = EmailMessage()
+    made["Subject"], made["From"], made["Date"] = subject, "Åsa <a@example.org>", "Thu, 26 Nov 2026 10:00:00 +0000"
+    made.set_content(body)
+    return made
+
+
+def test_mail_has_its_head_its_text_once_and_what_is_attached(tmp_path) -> None:
+    made = mail("Dues für €", "The fee is €300 in May.")
+    made.add_alternative("<p>The fee is <b>€300</b> in May.</p>", subtype="html")
+    made.add_attachment(mail("Forwarded", "Older words."))
+    made.add_attachment(b"name,qty\noil,3\n", maintype="text", subtype="csv", filename="list.csv")
+    made.add_attachment(bytes(range(256)) * 9, maintype="application", subtype="octet-stream", filename="x.bin")
+    path = tmp_path / "a.eml"
+    path.write_bytes(bytes(made))
+    document = read(path)
+    text = "".join(page.text for page in document.pages)
+    assert (document.kind, document.unit) == ("eml", "section")
+    assert text.startswith("Subject: Dues für €\nFrom: Åsa <a@example.org>\nDate: Thu, 26 Nov 2026 10:00:00 +0000\n\n")
+    assert text.count("The fee is €300 in May.") == 1
+    assert "Subject: Forwarded" in text
+    assert "Older words." in text
+    assert "list.csv, part 1\n\nname,qty\noil,3\n" in text
+    assert document.pages[-1].problem == "x.bin was not read: this is binary data, not text"
+
+
+def test_each_mail_of_a_box_begins_a_section(tmp_path) -> None:
+    path = tmp_path / "a.mbox"
+    path.write_bytes(
+        b"".join(
+            b"From a@example.org Thu Nov 26 10:00:00 2026\n" + bytes(mail(name, f"{name} text\n>From us")) + b"\n"
+            for name in ("One", "Two")
+        )
+    )
+    pages = pages_of(path)
+    assert [page.split("\n")[0] for page in pages] == ["Subject: One", "Subject: Two"]
+    assert "One text\nFrom us" in pages[0]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "windows-1252"])
+def test_a_saved_page_is_read_as_the_page(tmp_path, charset: str) -> None:
+    made = EmailMessage()
+    made["From"] = "<Saved by a browser>"
+    made.set_content(
+        "<nav>Home</nav><p>The deposit is €300.</p>", subtype="html", charset=charset, cte="quoted-printable"
+    )
+    made.add_related(b"\x89PNG", maintype="image", subtype="png", cid="<p>")
+    path = tmp_path / "a.mht"
+    path.write_bytes(bytes(made))
+    document = read(path)
+    assert document.kind == "mht"
+    assert [page.text.strip() for page in document.pages] == ["The deposit is €300."]
+
+
+# JSON
+
+
+def test_a_notebook_is_its_cells(tmp_path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Tides\n", "Text with café"]},
+        {
+            "cell_type": "code",
+            "source": "print(1)\n# no heading",
+            "outputs": [
+                {"output_type": "stream", "text": ["\x1b[31mone\x1b[0m\n"]},
+                {"output_type": "display_data", "data": {"image/png": "iVBOR" * 100, "text/plain": ["<Figure>"]}},
+            ],
+        },
+        {"cell_type": "markdown", "source": "# End"},
+    ]
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"cells": cells, "metadata": {"language_info": {"name": "julia"}}, "nbformat": 4}))
+    assert pages_of(path) == [
+        "# Tides\nText with café\n\n```julia\nprint(1)\n# no heading\n```\n\n```\none\n\n```\n\n"
+        "```\n<Figure>\n```\n\n[picture: image/png]\n\n",
+        "# End",
+    ]
+
+
+def test_records_have_letters_for_their_numbers(tmp_path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": "caf\\u00e9 \\ud83d\\ude00", "b": "\\u0022 \\\\u0041 \\u0001 \\ud800"}\n')
+    assert text_of(path) == '{"a": "café 😀", "b": "\\u0022 \\\\u0041 \\u0001 \ufffd"}\n'
+
+
+# subtitles
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (
+            "a.srt",
+            "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Hello there,</i>\r\ncaptain &amp; crew.\r\n\r\n2\r\n"
+            "00:01:03,000 --> 00:01:04,000\r\n{\\an8}Closed.\r\n",
+        ),
+        (
+            "a.vtt",
+            "WEBVTT\n\nSTYLE\n::cue { color: red }\n\nNOTE not said\n\nid\n00:01.000 --> 00:02.000 align:start\n"
+            "Hello <00:01.500><c>there</c>,\ncaptain &amp; crew.\n\n01:03.000 --> 01:04.000\nClosed.\n",
+        ),
+    ],
+)
+def test_subtitles_are_what_is_said(tmp_path, name: str, data: str) -> None:
+    path = tmp_path / name
+    path.write_text(data, newline="")
+    assert text_of(path).split("\n") == [
+        "", "[0:00:01]", "Hello there,", "captain & crew.", "", "[0:01:03]", "Closed.", "",
+    ]  # fmt: skip
+
+
+def test_subtitles_say_who_speaks(tmp_path) -> None:
+    path = tmp_path / "a.vtt"
+    path.write_text("WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Roger Bingham>Hello</v>\n")
+    assert "Roger Bingham: Hello\n" in text_of(path)
+
+
+# tables
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_each_part_of_a_table_begins_with_the_names_of_its_columns(tmp_path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    between = "," if suffix == ".csv" else "\t"
+    rows = [f'{number}{between}"Port\n{number}"{between}{number * 3}' for number in range(400)]
+    head = between.join(("id", "port", "tons")) + "\n"
+    path.write_text("Dues of 2025\n" + head + "\n".join(rows) + "\n")
+    pages = pages_of(path)
+    assert len(pages) > 2
+    assert all(page.startswith(head) for page in pages[1:])
+    assert "".join([pages[0], *(page.removeprefix(head) for page in pages[1:])]) == path.read_text()
+    assert all(page.count('"') % 2 == 0 for page in pages), "no row is cut"
+
+
+def test_a_table_of_numbers_has_no_head(tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{number},{number}\n" for number in range(2000)))
+    assert text_of(path) == path.read_text()
+
+
+# pictures
+
+
+def drawn(*words: str) -> Image.Image:
+    picture = Image.new("L", (560, 120), 255)
+    for number, line in enumerate(words):
+        ImageDraw.Draw(picture).text((20, 20 + 40 * number), line, fill=0, font=ImageFont.load_default(28))
+    return picture
+
+
+def test_pictures_are_read_by_ocr_and_that_is_said(tmp_path) -> None:
+    pictures = [drawn("The harbour fee is 300", "until the end of May"), drawn(), drawn("Third page, 1,250.75 tons")]
+    pictures[0].save(tmp_path / "a.tiff", save_all=True, append_images=pictures[1:])
+    document = read(tmp_path / "a.tiff")
+    pages = list(document.pages)
+    assert (document.kind, document.unit, document.num_pages) == ("image", "page", 3)
+    assert pages[0].text.split() == ["The", "harbour", "fee", "is", "300", "until", "the", "end", "of", "May"]
+    assert pages[0].problem.startswith("the words of page 1 were read from a picture (OCR, ")
+    assert pages[1].problem == "page 2 is a picture without words"
+    assert "1,250.75 tons" in pages[2].text
+    pictures[0].save(tmp_path / "a.png")
+    assert "harbour fee is 300" in text_of(make_zip(tmp_path / "a.zip", {"a.png": (tmp_path / "a.png").read_bytes()}))
+
+
+def test_a_large_picture_with_a_clear_ground_is_made_smaller(tmp_path) -> None:
+    clear = Image.new("RGBA", (2600, 1800), (0, 0, 0, 0))
+    ImageDraw.Draw(clear).text((200, 200), "The harbour fee is 300", fill=(0, 0, 0), font=ImageFont.load_default(60))
+    clear.save(tmp_path / "a.png")
+    assert text_of(tmp_path / "a.png").strip() == "The harbour fee is 300"
+
+
+def test_scanned_pages_of_a_pdf_are_read_by_ocr_and_others_stay_as_they_are(tmp_path) -> None:
+    scans = [drawn("The harbour fee is 300"), drawn(), drawn("Third page, 1,250.75 tons")]
+    scans[0].save(tmp_path / "a.pdf", save_all=True, append_images=scans[1:])
+    pages = list(read(tmp_path / "a.pdf").pages)
+    assert [page.problem_code for page in pages] == ["recognised", "scan", "recognised"]
+    assert pages[0].text.strip() == "The harbour fee is 300"
+    assert "1,250.75 tons" in pages[2].text
+    assert pages[2].problem.startswith("the words of page 3 were read from a picture (OCR, ")
+
+
+def test_without_the_extra_a_picture_is_refused_with_advice(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ocrust", None)
+    picture._engine.cache_clear()
+    drawn("words").save(tmp_path / "a.png")
+    request = Request(str(tmp_path / "a.png"))
+    assert not picture.prepare(request)
+    with pytest.raises(UnsupportedDocument, match=r"only OCR can read .*ocr.*ocrmypdf"):
+        picture.open_picture(request)
+
+
+# archives
+
+
+def test_an_archive_is_its_documents_under_their_names(tmp_path) -> None:
+    pdf = make_pdf(tmp_path / "in.pdf", show("first"), show("second"))
+    inner = make_zip(tmp_path / "in.zip", {"deep.txt": "deep words"})
+    members = {
+        "b/notes.md": "# Notes\n\ntext",
+        "a.pdf": pdf.read_bytes(),
+        "c.zip": inner.read_bytes(),
+        "photo.gif": b"GIF89a....",
+        "empty.txt": "",
+        "wrong.docx": "no document",
+        "__MACOSX/x": "litter",
+        ".DS_Store": "litter",
+    }
+    document = read(make_zip(tmp_path / "all.zip", members))
+    assert (document.kind, document.unit) == ("zip", "part")
+    assert [page.text for page in document.pages if page.text] == [
+        "a.pdf, page 1\n\nfirst\n",
+        "a.pdf, page 2\n\nsecond\n",
+        "b/notes.md, section 1\n\n# Notes\n\ntext",
+        "c.zip, part 1\n\ndeep.txt, part 1\n\ndeep words",
+    ]
+    assert [page.problem for page in document.pages if page.problem] == [
+        "empty.txt was not read: the file has 0 bytes",
+        "photo.gif was not read: this is a GIF image, not a document with text",
+        "wrong.docx was not read: the name says a Word document, but the content is plain text",
+    ]
+    assert [page.number for page in document.pages] == list(range(1, document.num_pages + 1))
+
+
+def test_an_archive_inside_archives_ends(tmp_path) -> None:
+    path = make_zip(tmp_path / "0.zip", {"a.txt": "words"})
+    for level in range(1, 9):
+        path = make_zip(tmp_path / f"{level}.zip", {f"{level}.zip": path.read_bytes(), "z.txt": f"level {level}"})
+    document = read(path)
+    assert any(page.problem.endswith("was not read: it is nested too deeply") for page in document.pages)
+    assert "level 8" in "".join(page.text for page in document.pages)
+
+
+def test_a_folder_is_the_documents_in_it(tmp_path, capsys) -> None:
+    for name in ("b.txt", "in/a.md", "in/photo.raw", ".hidden.txt", ".git/c.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    assert files_in(str(tmp_path)) == [str(tmp_path / "b.txt"), str(tmp_path / "in" / "a.md")]
+    assert "no known kind: photo.raw" in capsys.readouterr().err
+    assert files_in("-") == ["-"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DocumentError, match="no document in this folder"):
+        files_in(str(tmp_path / "none"))
+
+
+# hostile ones
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "error"),
+    [
+        ("deep.ipynb", "[" * 200_000, DocumentTooComplex),
+        ("list.ipynb", "[1, 2]", DocumentError),
+        ("deep.eml", "".join("Content-Type: message/rfc822\n\nSubject: s\n" for _ in range(500)), DocumentTooComplex),
+        ("none.srt", "no times at all", EmptyDocument),
+        ("a.xls", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "\0" * 600, DocumentError),
+    ],
+)
+def test_files_that_are_no_documents_are_refused(tmp_path, name: str, data: str, error: type[DocumentError]) -> None:
+    path = tmp_path / name
+    path.write_bytes(data.encode("latin-1"))
+    with pytest.raises(error):
+        read(path)
+
+
+def test_archives_that_blow_up_are_refused_or_say_what_is_missing(tmp_path) -> None:
+    bomb = b"x" * 60_000_000
+    document = read(make_zip(tmp_path / "a.zip", {"a.txt": bomb, "b.txt": "fine"}))
+    assert [page.text for page in document.pages] == ["", "b.txt, part 1\n\nfine"]
+    assert document.pages[0].problem == "a.txt was not read: a part of it unpacks to far more than it should"
+    with pytest.raises(DocumentTooComplex, match="unpacks"):
+        read(make_pptx(tmp_path / "a.pptx", f"<p:sp>{slide_text(bomb.decode())}</p:sp>"))
+    with pytest.raises(DocumentTooComplex, match="unpacks"):
+        read(make_xlsx(tmp_path / "a.xlsx", {"S": sheet_rows(bomb.decode())}))
+    with pytest.raises(DocumentTooComplex, match="nested"):
+        read(make_odt(tmp_path / "a.odt", "<text:section>" * 5000 + "<text:p>x</text:p>" + "</text:section>" * 5000))
+    with pytest.raises(UnsupportedDocument, match="no document in this ZIP archive"):
+        read(make_zip(tmp_path / "b.zip", {"photo.raw": bytes(range(256)) * 9}))
+
+
+def test_a_locked_archive_is_refused(tmp_path) -> None:
+    path = make_zip(tmp_path / "a.zip", {"a.txt": b"text"})
+    with zipfile.ZipFile(path) as opened:
+        start = opened.start_dir
+    data = bytearray(path.read_bytes())
+    data[start + 8] |= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(UnsupportedDocument, match="no document in this ZIP archive"):
+        read(path)
