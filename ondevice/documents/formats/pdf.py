@@ -1,17 +1,21 @@
-"""PDF files, by pypdf: limits, opening, passwords, and how many pages there should be."""
+"""PDF files: PDFium reads the letters, pypdf what stands beside them. Limits, passwords, how many pages there should be."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import pypdf
-from pypdf import PdfReader
-from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
+import pypdfium2 as pdfium
+import pypdfium2.raw as raw
+from pypdf import PdfReader, PdfWriter
 
-from ondevice.documents.formats.pdf_fonts import mend_space_widths
-from ondevice.documents.formats.pdf_page import DamageCounter, read_page
+from ondevice.documents.formats.pdf_beside import attachment_lines, xfa_lines
+from ondevice.documents.formats.pdf_page import OpenPdf, read_page
 from ondevice.documents.formats.pdf_repair import with_new_end
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.types import Page
@@ -43,69 +47,87 @@ def open_pdf(request: Request) -> Reader:
     """Open the file, with the empty password or the one given."""
     # A context variable, set for the whole life of the worker.
     pypdf.overwrite_configuration(**_CONFIGURATION)
-    mend_space_widths()
-    try:
-        reader = _open(request)
-        num_pages = len(reader.pages)
-    except LimitReachedError as error:
-        raise DocumentTooComplex(
-            "its page tree is too large or too deep", where=request.name, fix=_RESAVE_FIX
-        ) from error
-    except DependencyError as error:
-        raise UnsupportedDocument(
-            "its kind of encryption is not known here", where=request.name, fix=_RESAVE_FIX
-        ) from error
-    except RecursionError as error:
-        raise DocumentTooComplex("its objects are nested too deeply", where=request.name, fix=_RESAVE_FIX) from error
+    logging.getLogger("pypdf").propagate = False  # its warnings quote the file
+    letters, source = _open(request)
+    structure = _structure(source, request)
+    num_pages = len(letters)
     if num_pages == 0:
         raise DocumentError("no page was found in it; the file is damaged", where=request.name, fix=_RESAVE_FIX)
-    announced = max(num_pages, _announced_pages(reader))
-    return Reader("pdf", "page", _pages(reader, request.first, num_pages, announced), announced)
+    if num_pages > _CONFIGURATION["page_tree_maximum_entries"]:
+        raise DocumentTooComplex("its page tree is too large", where=request.name, fix=_RESAVE_FIX)
+    pdf = OpenPdf(letters, structure, structure is not None and _has_layers(structure))
+    return Reader("pdf", "page", _pages(pdf, request.first), num_pages)
 
 
-def _open(request: Request) -> PdfReader:
+def _open(request: Request) -> tuple[pdfium.PdfDocument, str | BytesIO]:
+    """The file in PDFium, and what it was opened from: a mended copy where PDFium does not take it as it is."""
     try:
-        return _open_stream(request.path, request)
-    except LimitReachedError:
+        return open_letters(request.path, request), request.path
+    except DocumentError:
+        for mend in (with_new_end, _written_anew):
+            with contextlib.suppress(Exception):
+                mended = mend(request)
+                if mended is not None:
+                    return open_letters(mended, request), mended
         raise
-    except PyPdfError:
-        repaired = with_new_end(request.path)
-        if repaired is None:
-            raise
-        return _open_stream(repaired, request)
 
 
-def _open_stream(source: str | BytesIO, request: Request) -> PdfReader:
-    reader = PdfReader(source, strict=False, root_object_recovery_limit=10_000, xref_stream_maximum_entries=500_000)
-    if reader.is_encrypted:
-        _unlock(reader, request)
-    return reader
+def _written_anew(request: Request) -> BytesIO | None:
+    """The file as pypdf understands it."""
+    reader = _structure(request.path, request)
+    if reader is None:
+        return None
+    copy = BytesIO()
+    PdfWriter(clone_from=reader).write(copy)
+    return copy
 
 
-def _unlock(reader: PdfReader, request: Request) -> None:
-    # Most encrypted files only forbid printing and open with the empty password.
-    if reader.decrypt(""):
-        return
-    if request.password is None:
-        raise PasswordRequired("the file is encrypted", where=request.name, fix="Give the password that opens it.")
-    if not reader.decrypt(request.password):
-        raise WrongPassword("the password does not open the file", where=request.name, fix="Check it and try again.")
+def open_letters(source: str | BytesIO, request: Request) -> pdfium.PdfDocument:
+    """The file in PDFium.
 
-
-def _announced_pages(reader: PdfReader) -> int:
-    """Number of pages that the file names: more than were found when its end has been cut off."""
+    Raises:
+        DocumentError: one of its kinds.
+    """
     try:
-        pages: Any = reader.root_object["/Pages"]
-        count = pages["/Count"]
-    except Exception:
-        return 0
-    return count if isinstance(count, int) and count <= _CONFIGURATION["page_tree_maximum_entries"] else 0
+        # Most encrypted files only forbid printing and open with the empty password.
+        return pdfium.PdfDocument(source, password=request.password)
+    except pdfium.PdfiumError as error:
+        if error.err_code == raw.FPDF_ERR_SECURITY:
+            what = "its kind of encryption is not known here"
+            raise UnsupportedDocument(what, where=request.name, fix=_RESAVE_FIX) from error
+        if error.err_code != raw.FPDF_ERR_PASSWORD:
+            raise DocumentError("the file is too damaged to be read", where=request.name, fix=_RESAVE_FIX) from error
+        if request.password is None:
+            what, fix = "the file is encrypted", "Give the password that opens it."
+            raise PasswordRequired(what, where=request.name, fix=fix) from error
+        what = "the password does not open the file"
+        raise WrongPassword(what, where=request.name, fix="Check it and try again.") from error
 
 
-def _pages(reader: PdfReader, first: int, num_pages: int, announced: int) -> Iterator[Page]:
-    damage = DamageCounter()
-    for number in range(first, num_pages + 1):
-        yield read_page(reader, number, damage)
-    for number in range(max(first, num_pages + 1), announced + 1):
-        problem = f"page {number} is missing: the file announces {announced} pages and holds {num_pages}"
-        yield Page(number, "", "unreadable", problem)
+def _structure(source: str | BytesIO, request: Request) -> PdfReader | None:
+    with contextlib.suppress(Exception):
+        reader = PdfReader(source, strict=False, root_object_recovery_limit=10_000, xref_stream_maximum_entries=500_000)
+        if not reader.is_encrypted or reader.decrypt("") or reader.decrypt(request.password or ""):
+            len(reader.pages)
+            return reader
+    return None
+
+
+def _has_layers(reader: PdfReader) -> bool:
+    """True if some layers are off."""
+    with contextlib.suppress(Exception):
+        shown: Any = reader.root_object["/OCProperties"]["/D"]  # type: ignore[index]
+        return bool(shown.get("/OFF")) or shown.get("/BaseState") == "/OFF"
+    return False
+
+
+def _pages(pdf: OpenPdf, first: int) -> Iterator[Page]:
+    for number in range(first, len(pdf.letters) + 1):
+        page = read_page(pdf, number)
+        more: list[str] = []
+        with contextlib.suppress(Exception):
+            if number == 1 and pdf.structure is not None:
+                more += xfa_lines(pdf.structure)
+        if number == len(pdf.letters):
+            more += attachment_lines(pdf.letters)
+        yield replace(page, text="".join([page.text, *(f"{line}\n" for line in more)])) if more else page

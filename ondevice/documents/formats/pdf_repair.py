@@ -9,13 +9,15 @@ import io
 import re
 from pathlib import Path
 
+from ondevice.documents.formats.reader import Request
+
 _OBJECT = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b")
 _CATALOG = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b(?:(?!endobj).){0,2000}?/Type\s*/Catalog\b", re.DOTALL)
 
 
-def with_new_end(path: str) -> io.BytesIO | None:
+def with_new_end(request: Request) -> io.BytesIO | None:
     """The file with a trailer for the catalog that it holds; None when there is no catalog to be seen."""
-    data = Path(path).read_bytes()
+    data = Path(request.path).read_bytes()
     catalogs = list(_CATALOG.finditer(data))
     if not catalogs:
         return None
