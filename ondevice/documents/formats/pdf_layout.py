@@ -18,15 +18,13 @@ _GAP = 0.3  # of the size, at least, between two columns
 _EDGE = 0.1  # of the height of the page, where headers and footers stand
 _LARGE, _MOST_LARGE = 2.0, 50  # of the usual size: type across other lines that is larger is a watermark
 _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
+_MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 _MOST_WORDS = 200_000  # of a document that are remembered
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _BROKEN = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]\Z")
 _REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
 # First parts of English words that keep their hyphen.
-_FIRST_PARTS = frozenset(
-    "all co cross ex full half hard high ill long low mid multi non part post pre re self semi short so sub then "
-    "two three vice well".split()
-)
+_FIRST_PARTS = frozenset("all cross full half hard high ill long low self short well".split())
 
 Columns = list[tuple[float, float]]
 
@@ -64,6 +62,8 @@ class _Block:
         if not self.columns:
             return [line.text for line in self.lines]
         rows = self.rows()
+        if sum(line.is_from_right for line in self.lines) > len(self.lines) / 2:
+            rows = [row[::-1] for row in rows]
         if self.is_prose:
             return [cell for column in zip(*rows, strict=True) for cell in column if cell]
         return [" | ".join(row).rstrip() for row in rows]
@@ -76,7 +76,7 @@ def lay_out(runs: list[Run], values: list[Value], paper: Box, memory: Memory) ->
     table that goes on from the page before gets its head again.
     """
     straight, across = _apart(runs)
-    lines = put_into_lines(straight, values)
+    lines = _by_rows(put_into_lines(straight, values))
     blocks = list(_blocks(lines))
     edges = {(line.text, line.turn, round(line.base / 2)): id(line) for line in lines if _is_on_edge(line, paper)}
     again = [line for key, line in edges.items() if key in memory.edges]
@@ -124,6 +124,31 @@ def _is_across(run: Run, other: Run) -> bool:
 # -- columns and tables ----------------------------------------------------------------------------------------------
 
 
+def _by_rows(lines: list[Line]) -> list[Line]:
+    """The lines, with the rows of a table put together whose cells were not drawn row by row."""
+    rows: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: (line.turn, -line.base)):
+        last = rows[-1][-1] if rows else None
+        if last and last.turn == line.turn and last.base - line.base < 0.3 * line.size:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    shared = [row for row in rows if len(row) > 1]
+    cells = [text for row in shared for line in row for text, _, _ in line.cells]
+    num_figures = sum(any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)) for cell in cells)
+    num_words = sum(len(cell.split()) for cell in cells)
+    is_table = num_words < _MOST_CELL_WORDS * len(cells) and num_figures > _FEWEST_FIGURES * len(cells)
+    return [_merged(row) for row in rows] if len(shared) > 2 and is_table else lines
+
+
+def _merged(row: list[Line]) -> Line:
+    for line in row[1:]:
+        for run in line.runs:
+            row[0].take(run)
+    row[0].cells = sorted((cell for line in row for cell in line.cells), key=lambda cell: cell[1])
+    return row[0]
+
+
 def _blocks(lines: list[Line]) -> Iterator[_Block]:
     start = 0
     while start < len(lines):
@@ -138,8 +163,7 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
     rows, gaps = [lines[start]], _gaps(lines[start])
     for line in lines[start + 1 : start + _MOST_ROWS]:
         last = rows[-1]
-        step = last.base - line.base
-        if line.turn != last.turn or not 0 < step < _LONGEST_STEP * max(line.size, last.size):
+        if not _is_next_row(last, line):
             break
         free = [(max(a, c), min(b, d)) for a, b in gaps for c, d in _gaps(line)]
         gaps = [(left, right) for left, right in free if right - left > _GAP * line.size][:_MOST_COLUMNS]
@@ -147,6 +171,11 @@ def _rows(lines: list[Line], start: int) -> list[Line]:
             break
         rows.append(line)
     return rows
+
+
+def _is_next_row(line: Line, after: Line) -> bool:
+    step = line.base - after.base
+    return line.turn == after.turn and 0 < step < _LONGEST_STEP * max(line.size, after.size)
 
 
 def _gaps(line: Line) -> list[tuple[float, float]]:
@@ -210,7 +239,9 @@ def _head_again(blocks: list[_Block], memory: Memory) -> str:
     """The head of the table that goes on from the page before, "" if there is none; remembers the last table."""
     before, memory.table = memory.table, None
     tables = [block for block in blocks if block.columns and not block.is_prose]
-    goes_on = bool(before and tables and any(tables[0] is block for block in blocks[:3]) and _is_alike(before[0], tables[0]))
+    goes_on = bool(
+        before and tables and any(tables[0] is block for block in blocks[:3]) and _is_alike(before[0], tables[0])
+    )
     head = before[1] if before and goes_on and before[1] != tables[0].rows()[0] else []
     if tables and any(tables[-1] is block for block in blocks[-3:]):
         own = _head(tables[-1].rows()) or (before[1] if before and goes_on and len(tables) == 1 else None)

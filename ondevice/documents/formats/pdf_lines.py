@@ -17,6 +17,7 @@ _SPACE_ARABIC = 0.1
 _TRACKED = 0.08  # of the size: where all letters are set further apart than this, the gap of a space is wider by it
 _NO_SPACE = 0.03  # of the size: a space character that takes no more room is none
 _CELL = 1.0  # of the size: a gap as wide may part two columns
+_WIDE = 2.0  # of the size: a gap as wide parts what stands on one line
 _BESIDE = 0.6  # of the size: what is drawn later belongs to a line if it is as near to it
 _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
@@ -30,7 +31,7 @@ Cell = tuple[str, float, float]
 
 @dataclass(slots=True)
 class Line:
-    """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right)."""
+    """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right), from the left."""
 
     turn: int
     base: float
@@ -42,7 +43,16 @@ class Line:
 
     @property
     def text(self) -> str:
-        return "\t".join(cell[0] for cell in self.cells)
+        parts = [self.cells[0][0]]
+        for before, (text, left, _) in pairwise(self.cells):
+            parts += ["\t" if left - before[2] > _WIDE * self.size else " ", text]
+        return "".join(parts[::-1] if self.is_from_right else parts)
+
+    @property
+    def is_from_right(self) -> bool:
+        """True if most of its letters are of a script that is read from the right."""
+        kinds = [_direction(letter) for text, _, _ in self.cells for letter in text]
+        return kinds.count("R") > kinds.count("L")
 
     def take(self, run: Run) -> None:
         """Put one more run on the line."""
@@ -69,7 +79,9 @@ def put_into_lines(runs: list[Run], values: list[Value]) -> list[Line]:
             continue
         level = round(run.base / 10)
         others = (line for step in (0, -1, 1) for line in near[run.turn, level + step][-_LOOK_BACK:])
-        line = lines[-1] if lines and _goes_on(lines[-1], run) else next((one for one in others if _fits(one, run)), None)
+        line = (
+            lines[-1] if lines and _goes_on(lines[-1], run) else next((one for one in others if _fits(one, run)), None)
+        )
         if line is None:
             line = Line(run.turn, run.base, run.size, run.left, run.right)
             lines.append(line)
@@ -103,7 +115,9 @@ def _fits(line: Line, run: Run) -> bool:
         and line.left - run.right < reach
         and run.left - line.right < reach
         and _is_free(line, run)
-        and any(abs(run.left - other.right) < reach or abs(other.left - run.right) < reach for other in line.runs[-200:])
+        and any(
+            abs(run.left - other.right) < reach or abs(other.left - run.right) < reach for other in line.runs[-200:]
+        )
     )
 
 
@@ -116,7 +130,9 @@ def _put_value(lines: list[Line], value: Value) -> None:
     run = value.run
     beside = [line for line in lines if line.turn == run.turn and abs(line.base - run.base) < 0.6 * run.size]
     if not beside:
-        run.glyphs = spread(f"{value.name}: {run.text}" if value.name else run.text, run.left, run.right, 0.6 * run.size)
+        run.glyphs = spread(
+            f"{value.name}: {run.text}" if value.name else run.text, run.left, run.right, 0.6 * run.size
+        )
         above = [index for index, line in enumerate(lines) if line.turn == run.turn and line.base > run.base]
         at = min(above, key=lambda index: lines[index].base, default=-1) + 1 if above else len(lines)
         lines.insert(at, Line(run.turn, run.base, run.size, run.left, run.right, [run]))

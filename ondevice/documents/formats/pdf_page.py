@@ -64,6 +64,8 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         beside = read_annotations(structure) if structure is not None else Beside()
         text = lay_out(glyphs.runs, beside.values, page.get_bbox(), pdf.memory)
         more = [*beside.lines, *link_lines(beside.links, glyphs.runs, text), *figure_lines(pdf.letters, page)]
+        if _is_doubtful(text) and structure is not None:
+            text = _second_opinion(structure, text)
         text = _clean("\n".join([text, *more]))
         return _judge(number, text, page, glyphs, damage) if text else _explain(number, page, glyphs, damage)
     except pdfium.PdfiumError:
@@ -111,19 +113,21 @@ def _damage(page: PageObject | None) -> Literal["", "missing", "large", "damaged
 
 
 def _glyph_text(page: PageObject | None, font_name: str, code: int) -> str:
-    """The letters that the name of a glyph spells, where PDFium does not know it; "" if the glyph has no name."""
+    """What the font says of a code that PDFium does not know; "" if nothing, U+FFFD if it is no character."""
     with contextlib.suppress(Exception):
         fonts = page["/Resources"]["/Font"] if page is not None else {}  # type: ignore[index]
-        for font in (one.get_object() for one in fonts.values()):
-            if font_name in str(font.get("/BaseFont", "")):
-                number = 0
-                for item in font["/Encoding"]["/Differences"]:
-                    if isinstance(item, int):
-                        number = item
-                    elif number == code:
-                        return _spelled(str(item))
-                    else:
-                        number += 1
+        font = next(one for one in (it.get_object() for it in fonts.values()) if font_name in str(one["/BaseFont"]))
+        if font["/Subtype"] == "/Type0":  # the code is the number of a glyph
+            is_embedded = "/FontFile" in " ".join(font["/DescendantFonts"][0]["/FontDescriptor"])
+            return "\ufffd" if "/ToUnicode" in font or is_embedded else ""
+        number = 0
+        for item in font["/Encoding"]["/Differences"]:
+            if isinstance(item, int):
+                number = item
+            elif number == code:
+                return _spelled(str(item))
+            else:
+                number += 1
     return ""
 
 
@@ -135,6 +139,24 @@ def _spelled(name: str) -> str:
     return "\ufffd" if _GLYPH_NUMBER.fullmatch(name) else ""
 
 
+def _is_doubtful(text: str) -> bool:
+    return is_improbable(text) or _num_lost(text) > _MOST_LOST * len(text)
+
+
+def _num_lost(text: str) -> int:
+    return sum(letter == "\ufffd" or "\ue000" <= letter <= "\uf8ff" for letter in text)
+
+
+def _second_opinion(page: PageObject, text: str) -> str:
+    """The page's text by pypdf, where that knows the letters and PDFium does not."""
+    with contextlib.suppress(Exception):
+        other = page.extract_text()
+        numbers = sum(map(len, _GLYPH_NUMBER.findall(other)))
+        if len(other) > 0.5 * len(text) and 2 * numbers < len(other) and not _is_doubtful(other):
+            return other
+    return text
+
+
 def _clean(text: str) -> str:
     # Characters beyond the first 65,536 come in two halves.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -144,16 +166,15 @@ def _clean(text: str) -> str:
 
 def _judge(number: int, text: str, page: pdfium.PdfPage, glyphs: Glyphs, damage: str) -> Page:
     letters = [character for character in text if not character.isspace()]
-    num_lost = letters.count("\ufffd")
-    if 2 * num_lost > len(letters):
+    if 2 * letters.count("\ufffd") > len(letters):
         return Page(number, "", "unreadable", f"the letters of page {number} have no code: its font numbers its glyphs")
-    if 2 * (num_lost + sum("\ue000" <= letter <= "\uf8ff" for letter in letters)) > len(letters):
+    if 2 * _num_lost(text) > len(letters):
         return Page(number, text, "unreadable", f"most letters of page {number} have no meaning outside its own fonts")
     notes = _notes(number, glyphs, damage)
     if is_improbable(text):
         notes.append(f"the letters of page {number} are improbable in any language: its fonts may name them wrongly")
-    if num_lost > _MOST_LOST * len(letters):
-        notes.append(f"{num_lost} characters of page {number} have no meaning outside its own fonts")
+    if _num_lost(text) > _MOST_LOST * len(letters):
+        notes.append(f"some characters of page {number} have no meaning outside its own fonts")
     if len(letters) < _FEW_LETTERS and what_is_drawn(page) == "image":
         problem = f"page {number} is an image with no more than {len(letters)} letters of text beside it"
         return Page(number, text, "scan", "; ".join([problem, *notes]))
@@ -166,7 +187,7 @@ def _notes(number: int, glyphs: Glyphs, damage: str) -> list[str]:
     if damage:
         notes.append(f"a part of page {number} is damaged and was left out")
     if glyphs.num_hidden:
-        notes.append(f"page {number} holds text that nobody sees on it ({glyphs.num_hidden} characters), left out")
+        notes.append(f"page {number} holds text that nobody sees on it, left out here")
     if glyphs.num_unsure:
         notes.append(f"page {number} may hold text that nobody sees on it: it is too complex to look")
     if glyphs.is_cut:
