@@ -1,12 +1,14 @@
-"""PDF files: PDFium reads the letters, pypdf what stands beside them. Limits, passwords, how many pages there should be."""
+"""PDF files: opened by PDFium for their letters and by pypdf for what stands beside them; limits, passwords, repair."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pypdf
@@ -16,7 +18,6 @@ from pypdf import PdfReader, PdfWriter
 
 from ondevice.documents.formats.pdf_beside import attachment_lines, xfa_lines
 from ondevice.documents.formats.pdf_page import OpenPdf, read_page
-from ondevice.documents.formats.pdf_repair import with_new_end
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.types import Page
 from ondevice.errors import DocumentError, DocumentTooComplex, PasswordRequired, UnsupportedDocument, WrongPassword
@@ -40,6 +41,8 @@ _CONFIGURATION: dict[str, Any] = {
     "jbig2dec_binary": None,
     "disable_legacy_handling": True,
 }
+_OBJECT = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b")
+_CATALOG = re.compile(_OBJECT.pattern + rb"(?:(?!endobj).){0,2000}?/Type\s*/Catalog\b", re.DOTALL)
 _RESAVE_FIX = "Print it to a new PDF from a viewer that shows it, then open that."
 
 
@@ -64,12 +67,24 @@ def _open(request: Request) -> tuple[pdfium.PdfDocument, str | BytesIO]:
     try:
         return open_letters(request.path, request), request.path
     except DocumentError:
-        for mend in (with_new_end, _written_anew):
+        for mend in (_with_new_end, _written_anew):
             with contextlib.suppress(Exception):
                 mended = mend(request)
                 if mended is not None:
                     return open_letters(mended, request), mended
         raise
+
+
+def _with_new_end(request: Request) -> BytesIO | None:
+    """A file that was cut off, with a trailer for the catalog that it holds; None when there is none to be seen."""
+    data = Path(request.path).read_bytes()
+    catalogs = list(_CATALOG.finditer(data))
+    if not catalogs:
+        return None
+    catalog = catalogs[-1]  # a file may hold older versions of itself; the last one counts
+    size = 1 + max(int(found[1]) for found in _OBJECT.finditer(data))
+    end = b"\nendobj\ntrailer\n<< /Root %s %s R /Size %d >>\nstartxref\n0\n%%%%EOF\n" % (catalog[1], catalog[2], size)
+    return BytesIO(data + end)
 
 
 def _written_anew(request: Request) -> BytesIO | None:
@@ -83,13 +98,12 @@ def _written_anew(request: Request) -> BytesIO | None:
 
 
 def open_letters(source: str | BytesIO, request: Request) -> pdfium.PdfDocument:
-    """The file in PDFium.
+    """The file in PDFium, with the empty password or the one given: most encrypted ones only forbid printing.
 
     Raises:
         DocumentError: one of its kinds.
     """
     try:
-        # Most encrypted files only forbid printing and open with the empty password.
         return pdfium.PdfDocument(source, password=request.password)
     except pdfium.PdfiumError as error:
         if error.err_code == raw.FPDF_ERR_SECURITY:
@@ -124,10 +138,13 @@ def _has_layers(reader: PdfReader) -> bool:
 def _pages(pdf: OpenPdf, first: int) -> Iterator[Page]:
     for number in range(first, len(pdf.letters) + 1):
         page = read_page(pdf, number)
-        more: list[str] = []
-        with contextlib.suppress(Exception):
-            if number == 1 and pdf.structure is not None:
+        label, more = pdf.letters.get_page_label(number - 1), list[str]()
+        if number == 1 and pdf.structure is not None:
+            with contextlib.suppress(Exception):
                 more += xfa_lines(pdf.structure)
         if number == len(pdf.letters):
             more += attachment_lines(pdf.letters)
-        yield replace(page, text="".join([page.text, *(f"{line}\n" for line in more)])) if more else page
+        text = "".join([page.text, *(f"{line}\n" for line in more)])
+        if text and label not in ("", str(number)):
+            text = f"[Printed page {label}, PDF page {number}]\n{text}"
+        yield replace(page, text=text)

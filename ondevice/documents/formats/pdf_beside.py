@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ _DEEPEST = 20
 _HIDDEN = 2 | 32  # flags of annotations that are not shown
 _PUSH_BUTTON = 1 << 16
 _TALLEST = 12.0  # points of the type in a field
+_LONGEST = 4_000  # characters of an alternative text
 _MOST_ATTACHED = 100_000  # characters of an attached text that is read
 _TEXT_FILES = (".txt", ".csv", ".tsv", ".md")
 
@@ -69,19 +70,18 @@ def _read_one(annotation: DictionaryObject, turn: int, found: Beside) -> None:
         if address:
             found.links.append((str(address), box))
     elif kind == "/FileAttachment":
-        found.lines.append(f"Attached file: {_file_name(annotation['/FS'].get_object())}")
+        file: Any = annotation["/FS"].get_object()
+        found.lines.append(f"Attached file: {file.get('/UF') or file.get('/F') or 'without a name'}")
     elif text and kind not in ("/Popup", "/Watermark", "/PrinterMark", "/Redact", "/Screen", "/Movie"):
         author = str(annotation.get("/T", "")).strip()
         found.lines.append(f"Remark by {author}: {text}" if author else f"Remark: {text}")
 
 
-def _inherited(field_: DictionaryObject, key: str) -> Any:
+def _inherited(one: Any, key: str) -> Any:
     for _ in range(_DEEPEST):
-        if key in field_:
-            return field_[key].get_object()
-        if "/Parent" not in field_:
-            break
-        field_ = field_["/Parent"].get_object()
+        if key in one:
+            return one[key].get_object()
+        one = one["/Parent"].get_object() if "/Parent" in one else {}
     return None
 
 
@@ -102,10 +102,6 @@ def _value(widget: DictionaryObject) -> str:
     return ", ".join(shown.get(str(one), str(one)) for one in values)
 
 
-def _file_name(specification: DictionaryObject) -> str:
-    return str(specification.get("/UF") or specification.get("/F") or "without a name")
-
-
 def link_lines(links: list[tuple[str, Box]], runs: list[Run], text: str) -> list[str]:
     """Addresses that the text of the page does not show itself, each after the words that lead to it."""
     lines = {}
@@ -124,40 +120,29 @@ def link_lines(links: list[tuple[str, Box]], runs: list[Run], text: str) -> list
     return list(lines.values())
 
 
-def figure_lines(document: pdfium.PdfDocument, page: pdfium.PdfPage) -> list[str]:
+def figure_lines(page: pdfium.PdfPage) -> list[str]:
     """The alternative texts of the figures and formulas of a tagged page."""
-    if not raw.FPDFCatalog_IsTagged(document):
-        return []
     tree = raw.FPDF_StructTree_GetForPage(page)
-    try:
-        roots = [raw.FPDF_StructTree_GetChildAtIndex(tree, i) for i in range(raw.FPDF_StructTree_CountChildren(tree))]
-        return list(dict.fromkeys(_alternatives(roots)))
-    finally:
-        raw.FPDF_StructTree_Close(tree)
-
-
-def _alternatives(elements: list[Any]) -> Iterator[str]:
+    if not tree:
+        return []
+    lines, buffer = dict[str, None](), ctypes.create_string_buffer(2 * _LONGEST)
+    waiting = [raw.FPDF_StructTree_GetChildAtIndex(tree, i) for i in range(raw.FPDF_StructTree_CountChildren(tree))]
     for _ in range(_MOST):
-        if not elements:
-            return
-        element = elements.pop(0)
-        if not element:
-            continue
-        text = _string(raw.FPDF_StructElement_GetAltText, element).strip()
-        kind = _string(raw.FPDF_StructElement_GetType, element)
-        if text and kind in ("Figure", "Formula"):
-            yield f"{kind}: {text}"
-        count = range(raw.FPDF_StructElement_CountChildren(element))
-        elements[:0] = [raw.FPDF_StructElement_GetChildAtIndex(element, i) for i in count]
-
-
-def _string(get: Any, element: Any) -> str:
-    import ctypes
-
-    size = get(element, None, 0)
-    buffer = ctypes.create_string_buffer(size)
-    get(element, buffer, size)
-    return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "replace")
+        if not waiting:
+            break
+        if element := waiting.pop(0):
+            kind, text = (
+                buffer.raw[: max(min(get(element, buffer, len(buffer)), len(buffer)) - 2, 0)].decode(
+                    "utf-16-le", "replace"
+                )
+                for get in (raw.FPDF_StructElement_GetType, raw.FPDF_StructElement_GetAltText)
+            )
+            if text.strip() and kind in ("Figure", "Formula"):
+                lines[f"{kind}: {text.strip()}"] = None
+            count = range(raw.FPDF_StructElement_CountChildren(element))
+            waiting[:0] = [raw.FPDF_StructElement_GetChildAtIndex(element, i) for i in count]
+    raw.FPDF_StructTree_Close(tree)
+    return list(lines)
 
 
 def attachment_lines(document: pdfium.PdfDocument) -> list[str]:
@@ -183,10 +168,6 @@ def xfa_lines(reader: PdfReader) -> list[str]:
     data = b"".join(one.get_object().get_data() for one in streams if isinstance(one.get_object(), StreamObject))
     if not data:
         return []
-    lines = []
-    for element in safe_xml.fromstring(data).iter():
-        if element.tag.endswith("}data"):
-            for leaf in element.iter():
-                if len(leaf) == 0 and (leaf.text or "").strip():
-                    lines.append(f"{leaf.tag.split('}')[-1]}: {leaf.text.strip()}")
-    return lines
+    leaves = [leaf for one in safe_xml.fromstring(data).iter() if one.tag.endswith("}data") for leaf in one.iter()]
+    pairs = [(leaf.tag.split("}")[-1], (leaf.text or "").strip()) for leaf in leaves if len(leaf) == 0]
+    return [f"{name}: {value}" for name, value in pairs if value]

@@ -24,7 +24,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _BROKEN = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]\Z")
 _REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
 # First parts of English words that keep their hyphen.
-_FIRST_PARTS = frozenset("all cross full half hard high ill long low self short well".split())
+_FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long", "low", "self", "short", "well"))
 
 Columns = list[tuple[float, float]]
 

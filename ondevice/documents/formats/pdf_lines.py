@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 import statistics
-import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import compress, groupby, pairwise
+from itertools import groupby, pairwise
 
-from ondevice.documents.formats.pdf_glyphs import Glyph, Run
+from ondevice.documents.formats.pdf_glyphs import Run
 
 _SPACE = 0.16  # of the size: a gap as wide is a space between words
 _SPACE_ARABIC = 0.1
@@ -23,8 +21,7 @@ _SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
 _LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
 _EXPONENT = re.compile(r"[^\W_]\Z|[+\-\u2212\u2013]?[^\W_]?\d[\w,.\-\u2212\u2013]*\Z")
 _MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\d+(?:\.\d+)+\.?")
-_MIRRORED = str.maketrans("()[]{}<>\u00ab\u00bb", ")(][}{><\u00bb\u00ab")
-_ARABIC_LAM, _ARABIC_ALEF = "\u0644", "\u0622\u0623\u0625\u0627"
+_FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 Cell = tuple[str, float, float]
 
@@ -40,6 +37,7 @@ class Line:
     right: float
     runs: list[Run] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
+    is_from_right: bool = False
 
     @property
     def text(self) -> str:
@@ -47,12 +45,6 @@ class Line:
         for before, (text, left, _) in pairwise(self.cells):
             parts += ["\t" if left - before[2] > _WIDE * self.size else " ", text]
         return "".join(parts[::-1] if self.is_from_right else parts)
-
-    @property
-    def is_from_right(self) -> bool:
-        """True if most of its letters are of a script that is read from the right."""
-        kinds = [_direction(letter) for text, _, _ in self.cells for letter in text]
-        return kinds.count("R") > kinds.count("L")
 
     def take(self, run: Run) -> None:
         """Put one more run on the line."""
@@ -147,7 +139,7 @@ def _put_value(lines: list[Line], value: Value) -> None:
     line.take(run)
 
 
-def spread(text: str, left: float, right: float, widest: float) -> list[Glyph]:
+def spread(text: str, left: float, right: float, widest: float) -> list[tuple[str, float, float]]:
     """Glyphs for a text that has a place as a whole, each at most as wide as that."""
     step = min((right - left) / max(len(text), 1), widest)
     return [(character, left + i * step, left + (i + 1) * step) for i, character in enumerate(text)]
@@ -168,13 +160,18 @@ class _Placed:
 
 
 def _cells(line: Line) -> list[Cell]:
+    """Texts between wide gaps, from the left. Within a run, what is read from the right is in reading order already."""
     runs = sorted(line.runs, key=lambda run: run.left)
+    text = "".join(run.text for run in runs)
+    num_from_right = len(_FROM_RIGHT.findall(text))
+    line.is_from_right = 2 * num_from_right > sum(map(str.isalpha, text))
+    if num_from_right:
+        groups = [(is_so, [*group]) for is_so, group in groupby(runs, lambda run: bool(_FROM_RIGHT.search(run.text)))]
+        ordered = groups[::-1] if line.is_from_right else groups
+        runs = [run for is_so, group in ordered for run in (group[::-1] if is_so else group)]
     glyphs = [glyph for run in runs for glyph in _placed(line, run)]
-    is_arabic = any(_direction(glyph.text) == "R" for glyph in glyphs)
-    if is_arabic or any(after.left < run.right - 0.5 * run.size for run, after in pairwise(runs)):
+    if not num_from_right and any(after.left < run.right - 0.5 * run.size for run, after in pairwise(runs)):
         glyphs.sort(key=lambda glyph: glyph.left)
-    if is_arabic:
-        glyphs = _with_marks(glyphs)
     cells: list[list[_Placed]] = [[]]
     spaces, room = "", 0.0
     for glyph in glyphs:
@@ -183,18 +180,18 @@ def _cells(line: Line) -> list[Cell]:
             continue
         if cells[-1]:
             last = cells[-1][-1]
-            gap, lead = glyph.left - last.right, min(last.lead, glyph.lead)
-            is_space = gap > (_SPACE_ARABIC if is_arabic else _SPACE) * line.size + lead
+            gap, lead = max(glyph.left - last.right, last.left - glyph.right), min(last.lead, glyph.lead)
+            is_space = gap > (_SPACE_ARABIC if num_from_right else _SPACE) * line.size + lead
             if spaces:
                 is_space = room <= 0 or lead < 0 or gap > _NO_SPACE * line.size
             if len(spaces) < 2 and gap > _CELL * line.size and not _is_mark_of_list(cells):
                 cells.append([])
             elif is_space:
-                cells[-1].append(_Placed(spaces or " ", last.right, glyph.left, 0, 0.0))
+                cells[-1].append(_Placed(spaces or " ", glyph.left, glyph.right, 0, 0.0))
         cells[-1].append(glyph)
         spaces, room = "", 0.0
-    spoken = [(_reading(cell) if is_arabic else _with_exponents(cell), cell) for cell in cells if cell]
-    return [(text, cell[0].left, max(glyph.right for glyph in cell)) for text, cell in spoken]
+    found = [(_spoken(cell), min(one.left for one in cell), max(one.right for one in cell)) for cell in cells if cell]
+    return sorted(found, key=lambda cell: cell[1])
 
 
 def _is_mark_of_list(cells: list[list[_Placed]]) -> bool:
@@ -213,7 +210,7 @@ def _placed(line: Line, run: Run) -> list[_Placed]:
     return [_Placed(text, left, right, rise, lead) for text, left, right in glyphs]
 
 
-def _with_exponents(glyphs: list[_Placed]) -> str:
+def _spoken(glyphs: list[_Placed]) -> str:
     """The text, with `^` before raised figures, and `_` before lowered ones that follow another figure."""
     parts: list[str] = []
     groups = [(rise, "".join(glyph.text for glyph in group)) for rise, group in groupby(glyphs, lambda one: one.rise)]
@@ -228,82 +225,3 @@ def _with_exponents(glyphs: list[_Placed]) -> str:
             text += " "
         parts.append(text)
     return "".join(parts)
-
-
-# -- right to left ---------------------------------------------------------------------------------------------------
-
-
-def _direction(text: str) -> str:
-    """R: right to left, L: left to right, N: a number, else "" ."""
-    for character in text:
-        kind = unicodedata.bidirectional(character)
-        if kind in ("R", "AL"):
-            return "R"
-        if kind in ("EN", "AN"):
-            return "N"
-        if kind == "L":
-            return "L"
-    return ""
-
-
-def _with_marks(glyphs: list[_Placed]) -> list[_Placed]:
-    """Vowels and other marks put behind the letter that they stand over; ligatures in the order that they are read."""
-    is_mark = [unicodedata.category(glyph.text[0]) == "Mn" for glyph in glyphs]
-    letters = [glyph for glyph, is_one in zip(glyphs, is_mark, strict=True) if not is_one]
-    for letter in letters:
-        if len(letter.text) == 2 and letter.text[0] in _ARABIC_ALEF and letter.text[1] == _ARABIC_LAM:
-            letter.text = letter.text[::-1]  # PDFium turns the two letters of this one glyph
-    lefts = [letter.left for letter in letters]
-    for mark in compress(glyphs, is_mark):
-        under = bisect.bisect(lefts, (mark.left + mark.right) / 2) - 1
-        if letters:
-            letters[max(under, 0)].text += mark.text
-    return letters
-
-
-def _reading(glyphs: list[_Placed]) -> str:
-    """What stands from left to right, in the order in which it is read."""
-    items = [glyph.text for glyph in glyphs]
-    kinds = [_direction(item) for item in items]
-    for index in range(1, len(items)):  # a sign beside a number is a part of it
-        if kinds[index - 1] == "N" and items[index] in "%\u2030\u00b0":
-            kinds[index] = "N"
-        elif kinds[index] == "N" and items[index - 1] in "+-\u2212$\u20ac\u00a3":
-            kinds[index - 1] = "N"
-    if kinds.count("R") > kinds.count("L"):
-        return _from_the_right(items, kinds)
-    spoken, position = [], 0
-    while position < len(items):
-        stop = position + 1
-        if kinds[position] == "R":  # from this to the last one of its words
-            for index in range(stop, len(items)):
-                if kinds[index] == "L":
-                    break
-                stop = index + 1 if kinds[index] == "R" else stop
-            spoken.append(_from_the_right(items[position:stop], kinds[position:stop]))
-        else:
-            spoken.append(items[position])
-        position = stop
-    return "".join(spoken)
-
-
-def _from_the_right(items: list[str], kinds: list[str]) -> str:
-    """Read from the last to the first; numbers and words of other scripts, which go on to the right, are turned back."""
-    spoken: list[str] = []
-    position = len(items)
-    while position > 0:
-        start = position - 1
-        if kinds[start] in ("L", "N"):
-            has_space = False
-            for index in range(start - 1, -1, -1):
-                has_space = has_space or items[index].isspace()
-                if kinds[index] == "R" or (has_space and "L" not in (kinds[index] or "L", kinds[start])):
-                    break
-                if kinds[index]:
-                    start, has_space = index, False
-        spoken += items[start:position]
-        position = start
-    text = "".join(spoken)
-    opening, closing = text.find("("), text.find(")")
-    is_mirrored = closing >= 0 and not 0 <= opening < closing
-    return text.translate(_MIRRORED) if is_mirrored else text

@@ -19,7 +19,7 @@ from pypdf.generic import ArrayObject, IndirectObject, NullObject, StreamObject
 
 from ondevice.documents.formats.normalize import expand_ligatures, normalize
 from ondevice.documents.formats.pdf_beside import Beside, figure_lines, link_lines, read_annotations
-from ondevice.documents.formats.pdf_glyphs import Glyphs, read_glyphs
+from ondevice.documents.formats.pdf_glyphs import read_glyphs
 from ondevice.documents.formats.pdf_layout import Memory, lay_out
 from ondevice.documents.types import Page
 
@@ -60,14 +60,15 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         if damage == "large":
             return Page(number, "", "too-complex", f"page {number} was given up: it holds more than any real page")
         page = pdf.letters[number - 1]
-        glyphs = read_glyphs(page, pdf.has_layers, lambda font, code: _glyph_text(structure, font, code))
+        runs, notes = read_glyphs(page, pdf.has_layers, lambda font, code: _glyph_text(structure, font, code))
         beside = read_annotations(structure) if structure is not None else Beside()
-        text = lay_out(glyphs.runs, beside.values, page.get_bbox(), pdf.memory)
-        more = [*beside.lines, *link_lines(beside.links, glyphs.runs, text), *figure_lines(pdf.letters, page)]
+        text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory)
+        more = [*beside.lines, *link_lines(beside.links, runs, text), *figure_lines(page)]
         if _is_doubtful(text) and structure is not None:
             text = _second_opinion(structure, text)
         text = _clean("\n".join([text, *more]))
-        return _judge(number, text, page, glyphs, damage) if text else _explain(number, page, glyphs, damage)
+        notes += ["a part of it is damaged and was left out"] if damage else []
+        return _judge(number, text, page, notes) if text else _explain(number, page, notes, damage)
     except pdfium.PdfiumError:
         found = len(pdf.structure.pages) if pdf.structure is not None else 0
         is_missing = 0 < found < number
@@ -164,35 +165,21 @@ def _clean(text: str) -> str:
     return text + "\n" if text.strip() else ""
 
 
-def _judge(number: int, text: str, page: pdfium.PdfPage, glyphs: Glyphs, damage: str) -> Page:
-    letters = [character for character in text if not character.isspace()]
-    if 2 * letters.count("\ufffd") > len(letters):
+def _judge(number: int, text: str, page: pdfium.PdfPage, notes: list[str]) -> Page:
+    num_letters = sum(not character.isspace() for character in text)
+    if 2 * text.count("\ufffd") > num_letters:
         return Page(number, "", "unreadable", f"the letters of page {number} have no code: its font numbers its glyphs")
-    if 2 * _num_lost(text) > len(letters):
+    if 2 * _num_lost(text) > num_letters:
         return Page(number, text, "unreadable", f"most letters of page {number} have no meaning outside its own fonts")
-    notes = _notes(number, glyphs, damage)
     if is_improbable(text):
-        notes.append(f"the letters of page {number} are improbable in any language: its fonts may name them wrongly")
-    if _num_lost(text) > _MOST_LOST * len(letters):
-        notes.append(f"some characters of page {number} have no meaning outside its own fonts")
-    if len(letters) < _FEW_LETTERS and what_is_drawn(page) == "image":
-        problem = f"page {number} is an image with no more than {len(letters)} letters of text beside it"
-        return Page(number, text, "scan", "; ".join([problem, *notes]))
-    return Page(number, text, "unreadable" if notes else "", "; ".join(notes))
-
-
-def _notes(number: int, glyphs: Glyphs, damage: str) -> list[str]:
-    """What of the page is not in its text."""
-    notes = []
-    if damage:
-        notes.append(f"a part of page {number} is damaged and was left out")
-    if glyphs.num_hidden:
-        notes.append(f"page {number} holds text that nobody sees on it, left out here")
-    if glyphs.num_unsure:
-        notes.append(f"page {number} may hold text that nobody sees on it: it is too complex to look")
-    if glyphs.is_cut:
-        notes.append(f"page {number} holds more characters than any real page; the rest was left out")
-    return notes
+        notes.append("its letters are improbable in any language: its fonts may name them wrongly")
+    if _num_lost(text) > _MOST_LOST * num_letters:
+        notes.append("some of its characters have no meaning outside its own fonts")
+    is_scan = num_letters < _FEW_LETTERS and what_is_drawn(page) == "image"
+    if is_scan:
+        notes.insert(0, f"it is an image with no more than {num_letters} letters of text beside it")
+    problem = f"page {number}: {'; '.join(notes)}" if notes else ""
+    return Page(number, text, "scan" if is_scan else "unreadable" if notes else "", problem)
 
 
 def is_improbable(text: str) -> bool:
@@ -215,13 +202,12 @@ def _script(letter: str) -> str:
     return "CJK" if script in ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "IDEOGRAPHIC") else script
 
 
-def _explain(number: int, page: pdfium.PdfPage, glyphs: Glyphs, damage: str) -> Page:
+def _explain(number: int, page: pdfium.PdfPage, notes: list[str], damage: str) -> Page:
     """Why there is no text at all."""
     if damage == "missing":
         return Page(number, "", "unreadable", f"the content of page {number} is missing from the file")
-    notes = _notes(number, glyphs, damage)
     if notes:
-        return Page(number, "", "unreadable", "; ".join(notes))
+        return Page(number, "", "unreadable", f"page {number}: {'; '.join(notes)}")
     match what_is_drawn(page):
         case "image":
             return Page(number, "", "scan", f"page {number} is an image without a text layer")
