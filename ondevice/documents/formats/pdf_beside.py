@@ -21,6 +21,7 @@ _DEEPEST = 20
 _HIDDEN = 2 | 32  # flags of annotations that are not shown
 _PUSH_BUTTON = 1 << 16
 _TALLEST = 12.0  # points of the type in a field
+_MOST_LINKS = 5  # of a page whose addresses are told: in some manuals every other word is one
 _LONGEST = 4_000  # characters of an alternative text
 _MOST_ATTACHED = 100_000  # characters of an attached text that is read
 _TEXT_FILES = (".txt", ".csv", ".tsv", ".md")
@@ -104,20 +105,17 @@ def _value(widget: DictionaryObject) -> str:
 
 def link_lines(links: list[tuple[str, Box]], runs: list[Run], text: str) -> list[str]:
     """Addresses that the text of the page does not show itself, each after the words that lead to it."""
-    lines = {}
+    places: dict[str, Box] = {}
     for address, box in links:
-        if address in lines or address.removeprefix("mailto:").split("://")[-1].rstrip("/") in text:
-            continue
-        words = "".join(
-            glyph[0]
-            for run in runs
-            if run.turn < 4 and run.box[0] < box[2] and run.box[2] > box[0]
-            if box[1] < (run.box[1] + run.box[3]) / 2 < box[3]
-            for glyph in run.glyphs
-            if in_frame(box, run.turn)[0] < (glyph[1] + glyph[2]) / 2 < in_frame(box, run.turn)[2]
-        ).strip()
-        lines[address] = f"Link: {words} ({address})" if words else f"Link: {address}"
-    return list(lines.values())
+        if address.removeprefix("mailto:").split("://")[-1].rstrip("/") not in text:
+            places.setdefault(address, box)
+    lines = []
+    for address, box in [*places.items()][:_MOST_LINKS]:
+        beside = [run for run in runs if run.turn < 4 and box[1] < (run.box[1] + run.box[3]) / 2 < box[3]]
+        glyphs = [(glyph, in_frame(box, run.turn)) for run in beside for glyph in run.glyphs]
+        words = "".join(text for (text, begin, end), place in glyphs if place[0] < (begin + end) / 2 < place[2]).strip()
+        lines.append(f"Link: {words} ({address})" if words else f"Link: {address}")
+    return lines + ([f"Links: {len(places) - _MOST_LINKS} more"] if len(places) > _MOST_LINKS else [])
 
 
 def figure_lines(page: pdfium.PdfPage) -> list[str]:

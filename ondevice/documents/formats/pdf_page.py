@@ -56,12 +56,17 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
     """The page with this number, counted from 1. Any failure belongs to this page alone."""
     try:
         structure = _structure(pdf, number)
-        damage = _damage(structure)
+        try:
+            damage = _damage(structure)
+        except Exception:
+            damage = "damaged"
         if damage == "large":
             return Page(number, "", "too-complex", f"page {number} was given up: it holds more than any real page")
         page = pdf.letters[number - 1]
         runs, notes = read_glyphs(page, pdf.has_layers, lambda font, code: _glyph_text(structure, font, code))
-        beside = read_annotations(structure) if structure is not None else Beside()
+        beside = Beside()
+        with contextlib.suppress(Exception):
+            beside = read_annotations(structure) if structure is not None else beside
         text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory)
         more = [*beside.lines, *link_lines(beside.links, runs, text), *figure_lines(page)]
         if _is_doubtful(text) and structure is not None:
@@ -152,8 +157,8 @@ def _second_opinion(page: PageObject, text: str) -> str:
     """The page's text by pypdf, where that knows the letters and PDFium does not."""
     with contextlib.suppress(Exception):
         other = page.extract_text()
-        numbers = sum(map(len, _GLYPH_NUMBER.findall(other)))
-        if len(other) > 0.5 * len(text) and 2 * numbers < len(other) and not _is_doubtful(other):
+        names = sum(map(len, re.findall(r"/\w+", other)))  # of glyphs: pypdf takes them where it knows no letter
+        if len(other) > 0.5 * len(text) and 3 * names < len(other) and not _is_doubtful(other):
             return other
     return text
 
