@@ -97,7 +97,7 @@ def _written_anew(request: Request) -> BytesIO | None:
     return copy
 
 
-def open_letters(source: str | BytesIO, request: Request) -> pdfium.PdfDocument:
+def open_letters(source: str | BytesIO, request: Request, to_be: str = "read") -> pdfium.PdfDocument:
     """The file in PDFium, with the empty password or the one given: most encrypted ones only forbid printing.
 
     Raises:
@@ -110,7 +110,8 @@ def open_letters(source: str | BytesIO, request: Request) -> pdfium.PdfDocument:
             what = "its kind of encryption is not known here"
             raise UnsupportedDocument(what, where=request.name, fix=_RESAVE_FIX) from error
         if error.err_code != raw.FPDF_ERR_PASSWORD:
-            raise DocumentError("the file is too damaged to be read", where=request.name, fix=_RESAVE_FIX) from error
+            what = f"the file is too damaged to be {to_be}"
+            raise DocumentError(what, where=request.name, fix=_RESAVE_FIX) from error
         if request.password is None:
             what, fix = "the file is encrypted", "Give the password that opens it."
             raise PasswordRequired(what, where=request.name, fix=fix) from error

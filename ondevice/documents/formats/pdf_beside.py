@@ -123,24 +123,28 @@ def figure_lines(page: pdfium.PdfPage) -> list[str]:
     tree = raw.FPDF_StructTree_GetForPage(page)
     if not tree:
         return []
-    lines, buffer = dict[str, None](), ctypes.create_string_buffer(2 * _LONGEST)
+    lines = dict[str, None]()
     waiting = [raw.FPDF_StructTree_GetChildAtIndex(tree, i) for i in range(raw.FPDF_StructTree_CountChildren(tree))]
     for _ in range(_MOST):
         if not waiting:
             break
         if element := waiting.pop(0):
             kind, text = (
-                buffer.raw[: max(min(get(element, buffer, len(buffer)), len(buffer)) - 2, 0)].decode(
-                    "utf-16-le", "replace"
-                )
-                for get in (raw.FPDF_StructElement_GetType, raw.FPDF_StructElement_GetAltText)
+                _told(raw.FPDF_StructElement_GetType, element),
+                _told(raw.FPDF_StructElement_GetAltText, element),
             )
-            if text.strip() and kind in ("Figure", "Formula"):
-                lines[f"{kind}: {text.strip()}"] = None
+            if text and kind in ("Figure", "Formula"):
+                lines[f"{kind}: {text}"] = None
             count = range(raw.FPDF_StructElement_CountChildren(element))
             waiting[:0] = [raw.FPDF_StructElement_GetChildAtIndex(element, i) for i in count]
     raw.FPDF_StructTree_Close(tree)
     return list(lines)
+
+
+def _told(tell: Any, element: Any) -> str:
+    buffer = ctypes.create_string_buffer(2 * _LONGEST)
+    size = min(tell(element, buffer, len(buffer)), len(buffer))
+    return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "replace").strip()
 
 
 def attachment_lines(document: pdfium.PdfDocument) -> list[str]:

@@ -120,7 +120,7 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
         "it may hold text that nobody sees on it: it is too complex to look": is_unsure,
         "it holds more characters than any real page; the rest was left out": num_chars > MOST_CHARS,
     }
-    return _upright([one for one in runs if id(one) not in hidden]), [note for note, is_so in notes.items() if is_so]
+    return upright([one for one in runs if id(one) not in hidden]), [note for note, is_so in notes.items() if is_so]
 
 
 def _style(text: Any, index: int, handle: Any, box: Box) -> Run:
@@ -158,7 +158,7 @@ def _touches(box: Box, other: Box) -> bool:
     return box[0] <= other[2] and box[2] >= other[0] and box[1] <= other[3] and box[3] >= other[1]
 
 
-def _upright(runs: list[Run]) -> list[Run]:
+def upright(runs: list[Run]) -> list[Run]:
     """Signs of East Asian scripts that stand one below the other are one run downwards."""
     columns: list[list[Run]] = []
     for run in runs:

@@ -21,7 +21,7 @@ _MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
 _MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
 _MOST_WORDS = 200_000  # of a document that are remembered
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_BROKEN = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]\Z")
+_BROKEN = re.compile(r"(\S*?)([^\W\d_]+)[-\u2010\u00ad]\Z")
 _REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
 # First parts of English words that keep their hyphen.
 _FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long", "low", "self", "short", "well"))
@@ -274,8 +274,9 @@ def _rejoined(texts: list[str], words: set[str]) -> list[str]:
         broken, rest = _BROKEN.search(line), _REST.match(after)
         if not broken or not rest or not (after[0].islower() or line[-1] == "\u00ad"):
             continue
-        first, second = broken[1], rest[1]
+        first, second = broken[2], rest[1]
         is_compound = f"{first}-{second}" in words or (first.lower() in _FIRST_PARTS and first + second not in words)
+        is_compound = is_compound or any(map(str.isalnum, broken[1]))  # the end of an address, or of several words
         hyphen = "-" if is_compound and line[-1] != "\u00ad" else ""
         lines[index] = line[:-1] + hyphen + rest[0].rstrip()
         lines[index + 1] = after[rest.end() :]

@@ -68,7 +68,7 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
         text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory)
-        more = [*beside.lines, *link_lines(beside.links, runs, text), *figure_lines(page)]
+        more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
         if _is_doubtful(text) and structure is not None:
             text = _second_opinion(structure, text)
         text = _clean("\n".join([text, *more]))
