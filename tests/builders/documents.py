@@ -53,8 +53,8 @@ def make_pdf(
     ]
     for index, content in enumerate(contents):
         objects.append(
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents %d 0 R /Resources << /Font << /F1 3 0 R >> "
-            b"/XObject << /Im0 4 0 R >> /Properties << /Layer %d 0 R >> >> %s >>"
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents %d 0 R "
+            b"/Resources << /Font << /F1 3 0 R >> /XObject << /Im0 4 0 R >> /Properties << /Layer %d 0 R >> >> %s >>"
             % (6 + 2 * index, 5 + 2 * len(contents), page)
         )
         objects.append(stream(content))

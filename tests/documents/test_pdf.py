@@ -1,8 +1,9 @@
-"""PDF files: text, pages without text, passwords, damage, and the quick content reader against pypdf's own."""
+"""PDF files: text, pages without text, passwords and damage."""
 
 from __future__ import annotations
 
 import pytest
+
 from ondevice.documents import read
 from ondevice.errors import DocumentError, EmptyDocument, PasswordRequired, WrongPassword
 from tests.builders.documents import GLYPH_FONT, IMAGE_CONTENT, deflated, encrypt, make_pdf, show

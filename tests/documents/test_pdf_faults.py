@@ -24,9 +24,10 @@ def at(x: float, y: float, text: str, size: float = 12, before: str = "") -> byt
 def composite(encoding: str, ordering: str = "Identity", more: str = "") -> bytes:
     """A font of two-byte codes."""
     return (
-        f"<< /Type /Font /Subtype /Type0 /BaseFont /Serif /Encoding /{encoding} {more} /DescendantFonts [<< /Type /Font "
-        f"/Subtype /CIDFontType0 /BaseFont /Serif /DW 1000 /CIDSystemInfo << /Registry (Adobe) /Ordering ({ordering}) "
-        "/Supplement 2 >> /FontDescriptor << /Type /FontDescriptor /FontName /Serif /Flags 4 /FontBBox [0 -200 1000 900] "
+        f"<< /Type /Font /Subtype /Type0 /BaseFont /Serif /Encoding /{encoding} {more} /DescendantFonts [<< "
+        "/Type /Font /Subtype /CIDFontType0 /BaseFont /Serif /DW 1000 "
+        f"/CIDSystemInfo << /Registry (Adobe) /Ordering ({ordering}) /Supplement 2 >> "
+        "/FontDescriptor << /Type /FontDescriptor /FontName /Serif /Flags 4 /FontBBox [0 -200 1000 900] "
         "/ItalicAngle 0 /Ascent 800 /Descent -200 /StemV 80 >> >>] >>"
     ).encode()
 
@@ -196,7 +197,7 @@ def test_columns_of_text_are_read_one_after_the_other(tmp_path, is_by_rows: bool
     ]
     drawn = [[at(72, 700 - 14 * i, text) for i, text in enumerate(left)]]
     drawn.append([at(330, 700 - 14 * i, text) for i, text in enumerate(right)])
-    ordered = [one for row in zip(*drawn, strict=True) for one in row] if is_by_rows else sum(drawn, [])
+    ordered = [one for part in (zip(*drawn, strict=True) if is_by_rows else drawn) for one in part]
     assert text_of(tmp_path, at(72, 740, "A Title", 16) + b"".join(ordered)) == "\n".join(
         ["A Title", *left, *right, ""]
     )

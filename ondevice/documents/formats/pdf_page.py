@@ -9,7 +9,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import pypdfium2 as pdfium
@@ -63,7 +63,7 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         if damage == "large":
             return Page(number, "", "too-complex", f"page {number} was given up: it holds more than any real page")
         page = pdf.letters[number - 1]
-        runs, notes = read_glyphs(page, pdf.has_layers, lambda font, code: _glyph_text(structure, font, code))
+        runs, notes = read_glyphs(page, pdf.has_layers, cache(partial(_glyph_text, structure)))
         beside = Beside()
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
