@@ -1,4 +1,4 @@
-"""What stands beside the text of a PDF: form fields, remarks, links, attached files, figures, the data of XFA forms."""
+"""Things that stand beside the text of a PDF: form fields, remarks, links, attached files, figures, the data of XFA forms."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def attachment_lines(document: pdfium.PdfDocument) -> list[str]:
 
 
 def xfa_lines(reader: PdfReader) -> list[str]:
-    """What is filled into an XFA form, as `name: value`."""
+    """Values that are filled into an XFA form, as `name: value`."""
     form = reader.root_object.get("/AcroForm")
     packets = form.get_object().get("/XFA") if form is not None else None
     packets = packets.get_object() if packets is not None else None

@@ -179,7 +179,7 @@ def _is_next_row(line: Line, after: Line) -> bool:
 
 
 def _gaps(line: Line) -> list[tuple[float, float]]:
-    """What is free between the cells of a line; a line of one cell is free on both sides."""
+    """Free places between the cells of a line; a line of one cell is free on both sides."""
     if len(line.cells) == 1:
         return [(-math.inf, line.left), (line.right, math.inf)]
     return [(before[2], after[1]) for before, after in pairwise(line.cells[:_MOST_COLUMNS])]

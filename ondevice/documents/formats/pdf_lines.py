@@ -6,7 +6,7 @@ import re
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 
 from ondevice.documents.formats.pdf_glyphs import Run
 
@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(slots=True)
 class Value:
-    """What somebody has filled in: its text as a run, and the name of the field."""
+    """Something that was filled in: its text as a run, and the name of the field."""
 
     run: Run
     name: str
@@ -174,7 +174,7 @@ def _cells(line: Line) -> list[Cell]:
         glyphs.sort(key=lambda glyph: glyph.left)
     cells: list[list[_Placed]] = [[]]
     spaces, room = "", 0.0
-    for glyph in glyphs:
+    for glyph, after in zip_longest(glyphs, glyphs[1:]):
         if glyph.text.isspace():
             spaces, room = spaces + " ", room + glyph.right - glyph.left
             continue
@@ -184,7 +184,8 @@ def _cells(line: Line) -> list[Cell]:
             is_space = gap > (_SPACE_ARABIC if num_from_right else _SPACE) * line.size + lead
             if spaces:
                 is_space = room <= 0 or lead < 0 or gap > _NO_SPACE * line.size
-            if len(spaces) < 2 and gap > _CELL * line.size and not _is_mark_of_list(cells):
+            is_leader = glyph.text == "." and (after is None or abs(after.left - glyph.right) > _NO_SPACE * line.size)
+            if len(spaces) < 2 and gap > _CELL * line.size and not is_leader and not _is_mark_of_list(cells):
                 cells.append([])
             elif is_space:
                 cells[-1].append(_Placed(spaces or " ", glyph.left, glyph.right, 0, 0.0))

@@ -119,7 +119,7 @@ def _damage(page: PageObject | None) -> Literal["", "missing", "large", "damaged
 
 
 def _glyph_text(page: PageObject | None, font_name: str, code: int) -> str:
-    """What the font says of a code that PDFium does not know; "" if nothing, U+FFFD if it is no character."""
+    """The text that the font gives to a code that PDFium does not know; "" if nothing, U+FFFD if it is no character."""
     with contextlib.suppress(Exception):
         fonts = page["/Resources"]["/Font"] if page is not None else {}  # type: ignore[index]
         font = next(one for one in (it.get_object() for it in fonts.values()) if font_name in str(one["/BaseFont"]))
