@@ -1,4 +1,4 @@
-"""Things that stand beside the text of a PDF: form fields, remarks, links, attached files, figures, the data of XFA forms."""
+"""Things beside the text of a PDF: form fields, remarks, links, attached files, figures, the data of XFA forms."""
 
 from __future__ import annotations
 
@@ -162,14 +162,13 @@ def attachment_lines(document: pdfium.PdfDocument) -> list[str]:
 
 
 def xfa_lines(reader: PdfReader) -> list[str]:
-    """Values that are filled into an XFA form, as `name: value`."""
-    form = reader.root_object.get("/AcroForm")
-    packets = form.get_object().get("/XFA") if form is not None else None
-    packets = packets.get_object() if packets is not None else None
-    streams = packets if isinstance(packets, ArrayObject) else [packets] if packets is not None else []
-    data = b"".join(one.get_object().get_data() for one in streams if isinstance(one.get_object(), StreamObject))
-    if not data:
+    """Values that are filled into an XFA form, as `name: value`; none where the pages have fields for them."""
+    form: Any = reader.root_object["/AcroForm"].get_object()
+    if form.get("/Fields") and not reader.root_object.get("/NeedsRendering"):
         return []
+    packets = form["/XFA"].get_object()
+    streams = [one.get_object() for one in (packets if isinstance(packets, ArrayObject) else [packets])]
+    data = b"".join(one.get_data() for one in streams if isinstance(one, StreamObject))
     leaves = [leaf for one in safe_xml.fromstring(data).iter() if one.tag.endswith("}data") for leaf in one.iter()]
     pairs = [(leaf.tag.split("}")[-1], (leaf.text or "").strip()) for leaf in leaves if len(leaf) == 0]
     return [f"{name}: {value}" for name, value in pairs if value]
