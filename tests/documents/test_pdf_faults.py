@@ -73,10 +73,20 @@ def test_letters_of_east_asian_fonts_without_a_table(tmp_path, encoding, orderin
 
 
 def test_names_of_glyphs_are_spelled(tmp_path) -> None:
-    names = "1 /T_h /f_f_i /one.oldstyle /eight.oldstyle"
+    names = "1 /T_h /f_f_i /one.oldstyle /eightoldstyle /uni00660069 /Asmall"
     encoding = f"/Encoding << /Type /Encoding /Differences [{names}] >>".encode()
     font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica " + encoding + b" >>"
-    assert text_of(tmp_path, at(60, 700, r"\001e o\002ce, \003\004"), font=font) == "The office, 18\n"
+    assert (
+        text_of(tmp_path, at(60, 700, r"\001e o\002ce, \003\004, \005n\006l"), font=font) == "The office, 18, final\n"
+    )
+
+
+def test_signs_that_take_no_room_are_left_out(tmp_path) -> None:
+    word = "com\u00admis\u200bsion"
+    letters = "".join(sorted(set(word)))
+    font, table = with_unicode(letters)
+    content = f"BT /F1 12 Tf 60 700 Td <{coded(word, letters)}> Tj ET".encode()
+    assert text_of(tmp_path, content, font=font, more=[table]) == "commission\n"
 
 
 def test_what_letters_stand_for_is_read_in_their_place(tmp_path) -> None:
@@ -125,6 +135,7 @@ def test_where_only_pypdf_knows_the_letters_it_is_asked(tmp_path) -> None:
     ("parts", "text"),
     [
         ("(bears 10) Tj /F1 7 Tf 5 Ts (6) Tj 0 Ts /F1 12 Tf ( cycles) Tj", "bears 10^6 cycles"),
+        ("(bears 10) Tj 5 Ts (6) Tj 0 Ts ( cycles) Tj", "bears 10^6 cycles"),
         ("(10) Tj /F1 7 Tf 5 Ts (-12) Tj 0 Ts /F1 12 Tf (m) Tj", "10^{-12}m"),
         ("(log) Tj /F1 7 Tf -3 Ts (2) Tj 0 Ts /F1 12 Tf (8) Tj", "log28"),
         ("(101) Tj /F1 7 Tf -3 Ts (2) Tj 0 Ts /F1 12 Tf ( is five) Tj", "101_2 is five"),

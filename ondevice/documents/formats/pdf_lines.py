@@ -93,7 +93,7 @@ def _is_level(line: Line, run: Run) -> bool:
     if line.turn != run.turn or shift > 0.7 * large:
         return False
     gap = max(run.left - line.right, line.left - run.right)
-    return shift <= 0.3 * small or (small < _SMALL * large and gap < 0.7 * large)
+    return shift <= 0.3 * small or gap < (0.7 if small < _SMALL * large else 0.1) * large
 
 
 def _goes_on(line: Line, run: Run) -> bool:
@@ -205,8 +205,8 @@ def _placed(line: Line, run: Run) -> list[_Placed]:
     both = [(one, other) for one, other in pairwise(glyphs) if one[0] != " " != other[0]]
     gaps = [max(other[1] - one[2], one[1] - other[2]) for one, other in both]
     lead = statistics.median(gaps) if len(gaps) > 2 else 0.0
-    shift = run.base - line.base if run.size < _SMALL * line.size else 0.0
-    rise = 1 if shift > 0.12 * line.size else -1 if shift < -0.08 * line.size else 0
+    shift = (run.base - line.base) / line.size * (1 if run.size < _SMALL * line.size else 0.4)
+    rise = 1 if shift > 0.12 else -1 if shift < -0.08 else 0
     lead = lead if abs(lead) > _TRACKED * run.size else 0.0
     return [_Placed(text, left, right, rise, lead) for text, left, right in glyphs]
 

@@ -33,6 +33,10 @@ _WORD = re.compile(r"[^\W\d_]+")
 _BY_FREQUENCY = "eaitnorsldumcpghvbfkzywjxq"
 _FREQUENCIES = (13, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 0.5, 0.3, 0.2)
 _LEAST_LIKE = 0.65
+_UNI = re.compile(r"uni((?:[0-9A-F]{4})+)")
+# Signs that take no room, and what Adobe's fonts have at places of their own: old figures and small capitals.
+_SIGNS: dict[int, int | None] = dict.fromkeys((0xAD, 0x200B, 0x2060))
+_SIGNS |= {0xF730 + i: 0x30 + i for i in range(10)} | {0xF761 + i: 0x61 + i for i in range(26)}
 _GLYPH_NUMBER = re.compile(r"/(?:g|G|c|C|cid|CID|glyph|index)\d+")
 _DRAWN: dict[int, Literal["image", "text", "graphics"]] = {
     raw.FPDF_PAGEOBJ_IMAGE: "image",
@@ -140,6 +144,8 @@ def _glyph_text(page: PageObject | None, font_name: str, code: int) -> str:
 def _spelled(name: str) -> str:
     """`/T_h` is Th, `/f_f_i.alt` is ffi; a number of a glyph is no letter."""
     parts = name[1:].split(".")[0].split("_")
+    if codes := _UNI.fullmatch(parts[0]):
+        return bytes.fromhex(codes[1]).decode("utf-16-be", "replace")
     if len(parts) > 1 and all(len(part) == 1 for part in parts):
         return "".join(parts)
     return "\ufffd" if _GLYPH_NUMBER.fullmatch(name) else ""
@@ -166,7 +172,7 @@ def _second_opinion(page: PageObject, text: str) -> str:
 def _clean(text: str) -> str:
     # Characters beyond the first 65,536 come in two halves.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    text = expand_ligatures(normalize(text.replace("\f", "\n"))).strip("\n")
+    text = expand_ligatures(normalize(text.translate(_SIGNS).replace("\f", "\n"))).strip("\n")
     return text + "\n" if text.strip() else ""
 
 
