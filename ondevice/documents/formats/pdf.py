@@ -139,10 +139,11 @@ def _has_layers(reader: PdfReader) -> bool:
 def _pages(pdf: OpenPdf, first: int) -> Iterator[Page]:
     for number in range(first, len(pdf.letters) + 1):
         page = read_page(pdf, number)
-        label, more = pdf.letters.get_page_label(number - 1), list[str]()
-        if number == 1 and pdf.structure is not None:
-            with contextlib.suppress(Exception):
-                more += xfa_lines(pdf.structure)
+        label, more = "", list[str]()
+        with contextlib.suppress(Exception):
+            label = pdf.letters.get_page_label(number - 1)
+        with contextlib.suppress(Exception):
+            more += xfa_lines(pdf.structure) if number == 1 and pdf.structure is not None else []
         if number == len(pdf.letters):
             more += attachment_lines(pdf.letters)
         text = "".join([page.text, *(f"{line}\n" for line in more)])

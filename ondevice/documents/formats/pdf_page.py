@@ -68,11 +68,12 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
             return Page(number, "", "too-complex", f"page {number} was given up: it holds more than any real page")
         page = pdf.letters[number - 1]
         runs, notes = read_glyphs(page, pdf.has_layers, cache(partial(_glyph_text, structure)))
-        beside = Beside()
+        beside, more = Beside(), list[str]()
         with contextlib.suppress(Exception):
             beside = read_annotations(structure) if structure is not None else beside
         text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory)
-        more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
+        with contextlib.suppress(Exception):
+            more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
         if _is_doubtful(text) and structure is not None:
             text = _second_opinion(structure, text)
         text = _clean("\n".join([text, *more]))
