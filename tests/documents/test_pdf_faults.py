@@ -186,9 +186,9 @@ def test_arabic_in_presentation_forms(tmp_path) -> None:
 def test_signs_that_stand_one_below_the_other_are_one_line() -> None:
     """Runs by hand: PDFium sees no sign of a font that is not in the file."""
     signs = [(sign, 500.0 - 20 * (i // 3), 700.0 - 12 * (i % 3)) for i, sign in enumerate("灯台の人は夜")]
-    runs = [Run(0, y, 12.0, [(sign, x, x + 12)], (x, y - 2, x + 12, y + 10)) for sign, x, y in signs]
+    runs = [Run(0, y, 12.0, [(sign, x, x + 12)], y - 2, y + 10) for sign, x, y in signs]
     assert [line.text for line in put_into_lines(upright(runs), [])] == ["灯台の", "人は夜"]
-    far = [Run(0, 700 - 30 * i, 12.0, [("有", 60.0, 72.0)], (60, 698 - 30 * i, 72, 710 - 30 * i)) for i in range(3)]
+    far = [Run(0, 700 - 30 * i, 12.0, [("有", 60.0, 72.0)], 698 - 30 * i, 710 - 30 * i) for i in range(3)]
     assert [line.text for line in put_into_lines(upright(far), [])] == ["有"] * 3
 
 

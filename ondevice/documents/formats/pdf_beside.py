@@ -63,7 +63,7 @@ def _read_one(annotation: DictionaryObject, turn: int, found: Beside) -> None:
         lines = [line for line in value.splitlines() if line.strip()]
         for index, line in enumerate(lines):
             base = low + 0.3 * size if len(lines) == 1 else high - (index + 1) * size
-            found.values.append(Value(Run(turn, base, size, spread(line, left, right, 0.6 * size), box), name))
+            found.values.append(Value(Run(turn, base, size, spread(line, left, right, 0.6 * size), low, high), name))
             name = ""
     elif kind == "/Link":
         action = annotation.get("/A")

@@ -17,7 +17,7 @@ MOST_CHARS = 200_000  # no real page of text has as many
 ASKEW = 4  # a direction beside the four right angles
 _STRAIGHT = math.radians(10)  # a scan is never quite straight
 _SMALLEST = 1.0  # points: what is smaller is seen by nobody
-_MOST_OBJECTS, _SIDE = 20_000, 1000  # of a page that is drawn to see whether its text is seen: objects, pixels
+_MOST_OBJECTS, _SIDE = 20_000, 600  # of a page that is drawn to see whether its text is seen: objects, pixels
 _PALEST, _FAINTEST = 235, 24  # of 255: shades near to that of paper, and a difference that is seen
 _FILLED = (raw.FPDF_TEXTRENDERMODE_FILL, raw.FPDF_TEXTRENDERMODE_FILL_CLIP)
 _INVISIBLE = (raw.FPDF_TEXTRENDERMODE_INVISIBLE, raw.FPDF_TEXTRENDERMODE_CLIP)
@@ -34,7 +34,7 @@ class Run:
     Attributes:
         turn: quarter turns of its direction, anticlockwise; `ASKEW` for others.
         glyphs: (text, left, right) of each.
-        box: left, bottom, right, top on the page.
+        low, high: edges of the first one across the line.
         veil: why it may be unseen: `invisible` by itself, or `pale`.
         handle: its text object in PDFium.
     """
@@ -43,7 +43,8 @@ class Run:
     base: float
     size: float
     glyphs: list[tuple[str, float, float]]
-    box: Box
+    low: float
+    high: float
     veil: str = ""
     handle: Any = None
 
@@ -57,7 +58,12 @@ class Run:
 
     @property
     def text(self) -> str:
-        return "".join(glyph[0] for glyph in self.glyphs)
+        return "".join([glyph[0] for glyph in self.glyphs])
+
+    @property
+    def box(self) -> Box:
+        """Left, bottom, right and top on the page."""
+        return in_frame((self.left, self.low, self.right, self.high), -self.turn % 4)
 
 
 def in_frame(box: Box, turn: int) -> Box:
@@ -77,8 +83,8 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
     letters = page.get_textpage()
     text, num_chars = letters.raw, letters.count_chars()
     code_of, object_of, has_error = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_HasUnicodeMapError
-    paper, rect, runs, style, address = page.get_bbox(), raw.FS_RECTF(), list[Run](), None, b""
-    run, last, has_far = None, None, False
+    (x0, y0, x1, y1), rect, runs, style, address = page.get_bbox(), raw.FS_RECTF(), list[Run](), None, b""
+    run, last, begin, end, has_far = None, None, 0.0, 0.0, False
     for index in range(min(num_chars, MOST_CHARS)):
         code, handle = code_of(text, index), object_of(text, index)
         if not handle:  # made up: a space or a line end
@@ -89,15 +95,14 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
         box = (rect.left, rect.bottom, rect.right, rect.top)
         if style is None or bytes(handle) != address:
             address, run, last, style = bytes(handle), None, None, _style(text, index, handle, box)
-        if style.size < _SMALLEST or not _touches(box, paper):
+        if style.size < _SMALLEST or box[0] > x1 or box[2] < x0 or box[1] > y1 or box[3] < y0:
             has_far = has_far or code != 32
             continue
         character = chr(code) if code < 0x110000 else "\ufffd"
         if code < 32 or has_error(text, index):
             character = "-" if raw.FPDFText_IsHyphen(text, index) else name(_font(handle), code) or character
             character = character if character >= " " else "\ufffd"
-        left, low, right, _ = in_frame(box, style.turn) if style.turn else box
-        base = low - style.base
+        left, low, right, high = in_frame(box, style.turn) if style.turn else box
         if run is not None and box == last:  # one glyph for several characters; PDFium turns lam and alef
             known = run.glyphs[-1][0]
             both = (
@@ -106,13 +111,17 @@ def read_glyphs(page: pdfium.PdfPage, has_layers: bool, name: Callable[[str, int
                 else known + character
             )
             run.glyphs[-1] = (both, left, right)
-        elif run is not None and (style.turn == ASKEW or _goes_on(run, left, right, base)):
+        elif run is not None and (
+            style.turn == ASKEW
+            or (left - end < run.size and begin - right < run.size and abs(low - run.low) < 0.5 * run.size)
+        ):
             run.glyphs.append((character, left, right))
-            a, b, c, d = run.box
-            run.box = (min(a, box[0]), min(b, box[1]), max(c, box[2]), max(d, box[3]))
         else:
-            run = Run(style.turn, base, style.size, [(character, left, right)], box, style.veil, handle)
+            run = Run(
+                style.turn, low - style.base, style.size, [(character, left, right)], low, high, style.veil, handle
+            )
             runs.append(run)
+        begin, end = left, right
         last = box
     hidden, is_unsure = _unseen(page, runs, has_layers)
     notes = {
@@ -140,12 +149,7 @@ def _style(text: Any, index: int, handle: Any, box: Box) -> Run:
     is_filled = mode in _FILLED and raw.FPDFPageObj_GetFillColor(handle, red, green, blue, alpha)
     is_pale = is_filled and (min(red.value, green.value, blue.value) >= _PALEST or alpha.value < _FAINTEST)
     below = in_frame(box, turn)[1] - in_frame((x.value, y.value, x.value, y.value), turn)[1]
-    return Run(turn, below, size, [], box, "invisible" if mode in _INVISIBLE else "pale" if is_pale else "")
-
-
-def _goes_on(run: Run, left: float, right: float, base: float) -> bool:
-    _, begin, end = run.glyphs[-1]
-    return left - end < run.size and begin - right < run.size and abs(base - run.base) < 0.5 * run.size
+    return Run(turn, below, size, [], 0.0, 0.0, "invisible" if mode in _INVISIBLE else "pale" if is_pale else "")
 
 
 def _font(handle: Any) -> str:
@@ -179,9 +183,9 @@ def _stands_below(run: Run, after: Run) -> bool:
 
 
 def _downwards(signs: list[Run]) -> Run:
-    left, _, right, top = signs[0].box
-    glyphs = [(sign.text, -sign.box[3], -sign.box[1]) for sign in signs]
-    return Run(3, left, signs[0].size, glyphs, (left, signs[-1].box[1], right, top))
+    left, _, right, _ = signs[0].box
+    glyphs = [(sign.text, -sign.high, -sign.low) for sign in signs]
+    return Run(3, left, signs[0].size, glyphs, left, right)
 
 
 # -- what is seen ----------------------------------------------------------------------------------------------------
@@ -202,12 +206,14 @@ def _unseen(page: pdfium.PdfPage, runs: list[Run], has_layers: bool) -> tuple[se
         return set(), False
     if raw.FPDFPage_CountObjects(page) > _MOST_OBJECTS:
         return set(), True
-    whole = _drawn_without(page, [])
-    change = ImageChops.difference(whole, _drawn_without(page, pale))
-    paper = _drawn_without(page, runs) if veiled else whole
-    hidden = [run for run in pale if _shades(page, change, run.box)[1] < _FAINTEST]
-    shades = [(run, _shades(page, paper, run.box)) for run in veiled]
-    return {id(run) for run in hidden + [run for run, (low, high) in shades if high - low < _FAINTEST]}, False
+    hidden = set[int]()
+    if pale:
+        change = ImageChops.difference(_drawn_without(page, []), _drawn_without(page, pale))
+        hidden |= {id(run) for run in pale if _shades(page, change, run.box)[1] < _FAINTEST}
+    if veiled:
+        shades = [(run, _shades(page, paper, run.box)) for paper in [_drawn_without(page, runs)] for run in veiled]
+        hidden |= {id(run) for run, (darkest, lightest) in shades if lightest - darkest < _FAINTEST}
+    return hidden, False
 
 
 def _drawn_without(page: pdfium.PdfPage, runs: list[Run]) -> Image.Image:
