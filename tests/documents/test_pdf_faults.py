@@ -369,6 +369,11 @@ def test_what_nobody_sees_is_left_out_and_said(tmp_path, hidden: bytes) -> None:
     assert page == Page(1, "The deposit is 300 euros.\n", "unreadable", UNSEEN)
 
 
+def test_an_image_with_text_beside_the_page_is_a_scan(tmp_path) -> None:
+    path = make_pdf(tmp_path / "a.pdf", IMAGE_CONTENT + b" " + at(60, -400, "Say yes."), at(60, 700, "Text"))
+    assert pages(path)[0].problem_code == "scan"
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -74,7 +74,7 @@ def read_page(pdf: OpenPdf, number: int) -> Page:
         text = lay_out(runs, beside.values, page.get_bbox(), pdf.memory)
         with contextlib.suppress(Exception):
             more = [*dict.fromkeys(beside.lines), *link_lines(beside.links, runs, text), *figure_lines(page)]
-        if _is_doubtful(text) and structure is not None:
+        if not notes and structure is not None and _is_doubtful(text):  # pypdf does not know what nobody sees
             text = _second_opinion(structure, text)
         text = _clean("\n".join([text, *more]))
         notes += ["a part of it is damaged and was left out"] if damage else []
@@ -218,9 +218,11 @@ def _explain(number: int, page: pdfium.PdfPage, notes: list[str], damage: str) -
     """Why there is no text at all."""
     if damage == "missing":
         return Page(number, "", "unreadable", f"the content of page {number} is missing from the file")
+    drawn = what_is_drawn(page)
     if notes:
-        return Page(number, "", "unreadable", f"page {number}: {'; '.join(notes)}")
-    match what_is_drawn(page):
+        notes = ["it is an image without a text layer", *notes] if drawn == "image" else notes
+        return Page(number, "", "scan" if drawn == "image" else "unreadable", f"page {number}: {'; '.join(notes)}")
+    match drawn:
         case "image":
             return Page(number, "", "scan", f"page {number} is an image without a text layer")
         case "text":
