@@ -13,7 +13,7 @@ from itertools import pairwise
 GONE = "\0"  # which no text holds: control characters are dropped where a file is read
 
 _FEWEST_CHARS = 30  # of a usual line: shorter ones are those of lists and tables
-_GAP, _ENDS = re.compile(r"\S(?:\t| {3,})\S"), ".!?:;\u061f\u3002"
+_GAP, _ENDS = re.compile(r"\S(?:\t| {3,})\S|\| "), ".!?:;\u061f\u3002"
 _BROKEN = re.compile(r"([^\W\d_]+)-\Z")
 _WITHIN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 _BEGINS = re.compile(r"[^\W\d_]+")

@@ -37,11 +37,16 @@ def plain(data: bytes) -> bytes:
     return b"<< /Length %d >>\nstream\n%s\nendstream" % (len(data), data)
 
 
-def make_pdf(path: Path, *contents: bytes, stream=plain, font: bytes = FONT) -> Path:
-    """A PDF with one page for each content stream; every page may use the font /F1 and the image /Im0."""
+def make_pdf(
+    path: Path, *contents: bytes, stream=plain, font: bytes = FONT, catalog: bytes = b"", page: bytes = b"", more=()
+) -> Path:
+    """A PDF with one page for each content stream; every page may use the font /F1 and the image /Im0.
+
+    `catalog` and `page` are more entries of these; the objects of `more` have the numbers after those of the pages.
+    """
     kids = b" ".join(b"%d 0 R" % (5 + 2 * index) for index in range(len(contents)))
     objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Catalog /Pages 2 0 R " + catalog + b" >>",
         b"<< /Type /Pages /Kids [" + kids + b"] /Count %d >>" % len(contents),
         font,
         IMAGE,
@@ -49,9 +54,11 @@ def make_pdf(path: Path, *contents: bytes, stream=plain, font: bytes = FONT) -> 
     for index, content in enumerate(contents):
         objects.append(
             b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents %d 0 R "
-            b"/Resources << /Font << /F1 3 0 R >> /XObject << /Im0 4 0 R >> >> >>" % (6 + 2 * index)
+            b"/Resources << /Font << /F1 3 0 R >> /XObject << /Im0 4 0 R >> /Properties << /Layer %d 0 R >> >> %s >>"
+            % (6 + 2 * index, 5 + 2 * len(contents), page)
         )
         objects.append(stream(content))
+    objects += more
     data, offsets = bytearray(b"%PDF-1.7\n"), []
     for number, body in enumerate(objects, 1):
         offsets.append(len(data))

@@ -30,8 +30,8 @@ from ondevice.errors import (
 from ondevice.events import PagesExtracted
 from tests.builders.documents import deflated, encrypt, make_epub, make_pdf, show
 
-# Under every limit of pypdf, and still seconds of work.
-SLOW_PAGE = b"q " * 60_000 + b"BT /F1 12 Tf " + b"(x) Tj 1 0 Td " * 60_000 + b" ET"
+# Under every limit of a page, and still seconds of work.
+SLOW_PAGE = b"BT /F1 4 Tf 60 800 Td %s ET" % b"".join(b"(%d a lamp and a wick) Tj 0 -0.1 Td " % i for i in range(7_000))
 
 
 @pytest.fixture

@@ -1,18 +1,22 @@
-"""PDF files, by pypdf: limits, opening, passwords, and how many pages there should be."""
+"""PDF files: opened by PDFium for their letters and by pypdf for what stands beside them; limits, passwords, repair."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import pypdf
-from pypdf import PdfReader
-from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
+import pypdfium2 as pdfium
+import pypdfium2.raw as raw
+from pypdf import PdfReader, PdfWriter
 
-from ondevice.documents.formats.pdf_fonts import mend_space_widths
-from ondevice.documents.formats.pdf_page import DamageCounter, read_page
-from ondevice.documents.formats.pdf_repair import with_new_end
+from ondevice.documents.formats.pdf_beside import attachment_lines, xfa_lines
+from ondevice.documents.formats.pdf_page import OpenPdf, read_page
 from ondevice.documents.formats.reader import Reader, Request
 from ondevice.documents.types import Page
 from ondevice.errors import DocumentError, DocumentTooComplex, PasswordRequired, UnsupportedDocument, WrongPassword
@@ -36,6 +40,8 @@ _CONFIGURATION: dict[str, Any] = {
     "jbig2dec_binary": None,
     "disable_legacy_handling": True,
 }
+_OBJECT = re.compile(rb"(\d{1,10})\s+(\d{1,5})\s+obj\b")
+_CATALOG = re.compile(_OBJECT.pattern + rb"(?:(?!endobj).){0,2000}?/Type\s*/Catalog\b", re.DOTALL)
 _RESAVE_FIX = "Print it to a new PDF from a viewer that shows it, then open that."
 
 
@@ -43,69 +49,107 @@ def open_pdf(request: Request) -> Reader:
     """Open the file, with the empty password or the one given."""
     # A context variable, set for the whole life of the worker.
     pypdf.overwrite_configuration(**_CONFIGURATION)
-    mend_space_widths()
-    try:
-        reader = _open(request)
-        num_pages = len(reader.pages)
-    except LimitReachedError as error:
-        raise DocumentTooComplex(
-            "its page tree is too large or too deep", where=request.name, fix=_RESAVE_FIX
-        ) from error
-    except DependencyError as error:
-        raise UnsupportedDocument(
-            "its kind of encryption is not known here", where=request.name, fix=_RESAVE_FIX
-        ) from error
-    except RecursionError as error:
-        raise DocumentTooComplex("its objects are nested too deeply", where=request.name, fix=_RESAVE_FIX) from error
+    logging.getLogger("pypdf").propagate = False  # its warnings quote the file
+    letters, source = _open(request)
+    structure = _structure(source, request)
+    num_pages = len(letters)
     if num_pages == 0:
         raise DocumentError("no page was found in it; the file is damaged", where=request.name, fix=_RESAVE_FIX)
-    announced = max(num_pages, _announced_pages(reader))
-    return Reader("pdf", "page", _pages(reader, request.first, num_pages, announced), announced)
+    if num_pages > _CONFIGURATION["page_tree_maximum_entries"]:
+        raise DocumentTooComplex("its page tree is too large", where=request.name, fix=_RESAVE_FIX)
+    pdf = OpenPdf(letters, structure, structure is not None and _has_layers(structure))
+    return Reader("pdf", "page", _pages(pdf, request.first), num_pages)
 
 
-def _open(request: Request) -> PdfReader:
+def _open(request: Request) -> tuple[pdfium.PdfDocument, str | BytesIO]:
+    """The file in PDFium, and what it was opened from: a mended copy where PDFium does not take it as it is."""
     try:
-        return _open_stream(BytesIO(request.read()), request)
-    except LimitReachedError:
+        return open_letters(source := _source(request), request), source
+    except DocumentError:
+        for mend in (_with_new_end, _written_anew):
+            with contextlib.suppress(Exception):
+                mended = mend(request)
+                if mended is not None:
+                    return open_letters(mended, request), mended
         raise
-    except PyPdfError:
-        repaired = with_new_end(request.read())
-        if repaired is None:
-            raise
-        return _open_stream(repaired, request)
 
 
-def _open_stream(source: BytesIO, request: Request) -> PdfReader:
-    reader = PdfReader(source, strict=False, root_object_recovery_limit=10_000, xref_stream_maximum_entries=500_000)
-    if reader.is_encrypted:
-        _unlock(reader, request)
-    return reader
+def _source(request: Request) -> str | BytesIO:
+    return request.path if request.data is None else BytesIO(request.data)
 
 
-def _unlock(reader: PdfReader, request: Request) -> None:
-    # Most encrypted files only forbid printing and open with the empty password.
-    if reader.decrypt(""):
-        return
-    if request.password is None:
-        raise PasswordRequired("the file is encrypted", where=request.name, fix="Give the password that opens it.")
-    if not reader.decrypt(request.password):
-        raise WrongPassword("the password does not open the file", where=request.name, fix="Check it and try again.")
+def _with_new_end(request: Request) -> BytesIO | None:
+    """A file that was cut off, with a trailer for the catalog that it holds; None when there is none to be seen."""
+    data = request.read()
+    catalogs = list(_CATALOG.finditer(data))
+    if not catalogs:
+        return None
+    catalog = catalogs[-1]  # a file may hold older versions of itself; the last one counts
+    size = 1 + max(int(found[1]) for found in _OBJECT.finditer(data))
+    end = b"\nendobj\ntrailer\n<< /Root %s %s R /Size %d >>\nstartxref\n0\n%%%%EOF\n" % (catalog[1], catalog[2], size)
+    return BytesIO(data + end)
 
 
-def _announced_pages(reader: PdfReader) -> int:
-    """Number of pages that the file names: more than were found when its end has been cut off."""
+def _written_anew(request: Request) -> BytesIO | None:
+    """The file as pypdf understands it."""
+    reader = _structure(_source(request), request)
+    if reader is None:
+        return None
+    copy = BytesIO()
+    PdfWriter(clone_from=reader).write(copy)
+    return copy
+
+
+def open_letters(source: str | BytesIO, request: Request, to_be: str = "read") -> pdfium.PdfDocument:
+    """The file in PDFium, with the empty password or the one given: most encrypted ones only forbid printing.
+
+    Raises:
+        DocumentError: one of its kinds.
+    """
     try:
-        pages: Any = reader.root_object["/Pages"]
-        count = pages["/Count"]
-    except Exception:
-        return 0
-    return count if isinstance(count, int) and count <= _CONFIGURATION["page_tree_maximum_entries"] else 0
+        return pdfium.PdfDocument(source, password=request.password)
+    except pdfium.PdfiumError as error:
+        if error.err_code == raw.FPDF_ERR_SECURITY:
+            what = "its kind of encryption is not known here"
+            raise UnsupportedDocument(what, where=request.name, fix=_RESAVE_FIX) from error
+        if error.err_code != raw.FPDF_ERR_PASSWORD:
+            what = f"the file is too damaged to be {to_be}"
+            raise DocumentError(what, where=request.name, fix=_RESAVE_FIX) from error
+        if request.password is None:
+            what, fix = "the file is encrypted", "Give the password that opens it."
+            raise PasswordRequired(what, where=request.name, fix=fix) from error
+        what = "the password does not open the file"
+        raise WrongPassword(what, where=request.name, fix="Check it and try again.") from error
 
 
-def _pages(reader: PdfReader, first: int, num_pages: int, announced: int) -> Iterator[Page]:
-    damage = DamageCounter()
-    for number in range(first, num_pages + 1):
-        yield read_page(reader, number, damage)
-    for number in range(max(first, num_pages + 1), announced + 1):
-        problem = f"page {number} is missing: the file announces {announced} pages and holds {num_pages}"
-        yield Page(number, "", "unreadable", problem)
+def _structure(source: str | BytesIO, request: Request) -> PdfReader | None:
+    with contextlib.suppress(Exception):
+        reader = PdfReader(source, strict=False, root_object_recovery_limit=10_000, xref_stream_maximum_entries=500_000)
+        if not reader.is_encrypted or reader.decrypt("") or reader.decrypt(request.password or ""):
+            len(reader.pages)
+            return reader
+    return None
+
+
+def _has_layers(reader: PdfReader) -> bool:
+    """True if some layers are off."""
+    with contextlib.suppress(Exception):
+        shown: Any = reader.root_object["/OCProperties"]["/D"]  # type: ignore[index]
+        return bool(shown.get("/OFF")) or shown.get("/BaseState") == "/OFF"
+    return False
+
+
+def _pages(pdf: OpenPdf, first: int) -> Iterator[Page]:
+    for number in range(first, len(pdf.letters) + 1):
+        page = read_page(pdf, number)
+        label, more = "", list[str]()
+        with contextlib.suppress(Exception):
+            label = pdf.letters.get_page_label(number - 1)
+        with contextlib.suppress(Exception):
+            more += xfa_lines(pdf.structure) if number == 1 and pdf.structure is not None else []
+        if number == len(pdf.letters):
+            more += attachment_lines(pdf.letters)
+        text = "".join([page.text, *(f"{line}\n" for line in more)])
+        if text and label not in ("", str(number)):
+            text = f"[Printed page {label}, PDF page {number}]\n{text}"
+        yield replace(page, text=text)

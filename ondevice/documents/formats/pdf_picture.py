@@ -9,8 +9,9 @@ from typing import Any
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
+from ondevice.documents.formats.pdf import open_letters
 from ondevice.documents.formats.reader import Request
-from ondevice.errors import DocumentError, PasswordRequired, WrongPassword
+from ondevice.errors import DocumentError
 
 MOST_PIXELS = 2_000_000  # A4 at 136 dots an inch: sharp on the screen, and some 200 kB
 MOST_CHARS = 50_000  # whose places are told; no real page of text has as many
@@ -28,7 +29,7 @@ def draw_page(request: Request) -> dict[str, Any]:
     Raises:
         DocumentError: the page cannot be drawn.
     """
-    document = _open(request)
+    document = open_letters(request.path, request, "drawn")
     if request.draw > len(document):
         raise DocumentError(f"page {request.draw} is missing from the file", where=request.name, fix=_FIX)
     try:
@@ -52,17 +53,6 @@ def draw_page(request: Request) -> dict[str, Any]:
         "text": text,
         "places": places,
     }
-
-
-def _open(request: Request) -> pdfium.PdfDocument:
-    try:
-        return pdfium.PdfDocument(request.path, password=request.password)
-    except pdfium.PdfiumError as error:
-        if error.err_code != raw.FPDF_ERR_PASSWORD:
-            raise DocumentError("the file is too damaged to be drawn", where=request.name, fix=_FIX) from error
-        if request.password is None:
-            raise PasswordRequired("the file is encrypted", where=request.name, fix="Open it again.") from error
-        raise WrongPassword("the password does not open the file", where=request.name, fix="Open it again.") from error
 
 
 def _text(page: pdfium.PdfPage) -> tuple[str, list[int]]:

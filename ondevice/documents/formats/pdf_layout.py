@@ -1,0 +1,123 @@
+"""The text of a PDF page from its lines: tables over pages, words broken at line ends, headers, watermarks."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+from ondevice.documents.formats.pdf_glyphs import ASKEW, Box, Run, in_frame
+from ondevice.documents.formats.pdf_lines import Line, Value, put_into_lines
+from ondevice.documents.formats.pdf_tables import Block, Columns, blocks_of, by_rows, head_of, is_alike
+
+_EDGE = 0.1  # of the height of the page, where headers and footers stand
+_LARGE, _MOST_LARGE = 2.0, 50  # of the usual size: type across other lines that is larger is a watermark
+_MOST_WORDS = 200_000  # of a document that are remembered
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_HYPHENS, _LONGEST_WORD = ("-", "\u2010", "\u00ad"), 80
+_BROKEN = re.compile(r"(.*?)([^\W\d_]+)")
+_REST = re.compile(r"([^\W\d_]+)\S*[ \t]?")
+# First parts of English words that keep their hyphen.
+_FIRST_PARTS = frozenset(("cross", "full", "half", "hard", "high", "ill", "long", "low", "self", "short", "well"))
+
+
+@dataclass(slots=True)
+class Memory:
+    """Of the pages before: lines on the edges of the last one, its last table, watermarks, words."""
+
+    edges: set[tuple[str, int, int]] = field(default_factory=set)
+    table: tuple[Columns, list[str]] | None = None
+    across: set[str] = field(default_factory=set)
+    words: set[str] = field(default_factory=set)
+
+
+def lay_out(runs: list[Run], values: list[Value], paper: Box, memory: Memory) -> str:
+    """The text of a page, in reading order; `memory` goes on to the next page.
+
+    A line on the edge of the page that stood there on the page before, and a watermark seen before, are left out. A
+    table that goes on from the page before gets its head again.
+    """
+    straight, across = _apart(runs)
+    lines = by_rows(put_into_lines(straight, values))
+    blocks = list(blocks_of(lines))
+    edges = {(line.text, line.turn, round(line.base / 2)): id(line) for line in lines if _is_on_edge(line, paper)}
+    again = [line for key, line in edges.items() if key in memory.edges]
+    blocks = [block for block in blocks if block.columns or id(block.lines[0]) not in again] or blocks
+    memory.edges = set(edges)
+    if len(memory.words) < _MOST_WORDS:
+        memory.words.update(_WORD.findall(" ".join(line.text for line in lines)))
+    head = _head_again(blocks, memory)
+    texts: list[str] = []
+    for is_table, group in groupby(blocks, lambda block: bool(block.columns) and not block.is_prose):
+        several = [text for block in group for text in block.texts()]
+        if is_table and head:
+            texts.append(head)
+            head = ""
+        texts += several if is_table else _rejoined(several, memory.words)
+    new = [text for text in dict.fromkeys(across) if text not in memory.across]
+    memory.across.update(new)
+    return "\n".join(texts + new)
+
+
+def _is_on_edge(line: Line, paper: Box) -> bool:
+    """True in the tenth of the page at its upper and at its lower end, as the line runs."""
+    _, low, _, high = in_frame(paper, line.turn)
+    margin = _EDGE * (high - low)
+    return not low + margin < line.base < high - margin
+
+
+def _apart(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """Runs of ordinary text, and the texts of what is drawn across them: askew, or large."""
+    usual = statistics.median(run.size for run in runs) if runs else 0.0
+    large = [run for run in runs if run.turn != ASKEW and run.size > _LARGE * usual and len(run.glyphs) > 2]
+    crossing = [id(run) for run in large[:_MOST_LARGE] if any(_is_across(run, other) for other in runs)]
+    straight = [run for run in runs if run.turn != ASKEW and id(run) not in crossing]
+    across = [run.text.strip() for run in runs if id(run) in crossing]
+    askew = "".join(run.text for run in runs if run.turn == ASKEW)
+    return straight, [" ".join(text.split()) for text in (*across, *askew.split("\n")) if text.strip()]
+
+
+def _is_across(run: Run, other: Run) -> bool:
+    x, y = (other.box[0] + other.box[2]) / 2, (other.box[1] + other.box[3]) / 2
+    is_in = run.box[0] < x < run.box[2] and run.box[1] < y < run.box[3]
+    return is_in and other.size * _LARGE < run.size and other.turn == run.turn and len(other.glyphs) > 2
+
+
+def _head_again(blocks: list[Block], memory: Memory) -> str:
+    """The head of the table that goes on from the page before, "" if there is none; remembers the last table."""
+    before, memory.table = memory.table, None
+    tables = [block for block in blocks if block.columns and not block.is_prose]
+    goes_on = bool(
+        before and tables and any(tables[0] is block for block in blocks[:3]) and is_alike(before[0], tables[0])
+    )
+    head = before[1] if before and goes_on and before[1] != tables[0].rows()[0] else []
+    if tables and any(tables[-1] is block for block in blocks[-3:]):
+        own = head_of(tables[-1].rows()) or (before[1] if before and goes_on and len(tables) == 1 else None)
+        memory.table = (tables[-1].columns, own) if own else None
+    return " | ".join(head)
+
+
+# -- words broken at line ends ---------------------------------------------------------------------------------------
+
+
+def _rejoined(texts: list[str], words: set[str]) -> list[str]:
+    """The lines, with the second half of a broken word behind the first.
+
+    Its hyphen goes, unless the word is known with it, or begins like a compound and is not known without.
+    """
+    lines = list(texts)
+    for index, (line, after) in enumerate(pairwise(lines)):
+        line = lines[index]
+        if not line.endswith(_HYPHENS) or not (after[:1].islower() or line[-1] == "\u00ad"):
+            continue
+        broken, rest = _BROKEN.fullmatch(line[-_LONGEST_WORD:-1].split(" ")[-1]), _REST.match(after)
+        if not broken or not rest:
+            continue
+        first, second = broken[2], rest[1]
+        is_compound = f"{first}-{second}" in words or (first.lower() in _FIRST_PARTS and first + second not in words)
+        is_compound = is_compound or any(map(str.isalnum, broken[1]))  # the end of an address, or of several words
+        hyphen = "-" if is_compound and line[-1] != "\u00ad" else ""
+        lines[index] = line[:-1] + hyphen + rest[0].rstrip()
+        lines[index + 1] = after[rest.end() :]
+    return [line for line in lines if line.strip()]

@@ -1,0 +1,228 @@
+"""Runs of characters on a PDF page put into lines: spaces, raised figures, right-to-left order, cells of a row."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise, zip_longest
+
+from ondevice.documents.formats.pdf_glyphs import Run
+
+_SPACE = 0.16  # of the size: a gap as wide is a space between words
+_SPACE_ARABIC = 0.1
+_TRACKED = 0.08  # of the size: where all letters are set further apart than this, the gap of a space is wider by it
+_NO_SPACE = 0.03  # of the size: a space character that takes no more room is none
+_CELL = 1.0  # of the size: a gap as wide may part two columns
+_WIDE = 2.0  # of the size: a gap as wide parts what stands on one line
+_BESIDE = 0.6  # of the size: what is drawn later belongs to a line if it is as near to it
+_SMALL = 0.85  # of the size of the line: raised and lowered figures are smaller
+_LOOK_BACK = 8  # lines of one height that a run drawn later may belong to
+_EXPONENT = re.compile(r"[^\W_]\Z|[+\-\u2212\u2013]?[^\W_]?\d[\w,.\-\u2212\u2013]*\Z")
+_MARK = re.compile(r"[^\w\s]|\(?\w{1,3}[.)\u2236:]|\d+(?:\.\d+)+\.?")
+_FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+
+Cell = tuple[str, float, float]
+
+
+@dataclass(slots=True)
+class Line:
+    """Runs that stand on one line. `cells` are its texts between wide gaps: (text, left, right), from the left."""
+
+    turn: int
+    base: float
+    size: float
+    left: float
+    right: float
+    runs: list[Run] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    is_from_right: bool = False
+
+    @property
+    def text(self) -> str:
+        parts = [self.cells[0][0]]
+        for before, (text, left, _) in pairwise(self.cells):
+            parts += ["\t" if left - before[2] > _WIDE * self.size else " ", text]
+        return "".join(parts[::-1] if self.is_from_right else parts)
+
+    def take(self, run: Run) -> None:
+        """Put one more run on the line."""
+        if run.size > self.size:
+            self.base, self.size = run.base, run.size
+        self.left, self.right = min(self.left, run.left), max(self.right, run.right)
+        self.runs.append(run)
+
+
+@dataclass(slots=True)
+class Value:
+    """Something that was filled in: its text as a run, and the name of the field."""
+
+    run: Run
+    name: str
+
+
+def put_into_lines(runs: list[Run], values: list[Value]) -> list[Line]:
+    """Lines in the order of the file; a run that fills a gap of a line above goes there, a value beside its label."""
+    lines: list[Line] = []
+    near: dict[tuple[int, int], list[Line]] = defaultdict(list)
+    for run in runs:
+        if not run.text.strip() and (not lines or not _is_level(lines[-1], run)):
+            continue
+        level = round(run.base / 10)
+        others = (line for step in (0, -1, 1) for line in near[run.turn, level + step][-_LOOK_BACK:])
+        line = (
+            lines[-1] if lines and _goes_on(lines[-1], run) else next((one for one in others if _fits(one, run)), None)
+        )
+        if line is None:
+            line = Line(run.turn, run.base, run.size, run.left, run.right)
+            lines.append(line)
+            near[run.turn, level].append(line)
+        line.take(run)
+    for value in values:
+        _put_value(lines, value)
+    for line in lines:
+        line.cells = _cells(line)
+    return [line for line in lines if line.cells]
+
+
+def _is_level(line: Line, run: Run) -> bool:
+    """True if they stand at one height, or one is raised or lowered beside the other."""
+    small, large = sorted((line.size, run.size))
+    shift = abs(line.base - run.base)
+    if line.turn != run.turn or shift > 0.7 * large:
+        return False
+    gap = max(run.left - line.right, line.left - run.right)
+    return shift <= 0.3 * small or gap < (0.7 if small < _SMALL * large else 0.1) * large
+
+
+def _goes_on(line: Line, run: Run) -> bool:
+    return _is_level(line, run) and (run.left > line.right - 0.5 * run.size or _is_free(line, run))
+
+
+def _fits(line: Line, run: Run) -> bool:
+    reach = _BESIDE * max(line.size, run.size)
+    return (
+        _is_level(line, run)
+        and line.left - run.right < reach
+        and run.left - line.right < reach
+        and _is_free(line, run)
+        and any(
+            abs(run.left - other.right) < reach or abs(other.left - run.right) < reach for other in line.runs[-200:]
+        )
+    )
+
+
+def _is_free(line: Line, run: Run) -> bool:
+    slack = 0.5 * run.size
+    return all(run.right - other.left < slack or other.right - run.left < slack for other in line.runs[-200:])
+
+
+def _put_value(lines: list[Line], value: Value) -> None:
+    run = value.run
+    beside = [line for line in lines if line.turn == run.turn and abs(line.base - run.base) < 0.6 * run.size]
+    if not beside:
+        run.glyphs = spread(
+            f"{value.name}: {run.text}" if value.name else run.text, run.left, run.right, 0.6 * run.size
+        )
+        above = [index for index, line in enumerate(lines) if line.turn == run.turn and line.base > run.base]
+        at = min(above, key=lambda index: lines[index].base, default=-1) + 1 if above else len(lines)
+        lines.insert(at, Line(run.turn, run.base, run.size, run.left, run.right, [run]))
+        return
+    line = min(beside, key=lambda line: max(line.left - run.right, run.left - line.right, abs(line.base - run.base)))
+    before = [other.right for other in line.runs if other.left < run.left]
+    after = [other.left for other in line.runs if other.left >= run.left]
+    gap = 0.3 * line.size  # a label and its value are no columns of a table
+    move = max(before) + gap - run.left if before else min(after) - gap - run.right
+    run.glyphs = [(text, left + move, right + move) for text, left, right in run.glyphs]
+    run.base, run.size = line.base, line.size
+    line.take(run)
+
+
+def spread(text: str, left: float, right: float, widest: float) -> list[tuple[str, float, float]]:
+    """Glyphs for a text that has a place as a whole, each at most as wide as that."""
+    step = min((right - left) / max(len(text), 1), widest)
+    return [(character, left + i * step, left + (i + 1) * step) for i, character in enumerate(text)]
+
+
+# -- the text of a line ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A glyph on its line; `rise` is +1 where it is raised, -1 where it is lowered, `lead` the gap that is no space."""
+
+    text: str
+    left: float
+    right: float
+    rise: int
+    lead: float
+
+
+def _cells(line: Line) -> list[Cell]:
+    """Texts between wide gaps, from the left. Within a run, what is read from the right is in reading order already."""
+    runs = sorted(line.runs, key=lambda run: run.left)
+    text = "".join(run.text for run in runs)
+    num_from_right = len(_FROM_RIGHT.findall(text))
+    line.is_from_right = 2 * num_from_right > sum(map(str.isalpha, text))
+    if num_from_right:
+        groups = [(is_so, [*group]) for is_so, group in groupby(runs, lambda run: bool(_FROM_RIGHT.search(run.text)))]
+        ordered = groups[::-1] if line.is_from_right else groups
+        runs = [run for is_so, group in ordered for run in (group[::-1] if is_so else group)]
+    glyphs = [glyph for run in runs for glyph in _placed(line, run)]
+    if not num_from_right and any(after.left < run.right - 0.5 * run.size for run, after in pairwise(runs)):
+        glyphs.sort(key=lambda glyph: glyph.left)
+    cells: list[list[_Placed]] = [[]]
+    spaces, room = "", 0.0
+    for glyph, after in zip_longest(glyphs, glyphs[1:]):
+        if glyph.text.isspace():
+            spaces, room = spaces + " ", room + glyph.right - glyph.left
+            continue
+        if cells[-1]:
+            last = cells[-1][-1]
+            gap, lead = max(glyph.left - last.right, last.left - glyph.right), min(last.lead, glyph.lead)
+            is_space = gap > (_SPACE_ARABIC if num_from_right else _SPACE) * line.size + lead
+            if spaces:
+                is_space = room <= 0 or lead < 0 or gap > _NO_SPACE * line.size
+            is_leader = glyph.text == "." and (after is None or abs(after.left - glyph.right) > _NO_SPACE * line.size)
+            if len(spaces) < 2 and gap > _CELL * line.size and not is_leader and not _is_mark_of_list(cells):
+                cells.append([])
+            elif is_space:
+                cells[-1].append(_Placed(spaces or " ", glyph.left, glyph.right, 0, 0.0))
+        cells[-1].append(glyph)
+        spaces, room = "", 0.0
+    found = [(_spoken(cell), min(one.left for one in cell), max(one.right for one in cell)) for cell in cells if cell]
+    return sorted(found, key=lambda cell: cell[1])
+
+
+def _is_mark_of_list(cells: list[list[_Placed]]) -> bool:
+    """True if the line so far is a bullet or a number with a stop, which begins no table."""
+    return len(cells) == 1 and len(cells[0]) < 8 and bool(_MARK.fullmatch("".join(glyph.text for glyph in cells[0])))
+
+
+def _placed(line: Line, run: Run) -> list[_Placed]:
+    glyphs = run.glyphs
+    both = [(one, other) for one, other in pairwise(glyphs) if one[0] != " " != other[0]]
+    gaps = [max(other[1] - one[2], one[1] - other[2]) for one, other in both]
+    lead = statistics.median(gaps) if len(gaps) > 2 else 0.0
+    shift = (run.base - line.base) / line.size * (1 if run.size < _SMALL * line.size else 0.4)
+    rise = 1 if shift > 0.12 else -1 if shift < -0.08 else 0
+    lead = lead if abs(lead) > _TRACKED * run.size else 0.0
+    return [_Placed(text, left, right, rise, lead) for text, left, right in glyphs]
+
+
+def _spoken(glyphs: list[_Placed]) -> str:
+    """The text, with `^` before raised figures, and `_` before lowered ones that follow another figure."""
+    parts: list[str] = []
+    groups = [(rise, "".join(glyph.text for glyph in group)) for rise, group in groupby(glyphs, lambda one: one.rise)]
+    for index, (rise, text) in enumerate(groups):
+        before = parts[-1][-1:] if parts else ""
+        after = groups[index + 1][1][:1] if index + 1 < len(groups) else ""
+        is_exponent = rise > 0 and before.strip() and _EXPONENT.match(text.strip())
+        if is_exponent or (rise < 0 and before.isdigit() and text[:1].isdigit()):
+            mark = "^" if rise > 0 else "_"
+            text = f"{mark}{{{text}}}" if after.isalnum() else mark + text
+        elif rise > 0 and not before and after.isalpha():  # the number of a note before its text
+            text += " "
+        parts.append(text)
+    return "".join(parts)

@@ -1,0 +1,169 @@
+"""Lines of a PDF page put into blocks: the rows of tables, columns of text, and lines by themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ondevice.documents.formats.pdf_lines import Line
+
+_LONGEST_STEP = 5.0  # of the size: rows further apart are not of one table
+_NEXT_LINE = 2.2  # of the size: a lone line further below belongs to no column of text
+_GAP = 0.3  # of the size, at least, between two columns
+_MOST_ROWS, _MOST_COLUMNS = 200, 60  # of one table
+_MOST_CELL_WORDS, _FEWEST_FIGURES = 4, 0.2  # of a table's cells, on average: words, and cells of figures alone
+
+Columns = list[tuple[float, float]]
+
+
+@dataclass(slots=True)
+class Block:
+    """Lines that belong together: rows of a table or of columns of text (`columns` are their ends), or plain ones."""
+
+    lines: list[Line]
+    columns: Columns = field(default_factory=list)
+    is_prose: bool = True
+
+    def rows(self) -> list[list[str]]:
+        """The cells of each line, one a column, as they are read."""
+        rows = []
+        for line in self.lines:
+            row = [""] * len(self.columns)
+            for text, left, right in line.cells:
+                at = _column(self.columns, left, right)
+                row[at] = f"{row[at]} {text}".strip()
+            rows.append(row)
+        is_from_right = 2 * sum(line.is_from_right for line in self.lines) > len(self.lines)
+        return [row[::-1] for row in rows] if is_from_right else rows
+
+    def texts(self) -> list[str]:
+        if not self.columns:
+            return [line.text for line in self.lines]
+        rows = self.rows()
+        if self.is_prose:
+            return [cell for column in zip(*rows, strict=True) for cell in column if cell]
+        return [" | ".join(row).rstrip() for row in rows]
+
+
+def by_rows(lines: list[Line]) -> list[Line]:
+    """The lines, with the rows of a table put together whose cells were not drawn row by row."""
+    rows: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: (line.turn, -line.base)):
+        last = rows[-1][-1] if rows else None
+        if last and last.turn == line.turn and last.base - line.base < 0.3 * line.size:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    shared = [row for row in rows if len(row) > 1]
+    cells = [text for row in shared for line in row for text, _, _ in line.cells]
+    num_figures = sum(any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)) for cell in cells)
+    num_words = sum(len(cell.split()) for cell in cells)
+    is_table = num_words < _MOST_CELL_WORDS * len(cells) and num_figures > _FEWEST_FIGURES * len(cells)
+    return [_merged(row) for row in rows] if len(shared) > 2 and is_table else lines
+
+
+def _merged(row: list[Line]) -> Line:
+    for line in row[1:]:
+        for run in line.runs:
+            row[0].take(run)
+    row[0].cells = sorted((cell for line in row for cell in line.cells), key=lambda cell: cell[1])
+    return row[0]
+
+
+def blocks_of(lines: list[Line]) -> Iterator[Block]:
+    start = 0
+    while start < len(lines):
+        rows = _rows(lines, start) if len(lines[start].cells) > 1 else []
+        block = _in_columns(rows) or Block(lines[start : start + 1])
+        yield block
+        start += len(block.lines)
+
+
+def _rows(lines: list[Line], start: int) -> list[Line]:
+    """Lines from this one on that leave the same gap free, each below the one before."""
+    rows, gaps = [lines[start]], _gaps(lines[start])
+    for line in lines[start + 1 : start + _MOST_ROWS]:
+        last = rows[-1]
+        if not _is_next_row(last, line):
+            break
+        free = [(max(a, c), min(b, d)) for a, b in gaps for c, d in _gaps(line)]
+        gaps = [(left, right) for left, right in free if right - left > _GAP * line.size][:_MOST_COLUMNS]
+        if not gaps:
+            break
+        rows.append(line)
+    return rows
+
+
+def _is_next_row(line: Line, after: Line) -> bool:
+    step = line.base - after.base
+    return line.turn == after.turn and 0 < step < _LONGEST_STEP * max(line.size, after.size)
+
+
+def _gaps(line: Line) -> list[tuple[float, float]]:
+    """Free places between the cells of a line; a line of one cell is free on both sides."""
+    if len(line.cells) == 1:
+        return [(-math.inf, line.left), (line.right, math.inf)]
+    return [(before[2], after[1]) for before, after in pairwise(line.cells[:_MOST_COLUMNS])]
+
+
+def _in_columns(rows: list[Line]) -> Block | None:
+    """The rows as a block in columns; None if they are no more than lines with wide gaps."""
+    full = [line for line in rows if len(line.cells) > 1]
+    if len(full) < 2:
+        return None
+    columns = _columns(full)
+    is_prose = _is_prose(rows, columns)
+    while len(rows[-1].cells) < 2 and (not is_prose or rows[-2].base - rows[-1].base > _NEXT_LINE * rows[-1].size):
+        rows = rows[:-1]
+    return Block(rows, columns, is_prose) if len(columns) > 1 else None
+
+
+def _columns(lines: list[Line]) -> Columns:
+    """Left and right ends of columns: of the rows with most cells, and of others where these bridge none of them."""
+    most = max(len(line.cells) for line in lines)
+    columns: Columns = []
+    for line in sorted(lines, key=lambda line: len(line.cells) < most):
+        for _, left, right in line.cells:
+            touched = [i for i, (begin, end) in enumerate(columns) if left < end and right > begin]
+            if len(touched) == 1:
+                begin, end = columns[touched[0]]
+                columns[touched[0]] = (min(left, begin), max(right, end))
+            elif not touched or len(line.cells) == most:
+                merged = [columns[i] for i in touched]
+                columns = [column for column in columns if column not in merged]
+                columns.append((min([left, *(c[0] for c in merged)]), max([right, *(c[1] for c in merged)])))
+                columns.sort()
+    return columns
+
+
+def _column(columns: Columns, left: float, right: float) -> int:
+    """The column that a cell overlaps most, or is nearest to."""
+    overlaps = [min(right, end) - max(left, begin) for begin, end in columns]
+    return overlaps.index(max(overlaps))
+
+
+def _is_prose(lines: list[Line], columns: Columns) -> bool:
+    """True if the columns hold sentences that go on from line to line, not the cells of a table."""
+    if not 1 < len(columns) <= 4:
+        return False
+    by_column: list[list[str]] = [[] for _ in columns]
+    for line in lines:
+        for text, left, right in line.cells:
+            by_column[_column(columns, left, right)].append(text)
+    words = [sum(len(text.split()) for text in texts) / max(len(texts), 1) for texts in by_column]
+    firsts = [text[0] for texts in by_column for text in texts[1:] if text[0].isalpha()]
+    later = sum(len(texts) - 1 for texts in by_column if texts)
+    return min(words) >= 3 and sum(map(str.islower, firsts)) >= 0.3 * max(later, 1)
+
+
+def is_alike(columns: Columns, block: Block) -> bool:
+    pairs = zip(columns, block.columns, strict=False)
+    return len(columns) == len(block.columns) and all(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+
+
+def head_of(rows: list[list[str]]) -> list[str] | None:
+    """The first row, if it is without figures and most of the others have some."""
+    figures = [any(any(map(str.isdigit, cell)) for cell in row) for row in rows]
+    return rows[0] if not figures[0] and 2 * sum(figures) > len(rows) - 1 else None

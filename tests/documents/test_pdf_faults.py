@@ -1,0 +1,389 @@
+"""Faults of PDF files as people have them: each kind with a file of its own; what is lost is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader, PdfWriter
+from pypdf.annotations import FreeText, Link
+
+from ondevice.documents import Page, read
+from ondevice.documents.formats.pdf_glyphs import Run, upright
+from ondevice.documents.formats.pdf_lines import put_into_lines
+from tests.builders.documents import IMAGE_CONTENT, make_pdf, plain
+
+HEBREW = "שלום עולם 25"
+
+
+def at(x: float, y: float, text: str, size: float = 12, before: str = "") -> bytes:
+    """Page content with a text at a place."""
+    return f"BT {before} /F1 {size} Tf 1 0 0 1 {x} {y} Tm ({text}) Tj ET\n".encode("cp1252")
+
+
+def composite(encoding: str, ordering: str = "Identity", more: str = "") -> bytes:
+    """A font of two-byte codes."""
+    return (
+        f"<< /Type /Font /Subtype /Type0 /BaseFont /Serif /Encoding /{encoding} {more} /DescendantFonts [<< "
+        "/Type /Font /Subtype /CIDFontType0 /BaseFont /Serif /DW 1000 "
+        f"/CIDSystemInfo << /Registry (Adobe) /Ordering ({ordering}) /Supplement 2 >> "
+        "/FontDescriptor << /Type /FontDescriptor /FontName /Serif /Flags 4 /FontBBox [0 -200 1000 900] "
+        "/ItalicAngle 0 /Ascent 800 /Descent -200 /StemV 80 >> >>] >>"
+    ).encode()
+
+
+def with_unicode(letters: str) -> tuple[bytes, bytes]:
+    """A font whose codes are the places of letters, from 1, and the object 7 that says so."""
+    pairs = "".join(f"<{i:04x}> <{letter.encode('utf-16-be').hex()}>\n" for i, letter in enumerate(letters, 1))
+    table = (
+        "begincmap 1 begincodespacerange <0000> <FFFF> endcodespacerange "
+        f"{len(letters)} beginbfchar\n{pairs}endbfchar endcmap"
+    )
+    return composite("Identity-H", more="/ToUnicode 7 0 R"), plain(table.encode())
+
+
+def coded(text: str, letters: str) -> str:
+    return "".join(f"{letters.index(letter) + 1:04x}" for letter in text)
+
+
+def pages(path: Path) -> tuple[Page, ...]:
+    return tuple(read(path).pages)
+
+
+def text_of(tmp_path: Path, content: bytes, **more) -> str:
+    return pages(make_pdf(tmp_path / "a.pdf", content, **more))[0].text
+
+
+# letters
+
+
+@pytest.mark.parametrize(
+    ("encoding", "ordering", "codes", "text"),
+    [
+        ("Identity-H", "Japan1", "034b034d034f", "あいう"),
+        ("KSCms-UHC-H", "Korea1", "항구는".encode("cp949").hex(), "항구는"),
+        ("GBK-EUC-H", "GB1", "港口费用".encode("gbk").hex(), "港口费用"),
+        ("EUC-H", "Japan1", "港は火曜".encode("euc-jp").hex(), "港は火曜"),
+        ("B5pc-H", "CNS1", "港口費用".encode("big5").hex(), "港口費用"),
+    ],
+)
+def test_letters_of_east_asian_fonts_without_a_table(tmp_path, encoding, ordering, codes, text) -> None:
+    content = f"BT /F1 14 Tf 60 700 Td <{codes}> Tj ET".encode()
+    assert text_of(tmp_path, content, font=composite(encoding, ordering)) == f"{text}\n"
+
+
+def test_names_of_glyphs_are_spelled(tmp_path) -> None:
+    names = "1 /T_h /f_f_i /one.oldstyle /eightoldstyle /uni00660069 /Asmall"
+    encoding = f"/Encoding << /Type /Encoding /Differences [{names}] >>".encode()
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica " + encoding + b" >>"
+    assert (
+        text_of(tmp_path, at(60, 700, r"\001e o\002ce, \003\004, \005n\006l"), font=font) == "The office, 18, final\n"
+    )
+
+
+def test_signs_that_take_no_room_are_left_out(tmp_path) -> None:
+    word = "com\u00admis\u200bsion"
+    letters = "".join(sorted(set(word)))
+    font, table = with_unicode(letters)
+    content = f"BT /F1 12 Tf 60 700 Td <{coded(word, letters)}> Tj ET".encode()
+    assert text_of(tmp_path, content, font=font, more=[table]) == "commission\n"
+
+
+def test_what_letters_stand_for_is_read_in_their_place(tmp_path) -> None:
+    content = (
+        b"BT /F1 12 Tf 60 700 Td (The ) Tj /Span << /ActualText (harbour) >> BDC (h4rb0ur) Tj EMC ( is open.) Tj ET"
+    )
+    assert text_of(tmp_path, content) == "The harbour is open.\n"
+
+
+def test_bold_by_drawing_again_is_read_once(tmp_path) -> None:
+    content = b"".join(at(60 + 0.3 * i, 700, "Deposit: 300 euros") for i in range(4)) + at(
+        60, 680, "Deposit: 300 euros"
+    )
+    assert text_of(tmp_path, content) == "Deposit: 300 euros\nDeposit: 300 euros\n"
+
+
+def test_an_operator_in_an_array_costs_nothing(tmp_path) -> None:
+    assert text_of(tmp_path, b"BT /F1 12 Tf 60 700 Td [(Harbour) 0 Tc -250 (dues)] TJ ET") == "Harbour dues\n"
+
+
+def test_letters_that_no_language_has_are_said(tmp_path) -> None:
+    told = "The keeper of the lighthouse trimmed a wick before dusk and noted each passing vessel in his journal"
+    shifted = "".join(chr(ord(letter) + 1) if letter.isalpha() else letter for letter in told).replace("{", "z")
+    sound, wrong = pages(make_pdf(tmp_path / "a.pdf", at(60, 700, told, 8), at(60, 700, shifted, 8)))
+    assert sound.problem == ""
+    assert wrong.text
+    assert wrong.problem == "page 2: its letters are improbable in any language: its fonts may name them wrongly"
+
+
+def test_where_only_pypdf_knows_the_letters_it_is_asked(tmp_path) -> None:
+    """A font whose table takes one glyph for a word and the others for nothing, as Cairo writes for Arabic."""
+    letters = "abc"
+    font, table = with_unicode(letters)
+    table = table.replace(b"<0001> <0061>", b"<0001> <" + "lamp".encode("utf-16-be").hex().encode() + b">")
+    table = table.replace(b"<0002> <0062>", b"<0002> <>").replace(b"<0003> <0063>", b"<0003> <>")
+    (page,) = pages(
+        make_pdf(tmp_path / "a.pdf", b"BT /F1 12 Tf 60 700 Td <000100020003> Tj ET", font=font, more=[table])
+    )
+    assert (page.text.strip(), page.problem) == ("lamp", "")
+
+
+# numbers, words, order
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ("(bears 10) Tj /F1 7 Tf 5 Ts (6) Tj 0 Ts /F1 12 Tf ( cycles) Tj", "bears 10^6 cycles"),
+        ("(bears 10) Tj 5 Ts (6) Tj 0 Ts ( cycles) Tj", "bears 10^6 cycles"),
+        ("(10) Tj /F1 7 Tf 5 Ts (-12) Tj 0 Ts /F1 12 Tf (m) Tj", "10^{-12}m"),
+        ("(log) Tj /F1 7 Tf -3 Ts (2) Tj 0 Ts /F1 12 Tf (8) Tj", "log28"),
+        ("(101) Tj /F1 7 Tf -3 Ts (2) Tj 0 Ts /F1 12 Tf ( is five) Tj", "101_2 is five"),
+        ("(the 1) Tj /F1 7 Tf 5 Ts (st) Tj 0 Ts /F1 12 Tf ( of May) Tj", "the 1st of May"),
+        ("/F1 7 Tf 5 Ts (1) Tj 0 Ts /F1 12 Tf (See there.) Tj", "1 See there."),
+    ],
+)
+def test_raised_and_lowered_figures(tmp_path, parts: str, text: str) -> None:
+    assert text_of(tmp_path, f"BT /F1 12 Tf 60 700 Td {parts} ET".encode()) == f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (["a consid-", "erable success"], "a considerable\nsuccess"),
+        ([r"the com\255", r"mission met in No\255", "vember."], "the commission\nmet in November."),
+        (["its well-", "known brand"], "its well-known\nbrand"),
+        (["a light-house, the light-", "house"], "a light-house, the light-house"),
+        (["at example.org/cloud-", "function"], "at example.org/cloud-function"),
+        (["Mayer-", "Smith"], "Mayer-\nSmith"),
+    ],
+)
+def test_words_broken_at_line_ends(tmp_path, lines: list[str], text: str) -> None:
+    content = b"".join(at(60, 700 - 15 * index, line) for index, line in enumerate(lines))
+    assert text_of(tmp_path, content) == f"{text}\n"
+
+
+def test_hebrew_in_visual_order_and_word_by_word(tmp_path) -> None:
+    letters = "".join(sorted(set(HEBREW)))
+    font, table = with_unicode(letters)
+    first, second, number = HEBREW.split()
+    visual = f"{number} {second[::-1]} {first[::-1]}"
+    words = [(first[::-1], 500), (second[::-1], 430), (number, 400)]
+    for content in (
+        f"BT /F1 12 Tf 1 0 0 1 72 700 Tm <{coded(visual, letters)}> Tj ET",
+        "".join(f"BT /F1 12 Tf 1 0 0 1 {x} 700 Tm <{coded(word, letters)}> Tj ET\n" for word, x in words),
+    ):
+        assert text_of(tmp_path, content.encode(), font=font, more=[table]) == f"{HEBREW}\n"
+
+
+def test_arabic_in_presentation_forms(tmp_path) -> None:
+    visual = "\ufe90\ufefb\ufe91"  # beh, lam and alef as one sign, beh, from the left
+    font, table = with_unicode(visual)
+    content = f"BT /F1 12 Tf 60 700 Td <{coded(visual, visual)}> Tj ET".encode()
+    assert text_of(tmp_path, content, font=font, more=[table]) == "بلاب\n"
+
+
+def test_signs_that_stand_one_below_the_other_are_one_line() -> None:
+    """Runs by hand: PDFium sees no sign of a font that is not in the file."""
+    signs = [(sign, 500.0 - 20 * (i // 3), 700.0 - 12 * (i % 3)) for i, sign in enumerate("灯台の人は夜")]
+    runs = [Run(0, y, 12.0, [(sign, x, x + 12)], y - 2, y + 10) for sign, x, y in signs]
+    assert [line.text for line in put_into_lines(upright(runs), [])] == ["灯台の", "人は夜"]
+    far = [Run(0, 700 - 30 * i, 12.0, [("有", 60.0, 72.0)], 698 - 30 * i, 710 - 30 * i) for i in range(3)]
+    assert [line.text for line in put_into_lines(upright(far), [])] == ["有"] * 3
+
+
+@pytest.mark.parametrize("is_by_rows", [True, False])
+def test_columns_of_text_are_read_one_after_the_other(tmp_path, is_by_rows: bool) -> None:
+    left = [
+        "Left one the quick brown fox",
+        "left two jumps over a lazy",
+        "left three dog and goes to",
+        "left four bed.",
+    ]
+    right = [
+        "Right one meanwhile a cat",
+        "right two sat on the mat and",
+        "right three saw it all",
+        "right four lay still.",
+    ]
+    drawn = [[at(72, 700 - 14 * i, text) for i, text in enumerate(left)]]
+    drawn.append([at(330, 700 - 14 * i, text) for i, text in enumerate(right)])
+    ordered = [one for part in (zip(*drawn, strict=True) if is_by_rows else drawn) for one in part]
+    assert text_of(tmp_path, at(72, 740, "A Title", 16) + b"".join(ordered)) == "\n".join(
+        ["A Title", *left, *right, ""]
+    )
+
+
+# tables
+
+PORTS = [["Port", "May", "June", "July"], ["Visby", "", "12", ""], ["Slite", "7", "", "9"], ["Klinte", "3", "4", "5"]]
+
+
+@pytest.mark.parametrize("is_by_rows", [True, False])
+def test_empty_cells_keep_their_place(tmp_path, is_by_rows: bool) -> None:
+    cells = [(x, y, text) for y, row in zip((700, 680, 660, 640), PORTS, strict=True) for x, text in enumerate(row)]
+    cells = cells if is_by_rows else sorted(cells, key=lambda cell: cell[0])
+    content = b"".join(at(60 + 100 * x, y, text) for x, y, text in cells if text)
+    rows = "Port | May | June | July\nVisby |  | 12 |\nSlite | 7 |  | 9\nKlinte | 3 | 4 | 5\n"
+    assert text_of(tmp_path, content) == rows
+
+
+def test_a_table_that_goes_on_gets_its_head_again(tmp_path) -> None:
+    def rows(first: int, last: int) -> bytes:
+        places = [(number, 700 - 14 * (number - first)) for number in range(first, last)]
+        return b"".join(at(72, y, f"Item {n}") + at(250, y, f"{3 * n}.50") + at(400, y, f"{n % 7}") for n, y in places)
+
+    head = at(72, 740, "Name") + at(250, 740, "Price") + at(400, 740, "Stock")
+    first, second, third = pages(make_pdf(tmp_path / "a.pdf", head + rows(1, 9), rows(9, 15), at(72, 700, "The end.")))
+    assert first.text.count("Name | Price | Stock\n") == 1
+    assert second.text.startswith("Name | Price | Stock\nItem 9 | 27.50 | 2\n")
+    assert third.text == "The end.\n"
+
+
+@pytest.mark.parametrize("mark", [r"\225", "1.", "(a)"])
+def test_the_marks_of_a_list_are_no_column(tmp_path, mark: str) -> None:
+    content = b"".join(at(60, y, mark) + at(90, y, "Trim the wick") for y in (700, 685))
+    assert "|" not in text_of(tmp_path, content)
+
+
+# what stands beside the text
+
+
+def test_a_header_is_kept_once_and_page_numbers_each_time(tmp_path) -> None:
+    contents = [
+        at(72, 800, "ACME Annual Report") + at(72, 700, f"Text {n}.") + at(300, 30, f"Page {n} of 3") for n in (1, 2, 3)
+    ]
+    told = [page.text for page in pages(make_pdf(tmp_path / "a.pdf", *contents))]
+    assert told == ["ACME Annual Report\nText 1.\nPage 1 of 3\n", "Text 2.\nPage 2 of 3\n", "Text 3.\nPage 3 of 3\n"]
+
+
+@pytest.mark.parametrize("matrix", [".707 .707 -.707 .707 100 500", "1 0 0 1 60 680"])
+def test_a_watermark_parts_no_sentence_and_is_told_once(tmp_path, matrix: str) -> None:
+    mark = f"BT /F1 60 Tf {matrix} Tm (CONFIDENTIAL) Tj ET\n".encode()
+    content = (
+        at(60, 715, "The sentence goes on")
+        + mark
+        + at(60, 700, "over two lines and ends.")
+        + at(60, 685, "More of it.")
+    )
+    first, second = pages(make_pdf(tmp_path / "a.pdf", content, content))
+    sentences = "The sentence goes on\nover two lines and ends.\nMore of it.\n"
+    assert (first.text, second.text) == (sentences + "CONFIDENTIAL\n", sentences)
+
+
+def test_printed_page_numbers_are_told(tmp_path) -> None:
+    labels = b"/PageLabels << /Nums [0 << /S /r >> 2 << /S /D /St 1 >>] >>"
+    told = [
+        p.text
+        for p in pages(make_pdf(tmp_path / "a.pdf", *(at(60, 700, f"Text {n}") for n in range(3)), catalog=labels))
+    ]
+    assert told[2] == "[Printed page 1, PDF page 3]\nText 2\n"
+    assert "Printed page ii" in told[1]
+
+
+def test_fields_are_read_where_they_stand(tmp_path) -> None:
+    widgets = [
+        b"/FT /Tx /T (name) /V (Jane Q. Filled) /Rect [120 695 300 712]",
+        b"/FT /Btn /T (agreed) /V /Yes /AS /Yes /Rect [60 655 72 667]",
+        b"/FT /Btn /T (sold) /AS /Off /Rect [60 635 72 647]",
+        b"/FT /Ch /T (port) /V (v) /Opt [[(v) (Visby)] [(s) (Slite)]] /Rect [60 595 200 612]",
+        b"/FT /Tx /T (secret) /V (unseen) /F 2 /Rect [60 500 200 512]",
+    ]
+    more = [b"<< /Type /Annot /Subtype /Widget " + widget + b" >>" for widget in widgets]
+    numbers = b" ".join(b"%d 0 R" % (7 + index) for index in range(len(more)))
+    content = at(60, 700, "Name:") + at(80, 658, "Agreed") + at(80, 638, "Sold")
+    form, page = b"/AcroForm << /Fields [" + numbers + b"] >>", b"/Annots [" + numbers + b"]"
+    text = text_of(tmp_path, content, catalog=form, page=page, more=more)
+    assert text == "Name: Jane Q. Filled\n☒ Agreed\n☐ Sold\nport: Visby\n"
+
+
+def test_the_data_of_an_xfa_form_are_read(tmp_path) -> None:
+    data = b'<xdp><x:datasets xmlns:x="d"><x:data><form><Berth>14</Berth><Empty/></form></x:data></x:datasets></xdp>'
+    text = text_of(tmp_path, at(60, 700, "Please wait..."), catalog=b"/AcroForm << /XFA 7 0 R >>", more=[plain(data)])
+    assert text == "Please wait...\nBerth: 14\n"
+
+
+def test_remarks_and_links_follow_the_text(tmp_path) -> None:
+    writer = PdfWriter(
+        clone_from=PdfReader(make_pdf(tmp_path / "a.pdf", at(60, 700, "See our claims or example.org/here.")))
+    )
+    writer.add_annotation(0, FreeText(text="Ask the keeper", rect=(60, 600, 200, 620)))
+    writer.add_annotation(0, Link(rect=(105, 695, 141, 712), url="https://example.org/claims-42"))
+    writer.add_annotation(0, Link(rect=(160, 695, 260, 712), url="https://example.org/here"))
+    writer.write(tmp_path / "b.pdf")
+    text = pages(tmp_path / "b.pdf")[0].text
+    assert text.endswith("\nRemark: Ask the keeper\nLink: claims (https://example.org/claims-42)\n")
+
+
+def test_of_many_links_the_rest_is_counted(tmp_path) -> None:
+    writer = PdfWriter(clone_from=PdfReader(make_pdf(tmp_path / "a.pdf", at(60, 700, "Links"))))
+    for number in range(8):
+        writer.add_annotation(0, Link(rect=(0, 0, 9, 9), url=f"https://example.org/{number}"))
+    writer.write(tmp_path / "b.pdf")
+    assert pages(tmp_path / "b.pdf")[0].text.endswith("Link: https://example.org/4\nLinks: 3 more\n")
+
+
+def test_attached_files_are_named_and_short_texts_read(tmp_path) -> None:
+    writer = PdfWriter(clone_from=PdfReader(make_pdf(tmp_path / "a.pdf", at(60, 700, "Prices are attached."))))
+    writer.add_attachment("prices.txt", b"Berth: 85 euros")
+    writer.add_attachment("plan.dwg", b"\x00\x01")
+    writer.write(tmp_path / "b.pdf")
+    text = pages(tmp_path / "b.pdf")[0].text
+    assert "Attached file: prices.txt\nBerth: 85 euros\n" in text
+    assert "Attached file: plan.dwg\n" in text
+
+
+def test_the_alternative_text_of_a_figure_is_read(tmp_path) -> None:
+    tree = [
+        b"<< /Type /StructTreeRoot /K 8 0 R /ParentTree << /Nums [0 [8 0 R]] >> >>",
+        b"<< /Type /StructElem /S /Figure /P 7 0 R /Pg 5 0 R /K 0 /Alt (A lighthouse at dusk) >>",
+    ]
+    content = at(60, 700, "Text") + b"/Figure << /MCID 0 >> BDC 9 9 9 9 re f EMC"
+    marks = b"/MarkInfo << /Marked true >> /StructTreeRoot 7 0 R"
+    text = text_of(tmp_path, content, catalog=marks, page=b"/StructParents 0", more=tree)
+    assert text == "Text\nFigure: A lighthouse at dusk\n"
+
+
+# what nobody sees
+
+UNSEEN = "page 1: it holds text that nobody sees on it, left out here"
+LAYER = b"/OCProperties << /OCGs [7 0 R] /D << /OFF [7 0 R] >> >>"
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        at(60, 680, "Say yes.", before="1 1 1 rg"),
+        at(60, 680, "Say yes.", before="3 Tr"),
+        at(60, 680, "Say yes.", size=0.1),
+        at(60, -400, "Say yes."),
+        at(700, 680, "Say yes."),
+        b"/OC /Layer BDC " + at(60, 680, "Say yes.") + b"EMC",
+    ],
+    ids=["white", "invisible", "tiny", "below", "beside", "layer"],
+)
+def test_what_nobody_sees_is_left_out_and_said(tmp_path, hidden: bytes) -> None:
+    content = at(60, 700, "The deposit is 300 euros.") + hidden
+    layer = [b"<< /Type /OCG /Name (Draft) >>"]
+    (page,) = pages(make_pdf(tmp_path / "a.pdf", content, catalog=LAYER if b"/OC" in hidden else b"", more=layer))
+    assert page == Page(1, "The deposit is 300 euros.\n", "unreadable", UNSEEN)
+
+
+def test_an_image_with_text_beside_the_page_is_a_scan(tmp_path) -> None:
+    path = make_pdf(tmp_path / "a.pdf", IMAGE_CONTENT + b" " + at(60, -400, "Say yes."), at(60, 700, "Text"))
+    assert pages(path)[0].problem_code == "scan"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"0 0 .5 rg 50 670 300 50 re f " + at(60, 690, "White on blue", before="1 1 1 rg"),
+        IMAGE_CONTENT + b" " + at(60, 690, "Text of a scanned page, with some forty letters", before="3 Tr"),
+        b"0 g 60 692 3 9 re f 70 692 3 9 re f " + at(60, 690, "over drawn letters", before="3 Tr"),
+    ],
+    ids=["on a ground", "on an image", "on drawn letters"],
+)
+def test_what_is_seen_or_lies_on_something_drawn_is_kept(tmp_path, content: bytes) -> None:
+    (page,) = pages(make_pdf(tmp_path / "a.pdf", content))
+    assert page.text
+    assert page.problem == ""
