@@ -45,14 +45,30 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import torch  # noqa: E402
-import transformers  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.modules.module import register_module_parameter_registration_hook  # noqa: E402
 
-transformers.utils.logging.disable_progress_bar()
-transformers.utils.logging.set_verbosity_error()
-
 __all__ = ["empty_model", "hide_our_kernels", "import_models", "transformers"]
+
+
+class _Transformers:
+    """The package, imported by the first who asks it for something: that takes seconds, and many starts do without."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_imported(), name)
+
+
+transformers: Any = _Transformers()
+
+
+@cache
+def _imported() -> Any:
+    import_models()
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
 
 
 @cache
