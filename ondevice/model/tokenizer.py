@@ -57,7 +57,7 @@ class Tokenizer:
         self._prompt: Backend = hf.backend_tokenizer
         self._prompt.no_truncation()
         self._prompt.no_padding()
-        spec = self._prompt.to_str()
+        spec = getattr(hf, "spec", None) or self._prompt.to_str()  # a fifth of a second, for large vocabularies
         control = control_tokens(self._prompt, self._template)
         self._plain = document_backend(spec, control)
         self._can_cut = self._is_linewise()

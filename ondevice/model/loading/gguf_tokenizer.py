@@ -54,15 +54,15 @@ class GgufTokenizer:
 
     Args:
         fields: metadata of a GGUF file, for which `is_known` holds.
-        backend: as it was built before; None: built from the fields.
+        spec: its backend as it was built before, in the format of `tokenizer.json`; "": it is built from the fields.
         rendered: conversations by the chat template, as `rendered` gave them before.
     """
 
-    def __init__(
-        self, fields: dict[str, Any], backend: Tokenizer | None = None, rendered: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, fields: dict[str, Any], spec: str = "", rendered: dict[str, str] | None = None) -> None:
+        self.spec = spec
         ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in _SPECIAL.items()}
-        self.backend_tokenizer = backend or _build(fields, [index for index in ids.values() if index is not None])
+        special = [index for index in ids.values() if index is not None]
+        self.backend_tokenizer = Tokenizer.from_str(spec) if spec else _build(fields, special)
         self._special = {
             key: self.backend_tokenizer.id_to_token(index) for key, index in ids.items() if index is not None
         }

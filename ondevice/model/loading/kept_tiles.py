@@ -1,4 +1,4 @@
-"""What is made of a model file, kept in the cache folder: header, tokenizer, and packed weights, which later starts map.
+"""Products of a model file, kept in the cache folder: header, tokenizer, and packed weights that later starts map.
 
 Processes share the pages of the weights.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer as Backend
 from torch import Tensor
 
 from ondevice.errors import ModelError
@@ -45,11 +44,11 @@ class Kept:
 
     Attributes:
         weights: by the names of their modules.
-        tokenizer: with the conversations that it has `rendered`.
+        tokenizer: in the format of `tokenizer.json`, with the conversations that it has `rendered`.
     """
 
     weights: dict[str, PackedWeight]
-    tokenizer: Backend
+    tokenizer: str
     rendered: dict[str, str]
 
 
@@ -69,21 +68,20 @@ def kept(path: Path) -> Kept | None:
     folder = intact_folder(_folder_of(path))
     if folder is None:
         return None
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
         index: dict[str, list[list[int]]] = json.loads((folder / _INDEX).read_bytes())
         # Copied where it is written to, which nobody does; read-only memory torch would warn of.
         tiles = torch.from_numpy(np.memmap(folder / _TILES, np.uint8, "c"))
         weights = {name: PackedWeight(tuple(_rows(tiles, *part) for part in parts)) for name, parts in index.items()}
-        tokenizer = Backend.from_file(str(folder / _TOKENIZER))
+        tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
         return Kept(weights, tokenizer, json.loads((folder / _RENDERED).read_bytes()))
-    except Exception:  # the tokenizers library raises no other
-        return None
+    return None
 
 
 def keep_tiles(
     path: Path, header: GgufFile, tokenizer: GgufTokenizer, report: Progress, weights: Mapping[str, PackedWeight]
 ) -> None:
-    """Keep what was made of a model file, the weights in this order; without room or rights the next start does it again.
+    """Keep what was made of a model file, the weights in this order; without room or rights it is made at each start.
 
     What was kept of files that are not there any more, or are others now, goes.
     """
@@ -110,7 +108,7 @@ def keep_tiles(
                 made = {_INDEX: index, _HEADER: [fields, [asdict(one) for one in header.tensors]]}
                 for name, content in (made | {_RENDERED: tokenizer.rendered()}).items():
                     (folder / name).write_text(json.dumps(content), encoding="utf-8")
-                tokenizer.backend_tokenizer.save(str(folder / _TOKENIZER), pretty=False)
+                (folder / _TOKENIZER).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
 
 
 def drop_tiles(path: Path) -> int:
