@@ -14,7 +14,6 @@ import pytest
 
 from ondevice.errors import ModelError
 from ondevice.library.library import Library
-from ondevice.model.loading.progress import Progress
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.loading import Loading
 from ondevice.serving.registry import Registry
@@ -24,23 +23,9 @@ from ondevice.ui.actions import Actions
 from ondevice.ui.form import Form
 from ondevice.ui.launch import serving
 from ondevice.ui.running import Runner
-from tests.builders.screens import CONFIG, screen_after, tiny_engine, variables_kept
+from tests.builders.screens import CONFIG, LateModel, screen_after, tiny_engine, variables_kept
 
 HEADERS = {"x-ondevice": "1"}
-
-
-class LateModel:
-    """A loader that waits until it is let go, and then gives a tiny model or fails."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.go, self._error = threading.Event(), error
-
-    def __call__(self, report: Progress) -> Engine:
-        report("Loading a tiny one", 0.4)
-        assert self.go.wait(60)
-        if self._error is not None:
-            raise self._error
-        return tiny_engine()
 
 
 class Page:
