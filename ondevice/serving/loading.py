@@ -10,7 +10,6 @@ from ondevice import words
 from ondevice.errors import ModelError
 from ondevice.model.loading.progress import Progress
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import measure_machine
 from ondevice.serving.job_events import Waiting
 from ondevice.session.engine import Engine
 
@@ -44,7 +43,7 @@ class Loading:
 
     @property
     def line(self) -> str:
-        """What the page says of it: stage and seconds, or why there is no model; "" once there is one."""
+        """A line for the page: stage and seconds, or why there is no model; "" once there is one."""
         if not self.is_done.is_set():
             seconds = words.duration(time.monotonic() - self._began)
             return f"{self.stage}, {seconds} so far. Drop documents and ask meanwhile: both wait for the model."
@@ -67,8 +66,6 @@ class Loading:
     def _run(self) -> None:
         try:
             self._engine.take(self._load(self._note))
-            self._note("Measuring this machine, once", None)
-            measure_machine(self._engine)
         except Exception as error:
             self.error = error
             text = problem_text(error, "loading the model")

@@ -50,7 +50,7 @@ def is_known(fields: dict[str, Any]) -> bool:
 
 
 class GgufTokenizer:
-    """What `Tokenizer` asks of a tokenizer of transformers, which is needed for a new conversation alone.
+    """The parts of transformers' tokenizer that `Tokenizer` uses; that itself is needed for a new conversation alone.
 
     Args:
         fields: metadata of a GGUF file, for which `is_known` holds.

@@ -40,7 +40,7 @@ _HEADER, _TOKENIZER, _RENDERED = "header.json", "tokenizer.json", "chat.json"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What `keep_tiles` kept of a file.
+    """Products of a file that `keep_tiles` kept.
 
     Attributes:
         weights: by the names of their modules.
@@ -64,7 +64,7 @@ def kept_header(path: Path) -> GgufFile | None:
 
 
 def kept(path: Path) -> Kept | None:
-    """What is kept of a file; None: it is not there, or not whole."""
+    """Products that are kept of a file; None: they are not there, or not whole."""
     folder = intact_folder(_folder_of(path))
     if folder is None:
         return None
