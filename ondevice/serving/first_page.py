@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 
 from ondevice.serving.address import free_port, require_port
 
@@ -50,40 +49,31 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the terminal is the app's."""
 
 
-class FirstPage:
+class FirstPage(ThreadingTCPServer):
     """Answers on an address until the app takes it over: `close`, or the end of the block.
 
     Args:
         host: address to listen on.
-        port: 0 takes a free one.
-
-    Attributes:
-        port: it listens there.
+        port: 0 takes a free one; it is said in `port`.
 
     Raises:
         ConfigError: the port is taken.
     """
 
+    allow_reuse_address = daemon_threads = True
+
     def __init__(self, host: str, port: int) -> None:
         host = host.strip("[]")
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.port = port or free_port(host)
         require_port(host, self.port)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
-        self._server: ThreadingHTTPServer | None = server((host, self.port), _Handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), name="first page", daemon=True).start()
+        super().__init__((host, self.port), _Handler)
+        threading.Thread(target=self.serve_forever, args=(0.02,), name="first page", daemon=True).start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Free the port."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        """Free the port; once more does no harm."""
+        self.shutdown()
+        self.server_close()
