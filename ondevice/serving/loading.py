@@ -30,7 +30,7 @@ class Loading:
     """
 
     def __init__(self, engine: Engine, load: Callable[[Progress], Engine]) -> None:
-        self._engine, self._load, self.stage, self._began = engine, load, "Starting", 0.0
+        self._engine, self._load, self.stage, self._began = engine, load, "Starting", time.monotonic()
         self.is_done = threading.Event()
         self.error: Exception | None = None
         self._problem = ""

@@ -286,7 +286,7 @@ def _wait_for_the_end(console: Console, loading: Loading) -> None:
     with console.status("Loading the model") as status:
         while not loading.is_done.wait(0.2) and not ended.is_set():
             status.update(loading.stage)
-    if loading.line:
+    if loading.error is not None:
         console.print(Text(loading.line))
     while not ended.wait(1.0):  # with a timeout, so that signals get through on every system
         pass

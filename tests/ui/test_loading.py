@@ -19,6 +19,7 @@ from ondevice.serving.loading import Loading
 from ondevice.serving.registry import Registry
 from ondevice.serving.uploads import Uploads
 from ondevice.session.engine import Engine
+from ondevice.ui import launch as launching
 from ondevice.ui.actions import Actions
 from ondevice.ui.form import Form
 from ondevice.ui.launch import serving
@@ -142,6 +143,12 @@ def test_a_model_that_fails_to_load_is_told_and_another_one_can_be_taken(tmp_pat
     page.open_and_read().join(60)
     assert page.opened["status"]["phase"] == "read"
     assert page.actions.restore(page.id)["header"]["notice"] == "A notice with a `command`."
+
+
+def test_an_app_that_never_had_a_model_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_wait_for_the_end", lambda console, loading: loading.is_done.wait(60))
+    with variables_kept(), pytest.raises(ModelError, match="no such model"):
+        launching.launch(replace(CONFIG, model="/nowhere"), port=0, keeps=False)
 
 
 def test_an_engine_without_a_model_loads_another_one_and_stays_without_where_that_fails() -> None:
