@@ -57,7 +57,7 @@ class Loading:
         """
         while not self._engine.has_model:
             if self.is_done.wait(TELL_SECONDS) and self._problem and not self._engine.has_model:
-                raise ModelError(self._problem)
+                raise ModelError(self._problem.rstrip("."))
             if stop.is_set():
                 return False
             yield Waiting(1)

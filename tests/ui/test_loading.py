@@ -137,7 +137,7 @@ def test_a_model_that_fails_to_load_is_told_and_another_one_can_be_taken(tmp_pat
     header = page.actions.restore(page.id)["header"]
     assert header["model"] == "No model yet"
     assert "choose another one in the list of models. The weights are torn. Fetch them again." in header["notice"]
-    assert "The weights are torn" in page.opened["problem"]["text"], "the document that waited says why it is not open"
+    assert page.opened["problem"]["text"] == header["notice"], "the document that waited says why it is not open"
     assert isinstance(page.loading.error, ModelError)
     page.engine.take(tiny_engine())  # as `load_another` does with what it has loaded
     page.open_and_read().join(60)
