@@ -240,9 +240,9 @@ class Jobs:
 
     def _until_model(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
         """Wait for the model, if it is still to come; returns False where the job was stopped before."""
-        if self.loading is None or self.engine.has_model:
+        if self.loading is None:
             return True
-        workspace.waits_for_model = True
+        workspace.waits_for_model = not self.loading.is_done.is_set()
         try:
             return (yield from self.loading.wait(workspace.stop))
         finally:

@@ -50,17 +50,18 @@ class Loading:
         return "" if self._engine.has_model else self._problem
 
     def wait(self, stop: threading.Event) -> Generator[Waiting, None, bool]:
-        """Say that the model is waited for until it is there; returns False where `stop` was set before.
+        """Say that the model is waited for until it is there; returns False where `stop` was set meanwhile.
 
         Raises:
             ModelError: it could not be loaded.
         """
-        while not self._engine.has_model:
-            if self.is_done.wait(TELL_SECONDS) and self._problem and not self._engine.has_model:
-                raise ModelError(self._problem.rstrip("."))
+        while not self.is_done.is_set():
+            yield Waiting(1)
+            self.is_done.wait(TELL_SECONDS)
             if stop.is_set():
                 return False
-            yield Waiting(1)
+        if problem := self.line:
+            raise ModelError(problem.rstrip("."))
         return True
 
     def _run(self) -> None:
