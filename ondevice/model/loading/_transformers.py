@@ -87,21 +87,28 @@ def import_models() -> None:
         del sys.modules["triton"]
 
 
+_emptying = threading.local()
+
+
+def _emptied(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    dtype = getattr(_emptying, "dtype", None)
+    if parameter is None or dtype is None:
+        return None
+    return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
+
+
+# Once, for good: another thread may go through the hooks while it makes a model.
+register_module_parameter_registration_hook(_emptied)  # type: ignore[arg-type]  # it may return a parameter
+
+
 def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """The causal LM of a configuration without its weights; buffers are there, for nothing stores them.
 
     Another thread may read, or load a model, meanwhile: neither its parameters nor torch's default dtype are touched,
     as they would be by accelerate's `init_empty_weights` and by a dtype for `from_config`.
     """
-    own_thread = threading.get_ident()
-
-    def emptied(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
-        if parameter is None or threading.get_ident() != own_thread:
-            return None
-        return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
-
-    hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # it may return a parameter
+    _emptying.dtype = dtype
     try:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     finally:
-        hook.remove()
+        _emptying.dtype = None
