@@ -118,7 +118,7 @@ def bytes_per_token(engine: Engine, num_cached: int) -> int:
     """Bytes that one decoding step has to read: the weights, but of the input embedding one row, and the cache."""
     model, parts = engine.loaded.model, engine.decoder.parts
     weights = {parameter.data_ptr(): parameter.nbytes for parameter in model.parameters()}
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    embedding, head = model.model.embed_tokens, model.lm_head
     if isinstance(embedding, nn.Embedding) and embedding.weight.data_ptr() != head.weight.data_ptr():
         del weights[embedding.weight.data_ptr()]
     cache = 2 * len(parts.layers) * parts.num_kv_heads * parts.head_dim * num_cached * engine.loaded.dtype.itemsize

@@ -7,6 +7,7 @@ the rounding of activations costs: perplexity and greedy choice on a text.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -46,24 +47,15 @@ def unpacked(loaded: LoadedModel) -> Any:
     """
     linears = {name: module for name, module in loaded.model.named_modules() if isinstance(module, PackedLinear)}
     require_memory(sum(4 * m.in_features * m.out_features for m in linears.values()), loaded.device, "stored")
-    with torch.device("meta"):
-        model = type(loaded.model)(loaded.model.config)
-    for name, module in loaded.model.named_modules():
-        if not list(module.children()) and name not in linears:
-            _set(model, name, module)
-    for name, packed in linears.items():
+    parts: dict[int, Any] = {id(module): module for module in loaded.model.modules() if not list(module.children())}
+    for packed in linears.values():
         linear = nn.Linear(1, 1, bias=packed.bias is not None)
         linear.in_features, linear.out_features = packed.in_features, packed.out_features
         assert isinstance(packed.weight, PackedWeight)
         linear.weight = nn.Parameter(unpack(packed.weight))
         linear.bias = packed.bias  # type: ignore[assignment]  # None where there is none
-        _set(model, name, linear)
-    return model.eval().requires_grad_(False)
-
-
-def _set(model: Any, name: str, module: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
+        parts[id(packed)] = linear
+    return copy.deepcopy(loaded.model, parts).eval().requires_grad_(False)  # which copies none of the parts
 
 
 def _projections(decoder: Decoder) -> dict[str, Linear]:

@@ -30,6 +30,8 @@ def failed_response(error: Exception, error_as: ErrorAs | None = None) -> Respon
         headers |= error.headers or {}
         error = ApiError(error.status_code, "too-many" if error.status_code == 429 else "request", str(error.detail))
     status = _status(error)
+    if status == 503:
+        headers["Retry-After"] = "5"
     if status == 401:
         headers["WWW-Authenticate"] = 'Basic realm="ondevice"'
     text = "" if isinstance(error, OndeviceError) else problem_text(error, "api")

@@ -97,6 +97,9 @@ class Api:
                 if HEADER not in request.headers and not has_key:
                     raise ApiError(403, "header-missing", "The header X-Ondevice is missing", "Send X-Ondevice: 1.")
                 await self._require_password(request)
+                if call != self._health and not self._jobs.engine.loaded.tokenizer:
+                    what = self._jobs.loading.line if self._jobs.loading is not None else "There is no model"
+                    raise ApiError(503, "no-model", what, "Try again in some seconds.")
                 return await call(request)
             except Exception as error:
                 return failed_response(error, error_as)
@@ -122,7 +125,7 @@ class Api:
         loaded = self._jobs.engine.loaded
         return JSONResponse(
             {
-                "status": "ok",
+                "status": "ok" if loaded.tokenizer else "loading",
                 "model": loaded.name,
                 "device": loaded.device.type,
                 "dtype": str(loaded.dtype).removeprefix("torch."),

@@ -6,6 +6,7 @@ so that `--help` is instant. Other packages that are installed may add commands 
 
 from __future__ import annotations
 
+import gc
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -106,6 +107,7 @@ def about(
 ) -> None:
     """Read documents of any length through a fixed amount of memory, and ask about them."""
     open_streams()
+    gc.set_threshold(10_000)  # imports make millions of objects, none of them rubbish
 
 
 app.command("app")(takes_options(start_app))

@@ -10,6 +10,8 @@ from ondevice.cli.options import AnswerOptions, PotOptions
 from ondevice.cli.terminal import errors_shown
 from ondevice.errors import ConfigError
 from ondevice.extras import AGAIN
+from ondevice.serving.address import check_address, url_of
+from ondevice.serving.first_page import FirstPage
 
 PORT = 7860
 
@@ -52,20 +54,24 @@ def app(
         if auth and not (user and colon and password):
             raise ConfigError("--auth needs a user name and a password", fix="Give them as USER:PASSWORD.")
         config = options.config(answers.config())
-        typer.echo("Starting: the address comes once the model is loaded.", err=True)  # even our imports take seconds
-        try:
-            from ondevice.ui.launch import launch
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"The app needs {error.name}, which is not installed", fix=AGAIN) from None
-        launch(
-            config,
-            host=host,
-            port=port,
-            listen=listen,
-            auth=(user, password) if auth else None,
-            allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
-            inbrowser=inbrowser,
-            api=api,
-            reads_at_once=read,
-            keeps=keeps_open,
-        )
+        login = (user, password) if auth else None
+        check_address(host, port, listen=listen, auth=login)
+        with FirstPage(host, port) as first:
+            typer.echo(f"Starting at {url_of(host.strip('[]'), first.port)}", err=True)  # our imports take seconds
+            try:
+                from ondevice.ui.launch import launch
+            except ModuleNotFoundError as error:
+                raise ConfigError(f"The app needs {error.name}, which is not installed", fix=AGAIN) from None
+            launch(
+                config,
+                host=host,
+                port=first.port,
+                listen=listen,
+                auth=login,
+                allowed_hosts=tuple(name.strip() for name in allowed_hosts.split(",") if name.strip()),
+                inbrowser=inbrowser,
+                api=api,
+                reads_at_once=read,
+                keeps=keeps_open,
+                handover=first.close,
+            )

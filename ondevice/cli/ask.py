@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,6 +126,7 @@ def _open(
     """The model and the document; fills in the seconds of each stage."""
     from ondevice.cli.opening import open_document
 
+    threading.Thread(target=import_module, args=("ondevice.session.engine",)).start()  # while another process extracts
     with _timed(seconds, "extract_seconds"):
         document = open_document(name, password_stdin, display)
     with _timed(seconds, "load_seconds"):

@@ -80,12 +80,18 @@ def chat_parts(tokenizer: Encoder, hf: Any | None, *, grounded: bool = False) ->
     if hf is None:
         ask, reply = f"{_GAP}Question: ", "\nAnswer:"
         return ChatParts(tokenizer, tuple(tokenizer.leading_ids()), ask, reply, ask, reply)
+    first, later = rendered(hf, grounded=grounded)
+    head, before, after = _split(first, _DOCUMENT, _QUESTION)
+    _, before_next, after_next = _split(later, _ANSWER, _NEXT)
+    return ChatParts(tokenizer, tuple(tokenizer.encode_prompt(head)), before, after, before_next, after_next)
+
+
+def rendered(hf: Any, *, grounded: bool) -> tuple[str, str]:
+    """The two conversations that are split, by the template of `hf`; raises ModelError where it fails."""
     ground = _GROUND if grounded else ""
     first = {"role": "user", "content": f"{_DOCUMENT}{_GAP}{ground}{_QUESTION}"}
-    head, before, after = _split(_render(hf, [first]), _DOCUMENT, _QUESTION)
     later = [first, {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": f"{ground}{_NEXT}"}]
-    _, before_next, after_next = _split(_render(hf, later), _ANSWER, _NEXT)
-    return ChatParts(tokenizer, tuple(tokenizer.encode_prompt(head)), before, after, before_next, after_next)
+    return _render(hf, [first]), _render(hf, later)
 
 
 def _render(hf: Any, messages: list[dict[str, str]]) -> str:

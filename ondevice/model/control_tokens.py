@@ -24,19 +24,20 @@ def control_tokens(backend: Backend, template: str) -> dict[int, str]:
     }
 
 
-def document_backend(spec: str, control: dict[int, str]) -> Backend:
+def document_backend(tokenizer: Backend, control: dict[int, str]) -> Backend:
     """A copy of a tokenizer for which control tokens, written in a text, are ordinary text.
 
     Args:
-        spec: the tokenizer in the format of `tokenizer.json`.
+        tokenizer: may share its vocabulary with the copy.
         control: its control tokens.
 
     Raises:
         UnsafeModel: it still yields a control token for some text.
     """
-    backend = _without_matching(spec, control.values())
+    backend = _without_matching(tokenizer, control.values())
     if _leaks(backend, control):
-        backend = _without_matching(_without_merges(spec, set(control.values())), control.values())
+        cut = Backend.from_str(_without_merges(tokenizer.to_str(), set(control.values())))
+        backend = _without_matching(cut, control.values())
     if leaks := _leaks(backend, control):
         raise UnsafeModel(
             f"The model's tokenizer reads the text {leaks[0]!r} in a document as a control token",
@@ -45,8 +46,14 @@ def document_backend(spec: str, control: dict[int, str]) -> Backend:
     return backend
 
 
-def _without_matching(spec: str, control: Iterable[str]) -> Backend:
-    backend = Backend.from_str(spec)
+def _without_matching(tokenizer: Backend, control: Iterable[str]) -> Backend:
+    backend = Backend(tokenizer.model)  # shared: a large vocabulary takes half a second to parse
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        setattr(backend, part, getattr(tokenizer, part))
+    added = tokenizer.get_added_tokens_decoder()
+    backend.add_tokens([added[index] for index in sorted(added)])
+    if backend.get_added_tokens_decoder().keys() != added.keys():  # there are gaps between the ids
+        backend = Backend.from_str(tokenizer.to_str())
     # `encode_special_tokens` goes by this mark; the ids stay, as the tokens exist already.
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in control])
     backend.encode_special_tokens = True

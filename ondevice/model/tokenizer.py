@@ -57,15 +57,17 @@ class Tokenizer:
         self._prompt: Backend = hf.backend_tokenizer
         self._prompt.no_truncation()
         self._prompt.no_padding()
-        spec = self._prompt.to_str()
         control = control_tokens(self._prompt, self._template)
-        self._plain = document_backend(spec, control)
+        self._plain = document_backend(self._prompt, control)
         self._can_cut = self._is_linewise()
         self.control_ids: frozenset[int] = frozenset(control)
         self.vocab_size: int = self._prompt.get_vocab_size(with_added_tokens=True)
         self.eos_ids: frozenset[int] = self._end_ids(eos_ids)
         self.has_chat_template: bool = bool(self._template)
-        self.fingerprint: str = fingerprint or hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
+        if not fingerprint:
+            spec = getattr(hf, "spec", "") or self._prompt.to_str()  # which takes a fifth of a second for large ones
+            fingerprint = hashlib.sha256(f"{spec}\0{self._template}".encode()).hexdigest()
+        self.fingerprint: str = fingerprint
 
     def has_vocabulary_of(self, other: Tokenizer) -> bool:
         """True if every id stands for the same token in both; templates may differ."""

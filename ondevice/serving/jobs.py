@@ -36,6 +36,7 @@ from ondevice.serving.job_events import (
     Working,
 )
 from ondevice.serving.keeping import Keeping
+from ondevice.serving.loading import TELL_SECONDS, Loading
 from ondevice.serving.opening import open_upload
 from ondevice.serving.page_file import PageFile
 from ondevice.serving.question_queue import Asked
@@ -50,7 +51,6 @@ from ondevice.session.engine import Engine, Session
 from ondevice.session.lane import Ticket
 
 _TURN_SECONDS = 60.0  # that an answer may take while others wait
-_TELL_SECONDS = 1.0  # between two events of one job in line
 
 Job = Generator[JobEvent, None, None]
 
@@ -65,6 +65,7 @@ class Jobs:
         free_memory: bytes that are free on a device; None: in the main memory.
         keeping: what is kept of open documents; default: nothing.
         speeds: how fast was read before; default: nothing is known.
+        loading: of a model that is still to come; None: it is there.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class Jobs:
         free_memory: FreeMemory = free_memory_bytes,
         keeping: Keeping | None = None,
         speeds: ReadingSpeeds | None = None,
+        loading: Loading | None = None,
     ) -> None:
         self.engine, self.registry, self.library, self.free_memory = engine, registry, library, free_memory
         self.keeping = keeping or Keeping(is_on=False)
-        self.speeds = speeds or ReadingSpeeds()
+        self.speeds, self.loading = speeds or ReadingSpeeds(), loading
 
     def open(self, workspace: Workspace, upload: Upload, password: str = "", *, keeps_file: bool = False) -> Job:
         """Open an uploaded file, which is deleted then; `keeps_file`: a PDF stays here, to show its pages, and
@@ -88,7 +90,8 @@ class Jobs:
             is_kept = is_open = False
             workspace.locked = None  # where it was this file, it is to be kept on
             try:
-                is_open = yield from open_upload(workspace, upload, password, self.engine.loaded.tokenizer.encode)
+                encode, until = (lambda text: self.engine.loaded.tokenizer.encode(text)), self._until_model(workspace)
+                is_open = yield from open_upload(workspace, upload, password, encode, until=until)
             except (PasswordRequired, WrongPassword):
                 is_kept = keeps_file
                 raise
@@ -235,8 +238,18 @@ class Jobs:
         known = self.speeds.seconds(self.engine.loaded, config, num_tokens)
         workspace.forecast = foreseen_seconds(self.engine, config, num_tokens) if known is None else known
 
+    def _until_model(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
+        """Wait for the model, if it is still to come; returns False where the job was stopped before."""
+        if self.loading is None:
+            return True
+        workspace.waits_for_model = not self.loading.is_done.is_set()
+        try:
+            return (yield from self.loading.wait(workspace.stop))
+        finally:
+            workspace.waits_for_model = False
+
     def _in_turn(self, workspace: Workspace, activity: Phase, steps: Job) -> Job:
-        return _run(workspace, activity, steps, self.engine)
+        return _run(workspace, activity, steps, self.engine, self._until_model(workspace))
 
     def _read(self, workspace: Workspace, session: Session, *steps: Iterator[Event]) -> Job:
         """Follow the steps of a reading; questions that are asked meanwhile are answered between two of its events."""
@@ -346,20 +359,26 @@ def wait_for_turn(ticket: Ticket, stop: threading.Event) -> Generator[Waiting, N
         if stop.is_set():
             return False
         yield Waiting(ticket.num_ahead)
-        seconds = _TELL_SECONDS
+        seconds = TELL_SECONDS
     return True
 
 
-def _run(workspace: Workspace, activity: Phase, steps: Job, engine: Engine | None = None) -> Job:
-    """Go through the steps of a job, in line for the model of `engine`; None: they do without."""
+def _run(
+    workspace: Workspace,
+    activity: Phase,
+    steps: Job,
+    engine: Engine | None = None,
+    until: Generator[Waiting, None, bool] | None = None,
+) -> Job:
+    """Go through the steps of a job, in line for the model of `engine`, and `until` it is there; None: without."""
     workspace.problem = None
     try:
         with closing(steps):
-            if engine is None:
+            if engine is None or until is None:
                 yield from _at_work(workspace, activity, steps)
                 return
             with engine.lane.ticket() as ticket:
-                if (yield from wait_for_turn(ticket, workspace.stop)):
+                if (yield from until) and (yield from wait_for_turn(ticket, workspace.stop)):
                     yield from _at_work(workspace, activity, steps)
                     return
         yield Stopped()

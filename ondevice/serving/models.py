@@ -80,7 +80,7 @@ class Models:
         """
         loaded, current = self._jobs.engine.loaded, self.current
         rows = [self._row(row, is_current=row is current, at_once=at_once) for row in CATALOGUE.values()]
-        if current is None:
+        if current is None and loaded.source:
             rows.insert(0, {"name": loaded.source, "title": loaded.name, "facts": "in use", "state": "current"})
         return rows
 

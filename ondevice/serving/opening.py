@@ -10,6 +10,7 @@ from ondevice.documents.tokens import DocumentTokens, Encode
 from ondevice.errors import EmptyDocument
 from ondevice.events import PagesExtracted
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.serving.job_events import Waiting
 from ondevice.serving.uploads import Upload
 from ondevice.serving.workspace import Workspace
 
@@ -20,8 +21,12 @@ def open_upload(
     password: str | None,
     encode: Encode,
     free_memory: Callable[[], int] = free_memory_bytes,
-) -> Generator[PagesExtracted, None, bool]:
+    until: Generator[Waiting, None, bool] | None = None,
+) -> Generator[PagesExtracted | Waiting, None, bool]:
     """Extract the text, count its tokens, and put the document into the workspace.
+
+    Args:
+        until: what to wait for before tokens are counted; False from it: stopped meanwhile.
 
     Returns:
         Whether it is there; stopping leaves the workspace with the document it had, and so does a document that does
@@ -42,6 +47,8 @@ def open_upload(
             yield workspace.pages
             if workspace.stop.is_set():
                 return False
+    if until is not None and not (yield from until):
+        return False
     # The true number of tokens, and the map, before any reading is begun; the engine reads these tokens.
     tokens = DocumentTokens(document, encode, free_memory)
     for _ in tokens.read_pages():

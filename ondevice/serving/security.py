@@ -47,16 +47,6 @@ _BLOCKED = re.compile(
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]*))(?::[0-9]{0,5})?")  # as http defines it
 
 
-def is_loopback(host: str) -> bool:
-    """True if an address to listen on is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def guarded(app: ASGIApp, allowed_hosts: Iterable[str], *, allow_addresses: bool) -> ASGIApp:
     """An application with all guards around it; a request meets the last one here first."""
     app = RouteGuard(app)

@@ -74,6 +74,7 @@ class Workspace:
         unkept: a sentence on why it will not be there after a restart; "" where nothing stands against that.
         activity: what is running; None at rest.
         is_waiting: an action is in line after another one.
+        waits_for_model: what runs or is in line waits for the first model of the app.
         stop: set to end the activity at the next event.
         pause: set to end reading, once an answer that is being written meanwhile is complete.
         answer_stop: set to end the answer alone; reading that waits for it goes on.
@@ -106,6 +107,7 @@ class Workspace:
     unkept: str = ""
     activity: Phase | None = None
     is_waiting: bool = False
+    waits_for_model: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     pause: threading.Event = field(default_factory=threading.Event)
     answer_stop: threading.Event = field(default_factory=threading.Event)

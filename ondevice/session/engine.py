@@ -6,9 +6,12 @@ A single caller needs no more than that; several stand in line in `Engine.lane`.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from ondevice.config import EngineConfig, SpecConfig
-from ondevice.errors import ConfigError
+from ondevice.errors import ConfigError, ModelError
 from ondevice.machine.process import large_pieces_mapped, return_free_memory
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import LoadedModel, load_model
@@ -35,6 +38,20 @@ class Engine:
         self.decoder = Decoder(loaded.model)
         self.lane = Lane()
         self._speculators: dict[str, tuple[Decoder, str]] = {}  # loaded ones with their fingerprints, by name
+
+    @classmethod
+    def without_model(cls, config: EngineConfig) -> Engine:
+        """An engine whose model comes with `take`, or `load_another`; nothing but its lane works before."""
+        engine = cls.__new__(cls)
+        none: Any = None
+        engine.loaded = LoadedModel(none, none, "", torch.device("cpu"), torch.float32, "none", "", max_positions=0)
+        engine.config, engine.decoder, engine.lane, engine._speculators = config, none, Lane(), {}
+        return engine
+
+    @property
+    def has_model(self) -> bool:
+        """True unless the model is still to come, is being changed, or could not be loaded."""
+        return self.decoder is not None
 
     @classmethod
     def load(cls, config: EngineConfig, on_progress: Progress = silent) -> Engine:
@@ -64,11 +81,12 @@ class Engine:
         Raises:
             ModelError, ConfigError: it cannot be loaded, or does not suit the settings; or not even the one before.
         """
-        before = self.config
+        before, had_model = self.config, self.has_model
         try:
             self._change_to(config, on_progress)
         except BaseException:
-            self._change_to(before, on_progress)
+            if had_model:
+                self._change_to(before, on_progress)
             raise
 
     def _change_to(self, config: EngineConfig, on_progress: Progress) -> None:
@@ -76,7 +94,10 @@ class Engine:
         self.decoder = None  # type: ignore[assignment]  # nobody works with it: the lane is ours
         self._speculators.clear()
         return_free_memory()
-        another = Engine.load(config, on_progress)
+        self.take(Engine.load(config, on_progress))
+
+    def take(self, another: Engine) -> None:
+        """Work with the model and the settings of another engine from now on."""
         self.loaded, self.config, self.decoder = another.loaded, another.config, another.decoder
         self._speculators = another._speculators
 
@@ -85,8 +106,10 @@ class Engine:
 
         Raises:
             ConfigError, PotError: they do not suit the model, however much memory is free.
-            ModelError: the speculator that they name cannot be loaded.
+            ModelError: the speculator that they name cannot be loaded; or there is no model.
         """
+        if not self.has_model:
+            raise ModelError("No model is in memory", fix="Choose one in the list of models.")
         config = config or self.config
         speculator = self.speculator(config.spec)
         _, fingerprint = self._speculators.get(config.spec.model, (None, ""))

@@ -31,6 +31,8 @@ def invitation(workspace: Workspace) -> str:
 
 def waits_for(workspace: Workspace, asked: Asked) -> str:
     """The reason why the question that was taken waits."""
+    if workspace.waits_for_model:
+        return "Waits for the model, which is being loaded."
     match workspace.phase:
         case Phase.EMPTY if workspace.locked is not None:
             return "Waits until the document is unlocked."

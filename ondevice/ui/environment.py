@@ -1,12 +1,14 @@
-"""The process before Gradio is imported: its variables, and a private folder for files."""
+"""The import of Gradio: variables of the process before it, and a private folder for files."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import psutil
@@ -28,7 +30,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def prepare_gradio(folder: Path) -> Path:
-    """Set Gradio's variables; returns the folder for uploads that have been taken in.
+    """Set Gradio's variables and import it; returns the folder for uploads that have been taken in.
 
     Variables from outside are dropped, because some would open the app (a public link, an editor in the browser):
     settings come from the command line alone.
@@ -41,6 +43,13 @@ def prepare_gradio(folder: Path) -> Path:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["GRADIO_TEMP_DIR"] = str(received)
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    if "mcp" not in sys.modules:
+        sys.modules["mcp"] = None  # type: ignore[assignment]  # it would import that for half a second, for no use here
+    try:
+        import_module("gradio")
+    finally:
+        if sys.modules["mcp"] is None:
+            del sys.modules["mcp"]
     return taken
 
 

@@ -98,7 +98,7 @@ class Form:
 def form_parts(engine: Engine) -> tuple[dict[str, Any], gr.Radio, gr.HTML]:
     """The controls of the form by path, the sizes among them, and what is said of their values."""
     config, choices = engine.config, _size_choices(engine)
-    start, slot_size = Form.of(config).values, words.size(engine.decoder.slot_bytes())
+    start, slot_size = Form.of(config).values, _slot_size(engine)
     note = panel("settings_note")
     sizes = gr.Radio(
         choices,
@@ -143,14 +143,18 @@ def for_model(engine: Engine) -> tuple[Any, Any]:
     one = SETTINGS["pot.capacity"]
     assert one.form is not None
     start = Form.of(engine.config).values[one.path]
-    info = one.form.info.format(default=_in_info(one, start), slot_size=words.size(engine.decoder.slot_bytes()))
+    info = one.form.info.format(default=_in_info(one, start), slot_size=_slot_size(engine))
     return gr.update(choices=_size_choices(engine)), gr.update(info=info)
 
 
+def _slot_size(engine: Engine) -> str:
+    return words.size(engine.decoder.slot_bytes()) if engine.has_model else "memory by the model"
+
+
 def _size_choices(engine: Engine) -> list[tuple[str, str]]:
-    size = engine.decoder.slot_bytes()
+    size = engine.decoder.slot_bytes() if engine.has_model else 0
     return [
-        (f"{p.name}\n{words.count(p.capacity)}\n{words.size(p.capacity * size)}", p.name)
+        (f"{p.name}\n{words.count(p.capacity)}" + (f"\n{words.size(p.capacity * size)}" if size else ""), p.name)
         if p.capacity
         else (f"{p.name}\nas the\ntext needs", p.name)
         for p in SIZES

@@ -9,30 +9,32 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from ondevice.config import EngineConfig
 from ondevice.documents import Limits
-from ondevice.errors import ConfigError
 from ondevice.files import data_dir
 from ondevice.library.library import Library
 from ondevice.machine.memory import free_memory_bytes
+from ondevice.model.loading.progress import Progress
+from ondevice.serving.address import Auth, check_address, free_port, is_loopback, require_port, url_of
 from ondevice.serving.forecast import measure_machine
+from ondevice.serving.loading import Loading
 from ondevice.serving.room import FreeMemory
-from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
+from ondevice.serving.security import LOOPBACK_NAMES, guarded
 from ondevice.serving.uploads import UploadGuard, drop_waiting
 from ondevice.session.engine import Engine
 from ondevice.ui.environment import prepare_gradio, private_folder
 
-Auth = tuple[str, str]
 _SWEEP_SECONDS, _END_SECONDS = 60.0, 15.0
 _WORKERS = ("action", "api", "fetch", "model", "tools", "AnyIO worker thread")  # the last are Gradio's handlers
-_SHORTEST_PASSWORD = 8  # where other machines reach the app
 
 
 def launch(
@@ -47,6 +49,7 @@ def launch(
     api: bool = True,
     reads_at_once: bool = True,
     keeps: bool = True,
+    handover: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve the app until it is interrupted.
 
@@ -61,14 +64,17 @@ def launch(
         api: serve the programming interface, too.
         reads_at_once: documents are read as soon as they are open; else when somebody presses Read.
         keeps: open documents are kept on disk until they are closed.
+        handover: called right before the app takes the port.
 
     Raises:
         ConfigError: the address is reachable from other machines and `listen` or `auth` is missing; the port is
             taken.
+        ModelError: at the end, where the model could not be loaded, nor another one was chosen.
     """
     check_address(host, port, listen=listen, auth=auth)
     console = Console()
-    engine = _load(config, console)
+    engine = Engine.without_model(config)
+    loading = Loading(engine, partial(_load, config))
     with serving(
         engine,
         host=host,
@@ -79,31 +85,16 @@ def launch(
         api=api,
         reads_at_once=reads_at_once,
         keeps=keeps,
+        loading=loading,
+        handover=handover,
     ) as url:
         console.print(f"[bold]ondevice[/bold] is ready at [link={url}]{url}[/link]")
         console.print("Press Ctrl+C to stop it.", style="dim")
-        _wait_for_the_end()
+        _wait_for_the_end(console, loading)
     after = "what was open comes back with the next start" if keeps else "documents and pots are gone"
     console.print(f"Stopped; {after}.", style="dim")
-
-
-def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> None:
-    """Refuse to be reachable from other machines by accident, or without a password."""
-    if is_loopback(host):
-        return
-    if not listen:
-        raise ConfigError(
-            f"--host {host} can be reached from other machines", fix="Add --listen if you want that, or leave it out."
-        )
-    if auth is None or not all(auth):
-        raise ConfigError(
-            "The app would be open to everyone on the network", fix="Give a user name and a password with --auth."
-        )
-    if len(auth[1]) < _SHORTEST_PASSWORD:
-        raise ConfigError(
-            f"The password has {len(auth[1])} characters, and others on the network may try 100 a minute",
-            fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.",
-        )
+    if loading.error is not None and not engine.has_model:
+        raise loading.error
 
 
 @contextmanager
@@ -120,15 +111,18 @@ def serving(
     keeps: bool = True,
     library: Library | None = None,
     free_memory: FreeMemory = free_memory_bytes,
+    loading: Loading | None = None,
+    handover: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
     """Serve the app of an engine while the block runs; gives its address.
 
     Args:
-        engine: the model.
+        engine: the model, or one that has none yet.
         port: 0 takes a free one.
         library: where documents are saved; default: the user's own.
         free_memory: bytes that are free on a device; None: in the main memory.
-        host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps: as in `launch`.
+        loading: brings the engine's model once the page is served; None: it is there.
+        host, auth, allowed_hosts, inbrowser, api, reads_at_once, keeps, handover: as in `launch`.
     """
     host = host.strip("[]")
     with ExitStack() as stack:
@@ -155,7 +149,7 @@ def serving(
         registry, limits = Registry(), Limits()
         stack.callback(registry.close)
         keeping, speeds = Keeping(is_on=keeps), ReadingSpeeds(data_dir() / "speeds.json" if keeps else None)
-        jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds)
+        jobs = Jobs(engine, registry, library or Library(), free_memory, keeping, speeds, loading)
         uploads = Uploads(uploads_folder, limits)
         routes = [
             *map_routes(registry, lambda text: engine.loaded.tokenizer.encode(text)),
@@ -174,8 +168,9 @@ def serving(
             drop_waiting(received)
 
         stack.enter_context(_sweeping(sweep))
-        port = port or _free_port(host)
-        _require_port(host, port)
+        port = port or free_port(host)
+        handover()
+        require_port(host, port)
         be_patient()
         demo.launch(
             server_name=f"[{host}]" if ":" in host else host,  # as it stands in an address
@@ -191,7 +186,9 @@ def serving(
             max_file_size=limits.file_bytes,
             **_closed_settings(host, allowed_hosts, routes, received),
         )
-        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if loading is not None:
+            loading.start()
+        yield url_of(host, port)
 
 
 def _closed_settings(host: str, allowed_hosts: tuple[str, ...], routes: list[Route], received: Path) -> dict[str, Any]:
@@ -242,33 +239,11 @@ def _guarding(
     return lifespan
 
 
-def _load(config: EngineConfig, console: Console) -> Engine:
-    with console.status("Starting") as status:
-
-        def show(stage: str, fraction: float | None) -> None:
-            status.update(stage if fraction is None else f"{stage}: {100 * fraction:.0f} %")
-
-        engine = Engine.load(config, on_progress=show)
-        show("Measuring this machine, once", None)
-        measure_machine(engine)
-        return engine
-
-
-def _require_port(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"--port {port} cannot be used on {host}: {error.strerror}", fix="Choose another with --port."
-            ) from None
-
-
-def _free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def _load(config: EngineConfig, report: Progress) -> Engine:
+    engine = Engine.load(config, report)
+    report("Measuring this machine, once", None)
+    measure_machine(engine)
+    return engine
 
 
 def _let_end(before: Collection[threading.Thread]) -> None:
@@ -302,11 +277,16 @@ def _sweeping(sweep: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def _wait_for_the_end() -> None:
-    """Return on Ctrl+C, and on the signal that containers and service managers send."""
+def _wait_for_the_end(console: Console, loading: Loading) -> None:
+    """Show how the model comes; return on Ctrl+C, and on the signal that containers and service managers send."""
     ended = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
+    with console.status("Loading the model") as status:
+        while not loading.is_done.wait(0.2) and not ended.is_set():
+            status.update(loading.stage)
+    if loading.error is not None:
+        console.print(Text(loading.line))
     while not ended.wait(1.0):  # with a timeout, so that signals get through on every system
         pass

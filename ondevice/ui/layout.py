@@ -86,6 +86,8 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
 def header(engine: Engine) -> dict[str, str]:
     """The model in use, as the header shows it."""
     loaded = engine.loaded
+    if loaded.tokenizer is None:
+        return {"model": "No model yet", "notice": ""}
     device = "GPU" if loaded.device.type == "cuda" else "CPU"
     dtype = str(loaded.dtype).removeprefix("torch.")
     form = {"none": "", "stored": ", weights quantised as in the file"}.get(

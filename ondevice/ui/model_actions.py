@@ -12,7 +12,6 @@ from ondevice.serving.failure import problem_text
 from ondevice.serving.models import Models
 from ondevice.serving.visitor import Visitor
 from ondevice.ui.form import for_model
-from ondevice.ui.layout import header
 from ondevice.ui.render import Patch
 from ondevice.ui.running import Runner
 
@@ -76,8 +75,7 @@ class ModelActions:
 
     def _list(self, visitor: Visitor, *, busy: str = "", problem: str = "", at_once: bool = False) -> Patch:
         shown: dict[str, Any] = {
-            **header(self._engine),
-            **self._runner.fetching(),
+            **self._runner.header(),
             "question": self._models.question(visitor),
             "busy": busy,
         }

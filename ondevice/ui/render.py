@@ -207,10 +207,8 @@ def status(workspace: Workspace) -> dict[str, str]:
     telemetry, phase = workspace.telemetry, workspace.phase
     total = words.count(workspace.page_table.num_tokens) if workspace.page_table else "0"
     match phase:
-        case _ if workspace.is_waiting and workspace.activity is None:
-            text = "In line: the model is still busy with another document."
-            if phase is Phase.READY and workspace.forecast is not None:
-                text += f" Reading then takes {_forecast(workspace)}."
+        case _ if workspace.waits_for_model or (workspace.is_waiting and workspace.activity is None):
+            text = _in_line(workspace)
         case Phase.EMPTY:
             text = "Unlock the document." if workspace.locked else "Choose a document to begin."
         case Phase.OPENING:
@@ -241,6 +239,15 @@ def status(workspace: Workspace) -> dict[str, str]:
     if phase in (Phase.STOPPED, Phase.READ):
         text = " ".join((text, *workspace.notices))
     return {"text": text, "phase": phase.value}
+
+
+def _in_line(workspace: Workspace) -> str:
+    if workspace.waits_for_model:
+        return f"{workspace.name} waits for the model, which is being loaded."
+    text = "In line: the model is still busy with another document."
+    if workspace.phase is Phase.READY and workspace.forecast is not None:
+        text += f" Reading then takes {_forecast(workspace)}."
+    return text
 
 
 def _paused(workspace: Workspace, total: str) -> str:

@@ -35,6 +35,7 @@ from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render
 from ondevice.ui.compare_render import compare_controls, comparison_payload
 from ondevice.ui.documents_list import documents_list
+from ondevice.ui.form import for_model
 from ondevice.ui.layout import header
 from ondevice.ui.progress import progress
 from ondevice.ui.render import Patch
@@ -126,13 +127,29 @@ class Runner:
             **shelf_controls(visitor),
             "shelf": shelf_payload(visitor),
             "compare": comparison_payload(visitor),
-            "header": header(self.jobs.engine) | self.fetching() | {"question": self._models.question(visitor)},
+            "header": self.header() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.
-            "follow": render.following(is_active or self._models.fetching is not None),
-        }
+            "follow": render.following(is_active or self._models.fetching is not None or self._is_loading),
+        } | self.for_model()
 
-    def fetching(self) -> dict[str, str]:
+    def header(self) -> dict[str, str]:
+        """The model, the first one on its way, and one that is being downloaded."""
+        line = self.jobs.loading.line if self.jobs.loading is not None else ""
+        return header(self.jobs.engine) | ({"notice": line} if line else {}) | self._fetching()
+
+    def for_model(self) -> Patch:
+        """The controls that tell of the model's sizes, where the page was made before they were known."""
+        if self.jobs.loading is None or not self.jobs.engine.has_model:
+            return {}
+        preset, capacity = for_model(self.jobs.engine)
+        return {"preset": preset, "capacity": capacity}
+
+    @property
+    def _is_loading(self) -> bool:
+        return self.jobs.loading is not None and not self.jobs.loading.is_done.is_set()
+
+    def _fetching(self) -> dict[str, str]:
         """Progress of the download of a model, for the header; "" where there is none."""
         fetching = self._models.fetching
         if fetching is None:
@@ -217,7 +234,8 @@ class Runner:
         """Patch of an event, as far as the browser can take it now."""
         match event:
             case Waiting():
-                return render.controls(workspace) | {"status": render.status(workspace)} | self.documents(visitor)
+                status = {"status": render.status(workspace), "header": self.header()}
+                return render.waiting(workspace) | status | self.documents(visitor)
             case Working():
                 chat = {"chat": render.conversation(workspace)} if workspace.asked.waiting is not None else {}
                 note = render.settings_changed(workspace, workspace.read_with) if workspace.read_with else {}

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer as Backend
 
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig, TierConfig
 from ondevice.documents.pages import PageTable
+from ondevice.model.decoder import Decoder
 from ondevice.model.loading._transformers import transformers
 from ondevice.model.loading.load import LoadedModel, load_model
 from ondevice.model.tokenizer import Tokenizer
@@ -175,6 +176,12 @@ def tiny_loaded(
         max_positions=model.config.max_position_embeddings,
         notice="",
     )
+
+
+def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """(1, n, vocab_size) of a model's own pass here, which a skeleton has as well."""
+    decoder = Decoder(model)
+    return decoder.head.logits(decoder.forward(ids, decoder.new_pot(64)).hidden_states)
 
 
 def plain_config(**fields: Any) -> EngineConfig:

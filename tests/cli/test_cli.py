@@ -36,6 +36,7 @@ from ondevice.config import (
 from ondevice.documents import Document, Page
 from ondevice.errors import ConfigError
 from ondevice.events import AnswerToken, PagesExtracted, TokensRead
+from ondevice.serving.address import free_port
 from ondevice.session.engine import Engine
 from ondevice_bench.speed.reliability.damaged_pots import SavedPot, write_unsummed
 from tests.builders.documents import IMAGE_CONTENT, encrypt, make_pdf, make_repeating_epub, show
@@ -547,12 +548,14 @@ def test_the_app_is_started_with_what_was_asked_for(monkeypatch: pytest.MonkeyPa
     calls = []
     monkeypatch.setattr("ondevice.ui.launch.launch", lambda config, **rest: calls.append((config, rest)))
     monkeypatch.setenv("ONDEVICE_AUTH", "me:a:b")
-    options = ("--port", "8000", "--capacity", "512", "--keep", "64", "--allowed-hosts", "a,b", "--no-api")
+    port = free_port("127.0.0.1")
+    options = ("--port", str(port), "--capacity", "512", "--keep", "64", "--allowed-hosts", "a,b", "--no-api")
     assert run("app", *options).exit_code == 0
     ((config, rest),) = calls
     assert config.pot.capacity == 512
+    assert callable(rest.pop("handover")), "it gives back the port on which the first page has answered"
     assert rest == {
-        "host": "127.0.0.1", "port": 8000, "listen": False, "auth": ("me", "a:b"), "allowed_hosts": ("a", "b"),
+        "host": "127.0.0.1", "port": port, "listen": False, "auth": ("me", "a:b"), "allowed_hosts": ("a", "b"),
         "inbrowser": False, "api": False, "reads_at_once": True, "keeps": True,
     }  # fmt: skip
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ondevice.model.decoder import Decoder
-from ondevice.model.loading import cache_folder, gguf_packed, kept_tiles
+from ondevice.model.loading import cache_folder, gguf_file, gguf_packed, kept_tiles
 from ondevice.model.loading.load import load_model
 from ondevice.model.packed_modules import PackedLinear
 from tests.builders.gguf_files import write_gguf
+from tests.builders.models import logits_of
 
 IDS = torch.arange(12)[None]
 
@@ -26,7 +28,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def logits(path: Path) -> torch.Tensor:
-    return load_model(str(path), device="cpu").model(IDS).logits
+    return logits_of(load_model(str(path), device="cpu").model, IDS)
 
 
 def folders(path: Path) -> list[Path]:
@@ -39,19 +41,20 @@ def never(*given: Any) -> Any:
 
 def test_a_second_start_maps_what_the_first_one_packed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    expected = load_model(str(path), device="cpu", on_progress=lambda stage, _: told.append(stage)).model(IDS).logits
+    first = load_model(str(path), device="cpu", on_progress=lambda stage, _: told.append(stage)).model
+    expected = logits_of(first, IDS)
     assert any(stage.startswith("Keeping tiny.gguf packed for the next start (") for stage in told)
     monkeypatch.setattr(gguf_packed, "_raw", never)
+    monkeypatch.setattr(gguf_file, "read_gguf", never)
     model = load_model(str(path), device="cpu").model
-    assert torch.equal(model(IDS).logits, expected)
-    Decoder(model)  # lays projections side by side that are multiplied together
+    assert torch.equal(logits_of(model, IDS), expected)  # which lays projections side by side, to multiply with them
     linears = [module for module in model.modules() if isinstance(module, PackedLinear)]
     storages = {part.untyped_storage().data_ptr() for linear in linears for part in linear.weight.tensors}
     assert len(storages) == 1, "a copy is in memory beside the file"
-    assert torch.equal(model(IDS).logits, expected)
+    assert torch.equal(logits_of(model, IDS), expected)
 
 
-@pytest.mark.parametrize("name", ["tiles", "index.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["tiles", "index.json", "header.json", "tokenizer.json", "chat.json", "manifest.json"])
 @pytest.mark.parametrize("damage", [b"", b"{}"], ids=["cut", "other bytes"])
 def test_what_is_damaged_is_made_anew(path: Path, name: str, damage: bytes) -> None:
     expected = logits(path)
@@ -60,6 +63,24 @@ def test_what_is_damaged_is_made_anew(path: Path, name: str, damage: bytes) -> N
     (folder / name).write_bytes(damage)
     assert torch.equal(logits(path), expected)
     assert {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "manifest.json"} == whole
+
+
+def test_the_tokenizer_of_a_second_start_is_that_of_the_first_one(path: Path) -> None:
+    first, second = (load_model(str(path), device="cpu").tokenizer for _ in range(2))
+    assert first.fingerprint == second.fingerprint
+    assert first.chat_parts(grounded=True).prefix == second.chat_parts(grounded=True).prefix
+    assert (first.eos_ids, first.control_ids) == (second.eos_ids, second.control_ids)
+
+
+def test_a_second_start_does_without_transformers(path: Path) -> None:
+    logits(path)
+    code = (
+        "import sys; from ondevice.model.loading.load import load_model;"
+        f"load_model({str(path)!r}, device='cpu').tokenizer.chat_parts();"
+        "print([name for name in ('transformers', 'torch._dynamo', 'accelerate') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
 def test_without_room_a_model_is_packed_at_every_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,15 @@ from ondevice.model.loading.checkpoint import inspect
 from ondevice.model.loading.load import load_model
 from ondevice.model.loading.placement import choose_device, choose_dtype
 from tests.builders.gguf_files import write_gguf
-from tests.builders.models import FAMILIES, byte_backend, default_model, save_checkpoint, tiny_loaded, tiny_model
+from tests.builders.models import (
+    FAMILIES,
+    byte_backend,
+    default_model,
+    logits_of,
+    save_checkpoint,
+    tiny_loaded,
+    tiny_model,
+)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +237,7 @@ def test_hub_model_in_the_cache_loads_offline(offline_hub: Path, saved: Path) ->
 def test_gguf_file_loads(tmp_path: Path) -> None:
     loaded = load_model(str(write_gguf(tmp_path / "tiny.gguf")), device="cpu")
     assert (loaded.name, loaded.max_positions) == ("tiny.gguf", 128)
-    assert loaded.model(torch.arange(20)[None]).logits.std() > 0.1
+    assert logits_of(loaded.model, torch.arange(20)[None]).std() > 0.1
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("  12")[0][-1:]) == "2"  # digits stay apart
     assert 2 in loaded.tokenizer.eos_ids
     other = load_model(str(write_gguf(tmp_path / "other.gguf", seed=1)), device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ModelError
@@ -52,6 +54,37 @@ def test_what_another_thread_makes_meanwhile_keeps_its_memory_and_type(monkeypat
     assert {(parameter.device.type, parameter.dtype) for parameter in model.parameters()} == {("meta", torch.bfloat16)}
     assert {(parameter.device.type, parameter.dtype) for parameter in made[0].parameters()} == {("cpu", torch.float32)}
     assert torch.nn.Linear(2, 2).weight.device.type == "cpu"
+
+
+def test_one_thread_begins_to_outline_a_model_in_the_midst_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of models sizes up all of them while another one is being used."""
+    begun, may_end, pool, beside = threading.Event(), threading.Event(), ThreadPoolExecutor(1), list[Any]()
+    hooks = list[Any]()
+
+    class Weight(torch.nn.Parameter):
+        @property
+        def shape(self) -> torch.Size:  # read for the first model
+            if not beside:
+                beside.append(pool.submit(empty_model, "second"))
+                assert begun.wait(30)
+            return torch.Size((2, 2))
+
+    def build(config: str, **options: Any) -> Any:
+        model = torch.nn.Module()
+        if config == "second":
+            begun.set()
+            assert may_end.wait(30)
+        hooks.append(register_module_parameter_registration_hook(lambda *_: None))  # some library may have one
+        model.weight = torch.nn.Parameter(torch.zeros(2, 2)) if config == "second" else Weight(torch.zeros(2, 2))
+        return model
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_config", build)
+    first = empty_model("first")
+    may_end.set()
+    assert first.weight.device.type == beside[0].result().weight.device.type == "meta"
+    pool.shutdown()
+    for hook in hooks:
+        hook.remove()
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "gemma2"])

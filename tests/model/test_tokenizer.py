@@ -160,7 +160,7 @@ def test_tokenizer_that_cannot_be_kept_apart_is_refused() -> None:
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.add_special_tokens([AddedToken("<s>", special=True)])
     with pytest.raises(UnsafeModel, match="<s>"):
-        document_backend(backend.to_str(), {0: "<s>"})
+        document_backend(backend, {0: "<s>"})
 
 
 def test_merges_that_spell_control_tokens_would_leak() -> None:

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ondevice.errors import ConfigError
-from ondevice.serving.security import LOOPBACK_NAMES, guarded, is_loopback
-from ondevice.ui.launch import check_address
+from ondevice.serving.address import check_address, is_loopback
+from ondevice.serving.security import LOOPBACK_NAMES, guarded
 
 
 async def answer(request: Any) -> PlainTextResponse:

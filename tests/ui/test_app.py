@@ -236,7 +236,7 @@ def test_a_taken_port_is_told(url: str) -> None:
 
 
 def test_launch_refuses_before_it_loads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_load", lambda *args: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(launching, "serving", lambda *args, **more: pytest.fail("it was served"))
     with pytest.raises(ConfigError):
         launching.launch(plain_config(), host="0.0.0.0")
 

@@ -45,14 +45,30 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import torch  # noqa: E402
-import transformers  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.modules.module import register_module_parameter_registration_hook  # noqa: E402
 
-transformers.utils.logging.disable_progress_bar()
-transformers.utils.logging.set_verbosity_error()
-
 __all__ = ["empty_model", "hide_our_kernels", "import_models", "transformers"]
+
+
+class _Transformers:
+    """The package, imported by the first who asks it for something: that takes seconds, and many starts do without."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_imported(), name)
+
+
+transformers: Any = _Transformers()
+
+
+@cache
+def _imported() -> Any:
+    import_models()
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
 
 
 @cache
@@ -71,21 +87,28 @@ def import_models() -> None:
         del sys.modules["triton"]
 
 
+_emptying = threading.local()
+
+
+def _emptied(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    dtype = getattr(_emptying, "dtype", None)
+    if parameter is None or dtype is None:
+        return None
+    return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
+
+
+# Once, for good: another thread may go through the hooks while it makes a model.
+register_module_parameter_registration_hook(_emptied)  # type: ignore[arg-type]  # it may return a parameter
+
+
 def empty_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """The causal LM of a configuration without its weights; buffers are there, for nothing stores them.
 
     Another thread may read, or load a model, meanwhile: neither its parameters nor torch's default dtype are touched,
     as they would be by accelerate's `init_empty_weights` and by a dtype for `from_config`.
     """
-    own_thread = threading.get_ident()
-
-    def emptied(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
-        if parameter is None or threading.get_ident() != own_thread:
-            return None
-        return nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device="meta"), parameter.requires_grad)
-
-    hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # it may return a parameter
+    _emptying.dtype = dtype
     try:
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     finally:
-        hook.remove()
+        _emptying.dtype = None

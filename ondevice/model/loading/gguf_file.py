@@ -7,9 +7,10 @@ this takes a tenth of a second. Layout: https://github.com/ggml-org/ggml/blob/ma
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from mmap import mmap
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A parsed GGUF file; `data` is the whole file and backs `weights`."""
+    """A parsed GGUF file; `data` is the whole file and backs `weights`, or b"" where only the header was read."""
 
     data: bytes | mmap
     metadata: dict[str, Any]
@@ -95,6 +96,12 @@ class _Cursor:
                 return list(self.take(f"{count}{_SCALARS[element]}"))
             return [self.value(element) for _ in range(count)]
         return self.take(_SCALARS[kind])[0]
+
+
+def read_header(path: Path) -> GgufFile:
+    """The metadata and the tensor table of a file; raises as `read_gguf`, or OSError."""
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        return replace(read_gguf(data), data=b"")
 
 
 def read_gguf(data: bytes | mmap) -> GgufFile:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import mmap
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,9 +18,10 @@ from tokenizers import pre_tokenizers
 from ondevice.errors import ModelError
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.checkpoint import FAMILIES
-from ondevice.model.loading.gguf_file import read_gguf
+from ondevice.model.loading.gguf_file import GgufFile, read_header
 from ondevice.model.loading.gguf_int4 import int4_gguf_bytes
 from ondevice.model.loading.gguf_packed import can_pack, outline_packed, packed_bytes
+from ondevice.model.loading.kept_tiles import kept_header
 
 # llama.cpp's names of the architectures; Mistral files carry llama's.
 # What transformers raises where it cannot read a file; NotImplementedError: of a kind of numbers that it does not know.
@@ -40,6 +40,7 @@ class GgufSummary:
         is_packable: whether the weights can be used as they are stored.
         packed_bytes: memory that they then take; 0 where they cannot.
         int4_bytes: memory that they take on a GPU, those of four bits as they are stored.
+        header: all of it.
     """
 
     architecture: str
@@ -48,6 +49,7 @@ class GgufSummary:
     is_packable: bool
     packed_bytes: int
     int4_bytes: int
+    header: GgufFile
 
 
 def inspect_gguf(path: Path) -> GgufSummary:
@@ -57,9 +59,8 @@ def inspect_gguf(path: Path) -> GgufSummary:
         ModelError: it is not.
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            gguf = read_gguf(data)
-            is_cut = any(tensor.offset + tensor.num_bytes > len(data) for tensor in gguf.tensors)
+        gguf, size = kept_header(path) or read_header(path), path.stat().st_size
+        is_cut = any(tensor.offset + tensor.num_bytes > size for tensor in gguf.tensors)
     except (OSError, ValueError) as error:
         raise ModelError(f"The GGUF file cannot be read: {error}", where=str(path), fix="Fetch it again.") from error
     if is_cut:
@@ -75,13 +76,13 @@ def inspect_gguf(path: Path) -> GgufSummary:
     pre_tokenizer = str(gguf.metadata.get("tokenizer.ggml.pre", ""))
     num_packed = packed_bytes(gguf) if can_pack(gguf) else 0
     num_int4 = int4_gguf_bytes(gguf) if num_packed else 0
-    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed, num_int4)
+    return GgufSummary(architecture, num_parameters, pre_tokenizer, num_packed > 0, num_packed, num_int4, gguf)
 
 
 def outline_gguf(path: Path, summary: GgufSummary, dtype: torch.dtype) -> tuple[Any, Any]:
     """The model without its weights, and transformers' tokenizer; raises as `load_gguf`."""
     if summary.is_packable:
-        return outline_packed(path, dtype)
+        return outline_packed(path, summary.header, dtype)
     where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
     try:
         config = transformers.AutoConfig.from_pretrained(**where)

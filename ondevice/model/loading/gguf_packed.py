@@ -1,4 +1,4 @@
-"""A GGUF file as a transformers model whose weights stay quantised, for a CPU.
+"""A GGUF file as a model whose weights stay quantised, for a CPU.
 
 The file is read tensor by tensor and packed as its types are (`kernels.packed`); of the embedding only the rows are
 read that are asked for. Config and tokenizer come from the metadata. What this cannot do, `gguf_model` unpacks.
@@ -6,11 +6,11 @@ read that are asked for. Config and tokenizer come from the metadata. What this 
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,10 +22,11 @@ from ondevice.kernels.packed import TILE_ROWS, Format, PackedWeight
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading._transformers import empty_model, transformers
 from ondevice.model.loading.gguf_blocks import BLOCK_TYPES, dequantize_rows, pack_rows
-from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_gguf
-from ondevice.model.loading.gguf_tokenizer import build_tokenizer, is_known
-from ondevice.model.loading.kept_tiles import keep_tiles, kept_tiles
+from ondevice.model.loading.gguf_file import GgufFile, GgufTensor, read_header
+from ondevice.model.loading.gguf_tokenizer import TOKENS, GgufTokenizer, is_known
+from ondevice.model.loading.kept_tiles import Kept, keep_tiles, kept
 from ondevice.model.loading.progress import Progress
+from ondevice.model.loading.skeleton import skeleton
 from ondevice.model.packed_modules import PackedEmbedding, PackedLinear, replace_module
 
 _FLOAT32 = 0  # ggml's number
@@ -77,7 +78,7 @@ def packed_bytes(gguf: GgufFile) -> int:
     if HEAD in tensors:
         tensors.pop(EMBEDDING, None)
     matrices = [tensor for tensor in tensors.values() if tensor.kind in BLOCK_TYPES]
-    growth = {tensor.kind: _growth(tensor.kind) for tensor in matrices}
+    growth = {kind: _growth(kind) for kind in {tensor.kind for tensor in matrices}}
     return int(sum(tensor.num_bytes * growth.get(tensor.kind, 1.0) for tensor in tensors.values()))
 
 
@@ -104,13 +105,18 @@ def _tile(kind: int) -> PackedWeight:
     return pack_rows(torch.zeros(TILE_ROWS, block.num_bytes, dtype=torch.uint8), kind, block.num_values)
 
 
-def outline_packed(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The model without its weights, and transformers' tokenizer, of a file for which `can_pack` holds."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        gguf = read_gguf(data)
-        model = empty_model(_config(gguf), dtype)
-        model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
-        return model, build_tokenizer(gguf.metadata)
+def outline_packed(path: Path, gguf: GgufFile, dtype: torch.dtype) -> tuple[Any, GgufTokenizer]:
+    """The model without its weights, and the tokenizer, of a file for which `can_pack` holds."""
+    model = empty_model(transformers.AutoConfig.for_model(**vars(_config(gguf))), dtype)
+    model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
+    return model, _tokenizer(path, gguf, kept(path))
+
+
+def _tokenizer(path: Path, gguf: GgufFile, kept: Kept | None) -> GgufTokenizer:
+    if kept is not None:
+        return GgufTokenizer(gguf.metadata, kept.tokenizer, kept.rendered)
+    whole = gguf if gguf.metadata[TOKENS] else read_header(path)  # what was kept is damaged since
+    return GgufTokenizer(whole.metadata)
 
 
 class Store(Protocol):
@@ -142,10 +148,12 @@ class _Packed:
     Args:
         path: of the file.
         report: told what is kept.
+        kept: of the file.
+        keep: keeps the weights by name, with what else was made of the file.
     """
 
-    def __init__(self, path: Path, report: Progress) -> None:
-        self._path, self._report, self._kept = path, report, kept_tiles(path)
+    def __init__(self, kept: Kept | None, keep: Callable[[Mapping[str, PackedWeight]], None]) -> None:
+        self._kept, self._keep = {} if kept is None else kept.weights, keep
 
     def vector(self, numbers: Tensor) -> Tensor:
         return numbers
@@ -166,32 +174,41 @@ class _Packed:
         # Projections that are multiplied together follow each other, and then lie side by side when they are mapped.
         weights = {name: module.weight for name, module in model.named_modules() if isinstance(module, PackedLinear)}
         if not self._kept:
-            keep_tiles(self._path, weights, self._report)
+            self._keep(weights)
         prepare_packed(weights.values())
         prepare_attention(config.num_attention_heads, config.num_key_value_heads, config.head_dim, in_bfloat16=True)
 
 
-def load_packed(path: Path, report: Progress, store: Store | None = None) -> tuple[Any, Any]:
-    """The model, and transformers' tokenizer, of a file for which `can_pack` holds; on the CPU without a `store`."""
-    store = store or _Packed(path, report)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        gguf = read_gguf(data)
-        model = empty_model(_config(gguf))
-        tensors = {tensor.name: tensor for tensor in gguf.tensors}
-        done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
-        for name, tensor in tensors.items():
-            if name.endswith(".bias") or name == HEAD:
-                continue
-            _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata, store)
-            done += tensor.num_bytes
-            report(f"Loading {path.name}", done / total)
-        head = tensors.get(HEAD, tensors[EMBEDDING])
-        tied = None if HEAD in tensors else model.model.embed_tokens
-        model.lm_head = store.head(partial(_raw, path, head), head.kind, head.shape[1], tied)
-        report(f"Loading {path.name}", 1.0)
-        store.finish(model)
-        model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
-        return model, build_tokenizer(gguf.metadata)
+def load_packed(
+    path: Path, report: Progress, store: Store | None = None, header: GgufFile | None = None
+) -> tuple[Any, GgufTokenizer]:
+    """The model and the tokenizer of a file for which `can_pack` holds.
+
+    Args:
+        store: where its weights go; None: packed, on the CPU, in a skeleton of the model.
+        header: of the file, if it has been read.
+    """
+    gguf, there = header or read_header(path), kept(path)
+    tokenizer, config = _tokenizer(path, gguf, there), _config(gguf)
+    if store is None:
+        store, model = _Packed(there, partial(keep_tiles, path, gguf, tokenizer, report)), skeleton(config)
+    else:
+        model = empty_model(transformers.AutoConfig.for_model(**vars(config)))
+    tensors = {tensor.name: tensor for tensor in gguf.tensors}
+    done, total = 0, sum(tensor.num_bytes for tensor in gguf.tensors)
+    for name, tensor in tensors.items():
+        if name.endswith(".bias") or name == HEAD:
+            continue
+        _place(model, path, tensor, tensors.get(name.replace(".weight", ".bias")), gguf.metadata, store)
+        done += tensor.num_bytes
+        report(f"Loading {path.name}", done / total)
+    head = tensors.get(HEAD, tensors[EMBEDDING])
+    tied = None if HEAD in tensors else model.model.embed_tokens
+    model.lm_head = store.head(partial(_raw, path, head), head.kind, head.shape[1], tied)
+    report(f"Loading {path.name}", 1.0)
+    store.finish(model)
+    model.generation_config.eos_token_id = gguf.metadata.get("tokenizer.ggml.eos_token_id")
+    return model, tokenizer
 
 
 def can_pack(gguf: GgufFile) -> bool:
@@ -211,7 +228,8 @@ def _is_known_tensor(tensor: GgufTensor) -> bool:
     return ending in ("weight", "bias") and (tensor.kind == _FLOAT32 if is_vector else tensor.kind in BLOCK_TYPES)
 
 
-def _config(gguf: GgufFile) -> Any:
+def _config(gguf: GgufFile) -> SimpleNamespace:
+    """The fields of transformers' configuration, `model_type` among them."""
     fields, family = gguf.metadata, gguf.metadata["general.architecture"]
 
     def field(name: str, default: Any = None) -> Any:
@@ -219,8 +237,8 @@ def _config(gguf: GgufFile) -> Any:
 
     num_heads, hidden_size = field("attention.head_count"), field("embedding_length")
     shapes = {tensor.name: tensor.shape for tensor in gguf.tensors}
-    return transformers.AutoConfig.for_model(
-        family,
+    return SimpleNamespace(
+        model_type=family,
         vocab_size=shapes[EMBEDDING][0],
         hidden_size=hidden_size,
         intermediate_size=field("feed_forward_length"),

@@ -1,13 +1,18 @@
-"""The tokenizer in a GGUF file, built from its metadata in seconds; transformers takes a minute for it."""
+"""The tokenizer in a GGUF file, built from its metadata in a second; transformers takes a minute for it."""
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from ondevice.errors import ModelError
+from ondevice.model import chat
 from ondevice.model.loading._transformers import transformers
 
+TOKENS = "tokenizer.ggml.tokens"
 _CONTROL, _USER_DEFINED = 3, 4  # ggml's types of tokens that are never cut
 _QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -31,7 +36,7 @@ _SPLITS = {"smollm": _smollm, "qwen2": _qwen2}
 
 
 def is_known(fields: dict[str, Any]) -> bool:
-    """True if `build_tokenizer` can build the tokenizer of a file with this metadata: byte-level BPE of a known split.
+    """True if `GgufTokenizer` can be the tokenizer of a file with this metadata: byte-level BPE of a known split.
 
     One that puts a token in front of every text is left to transformers.
     """
@@ -44,21 +49,56 @@ def is_known(fields: dict[str, Any]) -> bool:
     )
 
 
-def build_tokenizer(fields: dict[str, Any]) -> Any:
-    """transformers' tokenizer for the metadata of a GGUF file, for which `is_known` holds."""
-    tokens = fields["tokenizer.ggml.tokens"]
+class GgufTokenizer:
+    """The parts of transformers' tokenizer that `Tokenizer` uses; that itself is needed for a new conversation alone.
+
+    Args:
+        fields: metadata of a GGUF file, for which `is_known` holds.
+        spec: its backend as it was built before, in the format of `tokenizer.json`; "": it is built from the fields.
+        rendered: conversations by the chat template, as `rendered` gave them before.
+    """
+
+    def __init__(self, fields: dict[str, Any], spec: str = "", rendered: dict[str, str] | None = None) -> None:
+        self.spec = spec
+        ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in _SPECIAL.items()}
+        special = [index for index in ids.values() if index is not None]
+        self.backend_tokenizer = Tokenizer.from_str(spec) if spec else _build(fields, special)
+        self._special = {
+            key: self.backend_tokenizer.id_to_token(index) for key, index in ids.items() if index is not None
+        }
+        self.eos_token, self.chat_template = self._special.get("eos_token"), fields.get("tokenizer.chat_template")
+        self._rendered = rendered or {}
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> str:
+        """A conversation by the template; `options` are always the same."""
+        key = json.dumps(messages)
+        if key not in self._rendered:
+            hf = transformers.PreTrainedTokenizerFast(
+                tokenizer_object=self.backend_tokenizer, chat_template=self.chat_template, **self._special
+            )
+            self._rendered[key] = hf.apply_chat_template(messages, **options)
+        return self._rendered[key]
+
+    def rendered(self) -> dict[str, str]:
+        """The conversations that every session asks for, as far as the template takes them."""
+        if self.chat_template:
+            with suppress(ModelError):
+                for grounded in (False, True):
+                    chat.rendered(self, grounded=grounded)
+        return self._rendered
+
+
+def _build(fields: dict[str, Any], special: list[int]) -> Tokenizer:
+    tokens = fields[TOKENS]
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
     backend = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
     backend.pre_tokenizer = _SPLITS[fields["tokenizer.ggml.pre"]]()
     backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.TemplateProcessing("$A", "$A $B:1")  # as transformers has it
     kinds = fields["tokenizer.ggml.token_type"]
+    others = [tokens[index] for index in special if kinds[index] not in (_CONTROL, _USER_DEFINED)]
     for kind, add in ((_CONTROL, backend.add_special_tokens), (_USER_DEFINED, backend.add_tokens)):
         added = [token for token, its_kind in zip(tokens, kinds, strict=True) if its_kind == kind]
         add([AddedToken(token, normalized=False, special=kind == _CONTROL) for token in added])
-    ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in _SPECIAL.items()}
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        chat_template=fields.get("tokenizer.chat_template"),
-        clean_up_tokenization_spaces=False,
-        **{key: tokens[index] for key, index in ids.items() if index is not None},
-    )
+    backend.add_special_tokens(others)
+    return backend

@@ -1,10 +1,14 @@
-"""Packed weights of a model file, kept in the cache folder: later starts map them, and processes share the pages."""
+"""Products of a model file, kept in the cache folder: header, tokenizer, and packed weights that later starts map.
+
+Processes share the pages of the weights.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,28 +28,60 @@ from ondevice.model.loading.cache_folder import (
     writing,
 )
 from ondevice.model.loading.checksums import sample_sha256
+from ondevice.model.loading.gguf_file import GgufFile, GgufTensor
+from ondevice.model.loading.gguf_tokenizer import GgufTokenizer
 from ondevice.model.loading.progress import Progress
 
-_LAYOUT = 1  # to be raised wherever `kernels.packed` or the order of tensors changes
+_LAYOUT = 2  # to be raised wherever `kernels.packed` or the order of tensors changes
 _FEWEST = 50_000_000  # bytes: fewer are packed in a moment
 _TILES, _INDEX, _SOURCE = "tiles", "index.json", "path"
+_HEADER, _TOKENIZER, _RENDERED = "header.json", "tokenizer.json", "chat.json"
 
 
-def kept_tiles(path: Path) -> dict[str, PackedWeight]:
-    """The weights by name that `keep_tiles` kept of this file; none: they are not there, or not whole."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Products of a file that `keep_tiles` kept.
+
+    Attributes:
+        weights: by the names of their modules.
+        tokenizer: in the format of `tokenizer.json`, with the conversations that it has `rendered`.
+    """
+
+    weights: dict[str, PackedWeight]
+    tokenizer: str
+    rendered: dict[str, str]
+
+
+def kept_header(path: Path) -> GgufFile | None:
+    """The header of a file, its lists left empty; None: it is not kept, or not whole."""
+    folder = intact_folder(_folder_of(path))
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if folder is not None:
+            fields, tensors = json.loads((folder / _HEADER).read_bytes())
+            named = (GgufTensor(**one | {"shape": tuple(one["shape"])}) for one in tensors)
+            return GgufFile(b"", fields, tuple(named))
+    return None
+
+
+def kept(path: Path) -> Kept | None:
+    """Products that are kept of a file; None: they are not there, or not whole."""
     folder = intact_folder(_folder_of(path))
     if folder is None:
-        return {}
+        return None
     with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
         index: dict[str, list[list[int]]] = json.loads((folder / _INDEX).read_bytes())
         # Copied where it is written to, which nobody does; read-only memory torch would warn of.
         tiles = torch.from_numpy(np.memmap(folder / _TILES, np.uint8, "c"))
-        return {name: PackedWeight(tuple(_rows(tiles, *part) for part in parts)) for name, parts in index.items()}
-    return {}
+        weights = {name: PackedWeight(tuple(_rows(tiles, *part) for part in parts)) for name, parts in index.items()}
+        tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
+        return Kept(weights, tokenizer, json.loads((folder / _RENDERED).read_bytes()))
+    return None
 
 
-def keep_tiles(path: Path, weights: Mapping[str, PackedWeight], report: Progress) -> None:
-    """Keep the packed weights of a model file, in this order; without room or rights the next start packs again.
+def keep_tiles(
+    path: Path, header: GgufFile, tokenizer: GgufTokenizer, report: Progress, weights: Mapping[str, PackedWeight]
+) -> None:
+    """Keep what was made of a model file, the weights in this order; without room or rights it is made at each start.
 
     What was kept of files that are not there any more, or are others now, goes.
     """
@@ -68,7 +104,11 @@ def keep_tiles(path: Path, weights: Mapping[str, PackedWeight], report: Progress
                             index.setdefault(module, []).append(entry)
                             file.write(memoryview(part.data.contiguous().numpy()).cast("B"))
                             at += part.data.nbytes
-                (folder / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+                fields = {key: [] if isinstance(value, list) else value for key, value in header.metadata.items()}
+                made = {_INDEX: index, _HEADER: [fields, [asdict(one) for one in header.tensors]]}
+                for name, content in (made | {_RENDERED: tokenizer.rendered()}).items():
+                    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+                (folder / _TOKENIZER).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
 
 
 def drop_tiles(path: Path) -> int:

@@ -17,7 +17,6 @@ from ondevice.config import DEFAULT_MODEL, DeviceName, DtypeName, Quantization
 from ondevice.errors import ModelError
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.model.loading import catalogue, gguf_packed, hub, outline, pretrained, stored
-from ondevice.model.loading._transformers import import_models
 from ondevice.model.loading.catalogue import SMOLLM2, CatalogueModel
 from ondevice.model.loading.checkpoint import PICKLE_SUFFIXES, inspect, pickle_refused
 from ondevice.model.loading.checksums import sample_sha256
@@ -43,7 +42,7 @@ class LoadedModel:
     """A model ready to use.
 
     Attributes:
-        model: a causal LM of transformers, in eval mode, without gradients.
+        model: a causal LM of transformers, or its skeleton, in eval mode, without gradients.
         tokenizer: its tokenizer.
         name: the hub id, or the name of its folder or file.
         device: where its weights lie.
@@ -106,7 +105,6 @@ def load_model(
         ModelDownloadError: a model of the catalogue is not here and cannot be fetched.
         ModelError: anything else that keeps the model from being used.
     """
-    import_models()
     wish = _Wish(choose_device(device), dtype, quantization, on_progress or silent)
     name = default_model() if name_or_path == DEFAULT_MODEL else name_or_path
     return _load_best(wish) if name == DEFAULT_MODEL else _load(name, wish)
@@ -133,7 +131,6 @@ def outline_model(
     Raises:
         UnsafeModel, ModelError: as `load_model`; or it is neither here nor in the catalogue.
     """
-    import_models()
     if dtype == "auto" and device.type == "cuda" and not torch.cuda.is_available():
         dtype = "bfloat16"
     if catalogue.find(name) is None:
@@ -279,7 +276,9 @@ def _from_file(path: Path, wish: _Wish, name: str = "") -> LoadedModel:
         return _finished(model, tokenizer, name, outline.META, dtype, form, sample_sha256(path))
     require_memory(form.num_bytes, device, form.weights)
     if form.weights == "stored":
-        model, tokenizer = gguf_packed.load_packed(path, wish.report, Int4Store(device) if form.is_int4 else None)
+        model, tokenizer = gguf_packed.load_packed(
+            path, wish.report, Int4Store(device) if form.is_int4 else None, summary.header
+        )
     else:
         wish.report(f"Loading {path.name} (takes a while: it is unpacked at every start)", None)
         model, tokenizer = load_gguf(path, summary, dtype)

@@ -6,7 +6,6 @@ What they say does not matter, and products of packed weights take the same time
 from __future__ import annotations
 
 import copy
-import mmap
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, Pack
 from ondevice.kernels.projection import prepare_packed
 from ondevice.model.loading import stored
 from ondevice.model.loading._transformers import empty_model
-from ondevice.model.loading.gguf_file import read_gguf
+from ondevice.model.loading.gguf_file import read_header
 from ondevice.model.loading.gguf_packed import tensor_forms
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.packed_modules import PackedLinear, replace_module
@@ -64,8 +63,7 @@ class _Forms:
         if self._quantization == "stored":
             path = stored.file_of(outline.source)
             if path is not None:
-                with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    self._own = tensor_forms(read_gguf(data))
+                self._own = tensor_forms(read_header(path))
 
     def of(self, name: str, module: nn.Linear) -> Format | None:
         """None: it is not packed."""

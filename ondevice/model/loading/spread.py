@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import accelerate
 import torch
 
 from ondevice.errors import ModelError
@@ -33,6 +32,8 @@ def device_map(outline: Any, weight_bytes: int, free: Mapping[int, int]) -> dict
     Raises:
         ModelError: they do not fit.
     """
+    import accelerate  # takes long, and most machines have no use for it
+
     beside = [outline.get_output_embeddings(), outline.model.norm]  # which accelerate would put behind the last layer
     ties = getattr(outline.config, "tie_word_embeddings", False)
     extra = 0 if ties else sum(part.numel() * part.element_size() for one in beside for part in one.parameters())

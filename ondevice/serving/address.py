@@ -1,0 +1,62 @@
+"""The address that the app listens on: who can reach it, and whether its port is free. It imports next to nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from ondevice.errors import ConfigError
+
+Auth = tuple[str, str]
+_SHORTEST_PASSWORD = 8  # where other machines reach the app
+
+
+def is_loopback(host: str) -> bool:
+    """True if an address to listen on is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(host: str, port: int, *, listen: bool, auth: Auth | None) -> None:
+    """Refuse to be reachable from other machines by accident, or without a password."""
+    if is_loopback(host):
+        return
+    if not listen:
+        raise ConfigError(
+            f"--host {host} can be reached from other machines", fix="Add --listen if you want that, or leave it out."
+        )
+    if auth is None or not all(auth):
+        raise ConfigError(
+            "The app would be open to everyone on the network", fix="Give a user name and a password with --auth."
+        )
+    if len(auth[1]) < _SHORTEST_PASSWORD:
+        raise ConfigError(
+            f"The password has {len(auth[1])} characters, and others on the network may try 100 a minute",
+            fix=f"Give one of at least {_SHORTEST_PASSWORD} characters with --auth.",
+        )
+
+
+def require_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {port} cannot be used on {host}: {error.strerror}", fix="Choose another with --port."
+            ) from None
+
+
+def free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def url_of(host: str, port: int) -> str:
+    """The address as a browser takes it."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
