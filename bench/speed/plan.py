@@ -1,4 +1,7 @@
-"""Memory and speed that a session was planned to have, beside what it has, for pots of several sizes."""
+"""Memory and speed that a session was planned to have, beside what it has, for pots of several sizes.
+
+The machine is measured before and after, since such machines change their speed while one looks.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,40 @@ from dataclasses import replace
 from typing import Any
 
 from ondevice.config import EngineConfig
-from ondevice.planning.trial import Taken, take
+from ondevice.machine.processes import in_its_own_process
+from ondevice.model.loading.placement import choose_device
+from ondevice.planning.footprint import MemoryPlan
+from ondevice.planning.machines import this_machine
+from ondevice.planning.trial import POTS, Taken, take
 from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
+from ondevice_bench.speed.foreseen import foreseen_speed
+from ondevice_bench.speed.rates import rates_of
 
 CAPACITIES, QUICK_CAPACITIES = (1024, 4096, 8192), (1024,)
 _KEYS = {"peak memory": "peak", "reading speed": "reading", "answering speed": "decoding"}  # in the summary
 
 
-def _rows(config: EngineConfig, taken: Taken) -> list[Row]:
+Speeds = tuple[float, float]  # tokens a second of reading and of answering
+
+
+def speeds(config: EngineConfig, num_tokens: int) -> Speeds | None:
+    """As the roofline of this machine says, measured now; None where they cannot be told before."""
+    device = choose_device(config.device)
+    made = MemoryPlan(config, this_machine(device), num_tokens)
+    rates = rates_of(made.plan, device.type, again=True)
+    speed = foreseen_speed(made.plan, rates, num_tokens) if rates is not None else None
+    return None if speed is None else (speed.reading, speed.answering)
+
+
+def _rows(config: EngineConfig, taken: Taken, before: Speeds | None, after: Speeds | None) -> list[Row]:
     case = {"slots": config.pot.capacity, "tokens": taken.num_tokens}
-    predicted = taken.predicted
-    metrics = [("peak memory", "bytes", float(predicted.peak_bytes), float(taken.peak_bytes))]
-    if predicted.reading is not None and predicted.answering is not None and taken.answering:
-        metrics.append(("reading speed", "tokens/s", predicted.reading, taken.reading))
-        metrics.append(("answering speed", "tokens/s", predicted.answering, taken.answering))
+    metrics = [("peak memory", "bytes", float(taken.predicted_bytes), float(taken.peak_bytes))]
+    if before is not None and after is not None and taken.answering:
+        # The speed whose seconds lie halfway.
+        reading, answering = (2 / (1 / one + 1 / other) for one, other in zip(before, after, strict=True))
+        metrics.append(("reading speed", "tokens/s", reading, taken.reading))
+        metrics.append(("answering speed", "tokens/s", answering, taken.answering))
     rows = list[Row]()
     for metric, unit, planned_value, measured in metrics:
         rows.append(row("plan", case, metric, unit, [planned_value]))
@@ -37,8 +59,10 @@ def _measure(setup: Setup, options: Any) -> Iterator[Table]:
         setup.report(f"A pot of {capacity:,} slots", None)
         given = setup.engine.config
         config = replace(given, pot=replace(given.pot, capacity=capacity, num_kept=0))
-        taken = take(config)
-        some = _rows(config, taken)
+        num_tokens = int(POTS * capacity)
+        before = in_its_own_process(speeds, config, num_tokens)
+        taken = take(config, num_tokens)
+        some = _rows(config, taken, before, in_its_own_process(speeds, config, num_tokens))
         rows += some
         summary |= {
             f"predicted_over_measured_{_KEYS[one.metric.partition(',')[0]]}_{capacity}": one.p50

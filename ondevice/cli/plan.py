@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ondevice.planning.footprint import MemoryPlan
     from ondevice.planning.load_rate import LoadRule
     from ondevice.planning.machines import Machine
-    from ondevice.planning.speed import Speed
     from ondevice.planning.trial import Taken
 
 _PARTS = {
@@ -70,31 +69,18 @@ def plan(
             )
         display.stage("Planning", None)
         made = MemoryPlan(config, here, tokens)
-        speed = _speed(made, here, tokens, display)
         taken = None
         if measure:
             from ondevice.planning.trial import take
 
             display.stage("Reading in a process of its own", None)
             taken = take(made.plan.config, tokens)
-        rule = _load_rule(made, speed, taken) if here.is_here else None
+        rule = _load_rule(made, taken) if here.is_here else None
         display.clear()
-        for line in [*_card(made, here, speed, taken), *_loading(rule)]:
+        for line in [*_card(made, here, taken), *_loading(rule)]:
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, here, speed, taken, rule))
-
-
-def _speed(made: MemoryPlan, machine: Machine, tokens: int | None, display: ProgressDisplay) -> Speed | None:
-    """The forecast speed of this machine, by what a few layers take; None if unknown."""
-    if not machine.is_here or not made.fits:
-        return None
-    from ondevice.planning.rates import rates_of
-    from ondevice.planning.speed import foreseen_speed
-
-    display.stage("Measuring this machine, once", None)
-    rates = rates_of(made.plan, machine.device)
-    return None if rates is None else foreseen_speed(made.plan, rates, tokens)
+            print_json(_document(made, here, taken, rule))
 
 
 def _machine(name: str | None, device: DeviceName) -> Machine:
@@ -123,7 +109,7 @@ def _fix(made: MemoryPlan) -> str:
     return f"Choose a smaller model: {best.model.title} suits such a machine ({best.command})."
 
 
-def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken | None) -> Iterator[RenderableType]:
+def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[RenderableType]:
     from ondevice import words
 
     footprint, loaded = made.footprint, made.plan.loaded
@@ -141,31 +127,24 @@ def _card(made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken 
         yield Text(f"{what}: {words.size(needed)} at most, of {words.size(free)} that may be taken")
     verdict = "This fits." if made.fits else f"This does not fit. {_fix(made)}"
     yield Text(verdict, style="bold green" if made.fits else "bold red")
-    if speed is not None:
-        yield Text(
-            f"Forecast, by what a few layers take here: {words.count(speed.num_tokens)} tokens read in "
-            f"{words.forecast(speed.measuring + speed.seconds)}, {words.rate(speed.reading)}; answers of "
-            f"{words.rate(speed.answering)}"
-        )
     if taken is None:
-        if speed is None:
-            yield Text("How fast it reads is known once it has read: add --measure.", style="dim")
+        yield Text("How fast it reads is known once it has read: add --measure.", style="dim")
         return
     yield Text(
         f"Measured: {words.size(taken.peak_bytes)} at most, while {words.count(taken.num_tokens)} tokens were read, "
         f"{words.rate(taken.reading)}, and one question answered; the plan for that says "
-        f"{taken.predicted.peak_bytes / taken.peak_bytes:.2f} times as much"
+        f"{taken.predicted_bytes / taken.peak_bytes:.2f} times as much"
     )
 
 
-def _load_rule(made: MemoryPlan, speed: Speed | None, taken: Taken | None) -> LoadRule:
-    """The time to open a saved pot of these settings here, beside reading, as fast as last time or as forecast."""
+def _load_rule(made: MemoryPlan, taken: Taken | None) -> LoadRule:
+    """The time to open a saved pot of these settings here, beside reading, as fast as now or as last time."""
     from ondevice.files import data_dir
     from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds
 
     known = ReadingSpeeds(data_dir() / "speeds.json").of_model(made.plan.loaded.source)
-    reading = taken.reading if taken is not None else known or (speed.reading if speed is not None else None)
+    reading = taken.reading if taken is not None else known
     return LoadRule(made.footprint.pot + made.footprint.speculator + made.footprint.tier, load_rate(), reading)
 
 
@@ -205,21 +184,13 @@ def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
     ]
 
 
-def _document(
-    made: MemoryPlan, machine: Machine, speed: Speed | None, taken: Taken | None, rule: LoadRule | None
-) -> dict[str, Any]:
+def _document(made: MemoryPlan, machine: Machine, taken: Taken | None, rule: LoadRule | None) -> dict[str, Any]:
     footprint = made.footprint
     summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
-    if speed is not None:
-        summary |= {
-            "predicted_reading_tokens_per_second": speed.reading,
-            "predicted_answering_tokens_per_second": speed.answering,
-            "predicted_seconds": speed.measuring + speed.seconds,
-        }
     if taken is not None:
         summary |= {
             "measured_peak_bytes": float(taken.peak_bytes),
-            "predicted_over_measured_peak": taken.predicted.peak_bytes / taken.peak_bytes,
+            "predicted_over_measured_peak": taken.predicted_bytes / taken.peak_bytes,
             "reading_tokens_per_second": taken.reading,
         }
     if rule is not None:

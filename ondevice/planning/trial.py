@@ -1,7 +1,4 @@
-"""Memory and speed that a session was planned to have, beside what it has: in fresh processes, one after the other.
-
-The machine is measured before and after, since such machines change their speed while one looks.
-"""
+"""Memory that a session was planned to take, beside what it takes, and its speed: in a fresh process."""
 
 from __future__ import annotations
 
@@ -21,12 +18,10 @@ from ondevice.model.loading.placement import choose_device
 from ondevice.planning.footprint import MemoryPlan
 from ondevice.planning.generated_text import generated
 from ondevice.planning.machines import this_machine
-from ondevice.planning.rates import rates_of
-from ondevice.planning.speed import foreseen_speed
 from ondevice.session.engine import Engine
 from ondevice.telemetry.telemetry import Telemetry
 
-_POTS = 2.5  # times the slots: distilled at least twice
+POTS = 2.5  # times the slots: distilled at least twice
 _QUESTIONS = (
     "Retell the text from the beginning, with every detail.",
     "Who found the letter, and where?",
@@ -44,23 +39,14 @@ class Taken:
         reading: tokens a second, with the tokenizer's share.
         answering: tokens a second, once an answer is on its way.
         peak_bytes: the most that its process had resident, or the most that torch took of a GPU.
-        predicted: the same by the plan.
+        predicted_bytes: the same by the plan.
     """
 
     num_tokens: int
     reading: float
     answering: float
     peak_bytes: int
-    predicted: Planned
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The plan's figures for the same; speeds are None where they cannot be told before."""
-
-    peak_bytes: int
-    reading: float | None = None
-    answering: float | None = None
+    predicted_bytes: int
 
 
 def take(config: EngineConfig, num_tokens: int | None = None) -> Taken:
@@ -73,29 +59,16 @@ def take(config: EngineConfig, num_tokens: int | None = None) -> Taken:
     Raises:
         OndeviceError: it cannot be held.
     """
-    num_tokens = num_tokens or int(_POTS * config.pot.capacity)
-    before = in_its_own_process(planned, config, num_tokens)
+    num_tokens = num_tokens or int(POTS * config.pot.capacity)
     taken = in_its_own_process(held, config, num_tokens)
-    after = in_its_own_process(planned, config, num_tokens)
-    predicted = Planned(
-        before.peak_bytes, _middle(before.reading, after.reading), _middle(before.answering, after.answering)
-    )
-    return replace(taken, predicted=predicted)
+    return replace(taken, predicted_bytes=in_its_own_process(planned_bytes, config, num_tokens))
 
 
-def _middle(one: float | None, other: float | None) -> float | None:
-    """The speed whose seconds lie halfway."""
-    return 2 / (1 / one + 1 / other) if one and other else None
-
-
-def planned(config: EngineConfig, num_tokens: int) -> Planned:
-    """The plan's figures for this machine, of a GPU's memory where there is one, else of the main memory."""
+def planned_bytes(config: EngineConfig, num_tokens: int) -> int:
+    """The most that the plan says of a GPU's memory where there is one, else of the main memory."""
     device = choose_device(config.device)
     made = MemoryPlan(config, this_machine(device), num_tokens)
-    peak = made.footprint.device_bytes if device.type == "cuda" else made.footprint.peak_bytes
-    rates = rates_of(made.plan, device.type, again=True)
-    speed = foreseen_speed(made.plan, rates, num_tokens) if rates is not None else None
-    return Planned(peak) if speed is None else Planned(peak, speed.reading, speed.answering)
+    return made.footprint.device_bytes if device.type == "cuda" else made.footprint.peak_bytes
 
 
 def held(config: EngineConfig, num_tokens: int) -> Taken:
@@ -111,7 +84,7 @@ def held(config: EngineConfig, num_tokens: int) -> Taken:
     is_gpu = engine.loaded.device.type == "cuda"
     peak = torch.cuda.max_memory_reserved() if is_gpu else peak_rss_bytes()
     reading, answering = num_tokens / telemetry.ingest_seconds, 1.0 / statistics.median(gaps) if gaps else 0.0
-    return Taken(num_tokens, reading, answering, peak, Planned(0))
+    return Taken(num_tokens, reading, answering, peak, 0)
 
 
 def _gaps(answer: Iterator[Event]) -> list[float]:

@@ -1,6 +1,6 @@
 """Forecasts of reading time on this machine, from speeds measured here; never from a constant.
 
-The speed of the last reading with the same settings counts; before there is one, the roofline of the machine.
+The speed of the last reading with the same settings counts; before there is one, none is told until chunks are read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ from pathlib import Path
 import torch
 
 from ondevice.config import EngineConfig
-from ondevice.errors import OndeviceError
 from ondevice.files import READABLE, replacing
 from ondevice.model.loading.load import LoadedModel
-from ondevice.planning.rates import known_rates, rates_of
-from ondevice.planning.speed import foreseen_speed
 from ondevice.schema import SchemaError, loads, parse
-from ondevice.session.engine import Engine
 from ondevice.telemetry.telemetry import Telemetry
 
 SOON_SECONDS = 30.0  # for which a question that was asked before reading waits for all of the document
@@ -76,37 +72,6 @@ class ReadingSpeeds:
         """Tokens a second of the last reading with a model, whatever the settings; None where there was none."""
         found = (one.tokens_per_second for one in reversed(self._speeds.values()) if one.source == source)
         return next(found, None)
-
-
-def measure_machine(engine: Engine) -> bool:
-    """Time some layers of the engine's model, if that was not done before; whether a forecast can be made now."""
-    try:
-        return rates_of(engine.plan().sized(None), engine.loaded.device.type) is not None
-    except OndeviceError:  # there is no room for a pot now; that is said where one is asked for
-        return False
-
-
-def is_measured(engine: Engine) -> bool:
-    """True if `measure_machine` was done for the engine's model."""
-    if engine.loaded.model is None:  # the last change of model has failed
-        return False
-    try:
-        return known_rates(engine.plan().sized(None), engine.loaded.device.type) is not None
-    except OndeviceError:
-        return False
-
-
-def foreseen_seconds(engine: Engine, config: EngineConfig, num_tokens: int) -> float | None:
-    """Seconds until so many tokens are read with these settings, by the roofline; None if unknown."""
-    if not num_tokens or config.spec.skips or engine.loaded.model is None:  # it is being changed
-        return None
-    try:
-        plan, device = engine.plan(config).sized(num_tokens), engine.loaded.device.type
-        rates = known_rates(plan, device)
-        speed = foreseen_speed(plan, rates, num_tokens) if rates is not None else None
-    except OndeviceError:  # reading will say what is wrong with the settings
-        return None
-    return speed.measuring + speed.seconds if speed is not None else None
 
 
 def _key(loaded: LoadedModel, config: EngineConfig) -> str:

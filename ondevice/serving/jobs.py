@@ -23,7 +23,7 @@ from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
 from ondevice.serving.exchanges import turns
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import ReadingSpeeds, ends_soon, foreseen_seconds
+from ondevice.serving.forecast import ReadingSpeeds, ends_soon
 from ondevice.serving.job_events import (
     Failed,
     JobEvent,
@@ -235,8 +235,7 @@ class Jobs:
     def _estimate(self, workspace: Workspace, config: EngineConfig) -> None:
         """Set the seconds that reading the workspace's document takes; None where no speed is known."""
         num_tokens = workspace.page_table.num_tokens if workspace.page_table is not None else 0
-        known = self.speeds.seconds(self.engine.loaded, config, num_tokens)
-        workspace.forecast = foreseen_seconds(self.engine, config, num_tokens) if known is None else known
+        workspace.forecast = self.speeds.seconds(self.engine.loaded, config, num_tokens)
 
     def _until_model(self, workspace: Workspace) -> Generator[Waiting, None, bool]:
         """Wait for the model, if it is still to come; returns False where the job was stopped before."""

@@ -18,7 +18,6 @@ from ondevice.model.loading import stored
 from ondevice.model.loading.catalogue import CATALOGUE, CatalogueModel, find
 from ondevice.model.loading.load import outline_model
 from ondevice.serving.failure import problem_text
-from ondevice.serving.forecast import is_measured, measure_machine
 from ondevice.serving.jobs import Jobs
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Workspace
@@ -205,12 +204,8 @@ class Models:
                     raise ConfigError("The model is at work", fix="Wait until it is done, then choose it.")
                 for workspace in claimed:
                     workspace.drop_pot()
-                foresees = is_measured(engine)
                 try:
                     engine.load_another(config, report)
-                    if foresees:
-                        report("Measuring this machine, once", None)
-                        measure_machine(engine)
                 finally:
                     for workspace in claimed:
                         _tokenize(workspace, engine.loaded.tokenizer.encode)

@@ -23,9 +23,7 @@ from ondevice.documents import Limits
 from ondevice.files import data_dir
 from ondevice.library.library import Library
 from ondevice.machine.memory import free_memory_bytes
-from ondevice.model.loading.progress import Progress
 from ondevice.serving.address import Auth, check_address, free_port, is_loopback, require_port, url_of
-from ondevice.serving.forecast import measure_machine
 from ondevice.serving.loading import Loading
 from ondevice.serving.room import FreeMemory
 from ondevice.serving.security import LOOPBACK_NAMES, guarded
@@ -74,7 +72,7 @@ def launch(
     check_address(host, port, listen=listen, auth=auth)
     console = Console()
     engine = Engine.without_model(config)
-    loading = Loading(engine, partial(_load, config))
+    loading = Loading(engine, partial(Engine.load, config))
     with serving(
         engine,
         host=host,
@@ -237,13 +235,6 @@ def _guarding(
         yield
 
     return lifespan
-
-
-def _load(config: EngineConfig, report: Progress) -> Engine:
-    engine = Engine.load(config, report)
-    report("Measuring this machine, once", None)
-    measure_machine(engine)
-    return engine
 
 
 def _let_end(before: Collection[threading.Thread]) -> None:

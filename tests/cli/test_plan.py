@@ -16,7 +16,7 @@ from ondevice.cli import app
 from ondevice.config import EngineConfig, GenerationConfig, PotConfig
 from ondevice.machine.process import peak_rss_bytes
 from ondevice.planning import machines, trial
-from ondevice.planning.trial import Planned, Taken, held, planned, take
+from ondevice.planning.trial import Taken, held, planned_bytes, take
 from tests.builders.models import default_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -138,7 +138,7 @@ def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.
     config = EngineConfig(model=checkpoint, device="cpu", pot=pot, generation=GenerationConfig(chat=False))
     taken = take(config)
     assert taken.num_tokens == 1280
-    assert taken.predicted.peak_bytes == pytest.approx(planned(config, 1280).peak_bytes, rel=0.2)
+    assert taken.predicted_bytes == pytest.approx(planned_bytes(config, 1280), rel=0.2)
     assert taken.peak_bytes <= peak_rss_bytes()
     assert taken.reading > 0
     assert taken.answering > 0
@@ -146,7 +146,7 @@ def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.
 
 
 def test_measuring_says_how_far_the_plan_was_off(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "take", lambda config, tokens: Taken(1280, 321.0, 9.0, 1000, Planned(1100)))
+    monkeypatch.setattr(trial, "take", lambda config, tokens: Taken(1280, 321.0, 9.0, 1000, 1100))
     found = document("--model", checkpoint, *POT, "--measure")["summary"]
     assert found["predicted_over_measured_peak"] == 1.1
     assert found["measured_peak_bytes"] == 1000
@@ -161,4 +161,4 @@ def test_the_plan_of_the_default_model_is_within_a_tenth(monkeypatch: pytest.Mon
     monkeypatch.undo()  # of the cache: the model itself
     default_model()
     taken = take(EngineConfig(model="smollm2-135m", device="cpu", pot=PotConfig(capacity=1024)))
-    assert 0.9 <= taken.predicted.peak_bytes / taken.peak_bytes <= 1.1
+    assert 0.9 <= taken.predicted_bytes / taken.peak_bytes <= 1.1

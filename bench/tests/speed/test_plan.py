@@ -10,18 +10,23 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.config import EngineConfig
-from ondevice.planning.trial import Planned, Taken
+from ondevice.planning.trial import Taken
 from ondevice_bench.speed import plan
 
 
 def test_the_bench_takes_pots_in_turn(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = list[int]()
 
-    def taken(config: EngineConfig) -> Taken:
+    def taken(config: EngineConfig, num_tokens: int) -> Taken:
         sizes.append(size := config.pot.capacity)
-        return Taken(1000, 100.0, 10.0, 1000, {600: Planned(1050, 110.0, 8.0), 800: Planned(900, 95.0, 12.0)}[size])
+        assert num_tokens == 2.5 * size
+        return Taken(1000, 100.0, 10.0, 1000, {600: 1050, 800: 900}[size])
+
+    def speeds(_: object, config: EngineConfig, num_tokens: int) -> tuple[float, float]:
+        return {600: (110.0, 8.0), 800: (95.0, 12.0)}[config.pot.capacity]
 
     monkeypatch.setattr(plan, "take", taken)
+    monkeypatch.setattr(plan, "in_its_own_process", speeds)
     options = ["--model", str(checkpoint), "--capacities", "600,800", "--json"]
     done = CliRunner().invoke(app, ["bench", "plan", *options])
     assert done.exit_code == 0, done.output

@@ -29,12 +29,12 @@ from ondevice.model.decoder import Decoder
 from ondevice.model.loading.cache_folder import cache_dir
 from ondevice.model.loading.load import LoadedModel
 from ondevice.model.loading.placement import require_memory
-from ondevice.model.loading.sample import WORDS, sample_model
 from ondevice.pot.distill import distill
 from ondevice.pot.memory_pot import MemoryPot
 from ondevice.pot.policies import make_policy, num_observed
 from ondevice.schema import SchemaError, loads, parse
 from ondevice.session.plan import Plan
+from ondevice_bench.speed.sample import WORDS, sample_model
 
 _READING_LAYERS = 2
 _UNCACHED = 160 << 20  # bytes that no cache of a small machine holds

@@ -9,10 +9,10 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
 from ondevice.kernels.packed import FORMATS, TILE_ROWS, Format, PackedRows, PackedWeight
 from ondevice.kernels.projection import prepare_packed
+from torch import Tensor, nn
+
 from ondevice.model.loading import stored
 from ondevice.model.loading._transformers import empty_model
 from ondevice.model.loading.gguf_file import read_header

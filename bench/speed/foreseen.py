@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ondevice.model.families import ModelParts
-from ondevice.planning.rates import Rates
 from ondevice.prefill.reader import catalyst_ids
 from ondevice.session.plan import Plan
+from ondevice_bench.speed.rates import Rates
 
 _NEED_TOKENS = 2100  # read where the needs of the heads are measured first: a text and its repetition
 

@@ -13,13 +13,12 @@ from ondevice.documents import Document, Page
 from ondevice.events import PotDistilled
 from ondevice.model.decoder import Decoder
 from ondevice.model.loading.load import load_model, outline_model
-from ondevice.model.loading.sample import sample_model
 from ondevice.model.packed_modules import PackedLinear
-from ondevice.planning import rates as module
-from ondevice.planning.rates import Rates, known_rates, rates_of
-from ondevice.planning.speed import foreseen_speed
-from ondevice.serving.forecast import foreseen_seconds, is_measured, measure_machine
 from ondevice.session.engine import Engine
+from ondevice_bench.speed import rates as module
+from ondevice_bench.speed.foreseen import foreseen_speed
+from ondevice_bench.speed.rates import Rates, known_rates, rates_of
+from ondevice_bench.speed.sample import sample_model
 from tests.builders.gguf_files import write_gguf
 from tests.builders.models import plain_config, tiny_loaded
 
@@ -81,25 +80,22 @@ def test_what_depends_on_the_text_is_not_forecast(config: dict) -> None:
 
 
 def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = engine()
-    assert not is_measured(one)
-    assert foreseen_seconds(one, one.config, 500) is None
-    assert measure_machine(one)
-    found = known_rates(one.plan(), "cpu")
+    plan = engine().plan()
+    assert known_rates(plan, "cpu") is None
+    found = rates_of(plan, "cpu")
     assert found is not None
     assert min(found.per_token, found.per_step, found.per_novel, found.flops, found.bandwidth) > 0
     monkeypatch.setattr(module, "measure_rates", lambda *_: pytest.fail("it was measured again"))
-    assert rates_of(one.plan(), "cpu") == found
-    assert is_measured(one)
-    expected = foreseen_seconds(one, one.config, 500)
-    assert expected is not None
-    assert 0 < expected < foreseen_seconds(one, one.config, 5000)  # type: ignore[operator]
-    assert rates_of(one.plan(), "cuda") is None
+    assert rates_of(plan, "cpu") == known_rates(plan, "cpu") == found
+    short, long = (foreseen_speed(plan, found, num_tokens) for num_tokens in (500, 5000))
+    assert short is not None
+    assert long is not None
+    assert 0 < short.seconds < long.seconds
+    assert rates_of(plan, "cuda") is None
     module._path().write_text('{"a": {"per_pass": "b"}}')
-    assert known_rates(one.plan(), "cpu") is None, "a damaged file is as none"
+    assert known_rates(plan, "cpu") is None, "a damaged file is as none"
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_what_is_timed_has_the_form_of_the_model(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "tiny.gguf")
