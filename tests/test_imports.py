@@ -142,7 +142,7 @@ def test_the_core_needs_no_package_of_an_interface() -> None:
     blocked = ("gradio", "typer", "rich", "playwright", "pypdf", "defusedxml", "selectolax", "bitsandbytes")
     core = (
         "ondevice.config", "ondevice.session.engine", "ondevice.session.saving", "ondevice.planning.calibrate",
-        "ondevice.planning.trial", "ondevice.library.index", "ondevice.machine.facts", "ondevice.result",
+        "ondevice.planning.footprint", "ondevice.library.index", "ondevice.machine.facts", "ondevice.result",
         "ondevice.model.loading.load", "ondevice.telemetry.telemetry", "ondevice.kernels",
         "ondevice_bench.results.tables", "ondevice_bench.results.markdown", "ondevice_bench.speed.ingest",
         "ondevice_bench.speed.decode", "ondevice_bench.speed.equip.run", "ondevice_bench.speed.source",

@@ -18,7 +18,6 @@ import torch
 
 from ondevice.config import EngineConfig, TierConfig
 from ondevice.errors import ConfigError, OndeviceError
-from ondevice.machine.processes import within
 from ondevice.model.loading import catalogue
 from ondevice.model.loading.stored import stored
 from ondevice.result import Row, row
@@ -27,6 +26,7 @@ from ondevice_bench.speed import llama_cpp
 from ondevice_bench.speed.llama_cpp import Variant
 from ondevice_bench.speed.peer_figures import Contender, Runs, rows_of, summary_of
 from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Figures, Task, work
+from ondevice_bench.speed.processes import within
 from ondevice_bench.speed.source import chosen
 
 _LENGTHS, _QUICK_LENGTHS = (2048, 8192), (512,)

@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from ondevice.config import EngineConfig
-from ondevice.machine.processes import in_its_own_process
 from ondevice.model.loading.placement import choose_device
 from ondevice.planning.footprint import MemoryPlan
 from ondevice.planning.machines import this_machine
-from ondevice.planning.trial import POTS, Taken, take
 from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.speed.foreseen import foreseen_speed
+from ondevice_bench.speed.processes import in_its_own_process
 from ondevice_bench.speed.rates import rates_of
+from ondevice_bench.speed.trial import POTS, Taken, take
 
 CAPACITIES, QUICK_CAPACITIES = (1024, 4096, 8192), (1024,)
 _KEYS = {"peak memory": "peak", "reading speed": "reading", "answering speed": "decoding"}  # in the summary

@@ -19,9 +19,7 @@ from ondevice.errors import ConfigError
 if TYPE_CHECKING:
     from ondevice.config import DeviceName
     from ondevice.planning.footprint import MemoryPlan
-    from ondevice.planning.load_rate import LoadRule
     from ondevice.planning.machines import Machine
-    from ondevice.planning.trial import Taken
 
 _PARTS = {
     "program": "Python, its libraries, tokenizer",
@@ -49,9 +47,6 @@ def plan(
             help="Another machine: laptop, rtx4090, gpu, orin-64gb or orin-nano-8gb.", show_default="this machine"
         ),
     ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Read a text of two and a half pots, and hold the plan against it.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what these settings will take of the memory, part by part, and whether that is there."""
@@ -63,24 +58,13 @@ def plan(
             raise ConfigError(f"--preset {named} names a machine", fix=f"Give --machine {named}.")
         config = options.config()
         here = _machine(machine, config.device)
-        if measure and not here.is_here:
-            raise ConfigError(
-                "Only this machine can be measured", fix="Leave out --machine, or run --measure on that machine."
-            )
         display.stage("Planning", None)
         made = MemoryPlan(config, here, tokens)
-        taken = None
-        if measure:
-            from ondevice.planning.trial import take
-
-            display.stage("Reading in a process of its own", None)
-            taken = take(made.plan.config, tokens)
-        rule = _load_rule(made, taken) if here.is_here else None
         display.clear()
-        for line in [*_card(made, here, taken), *_loading(rule)]:
+        for line in _card(made, here):
             out().print(line, soft_wrap=isinstance(line, Text))
         if as_json:
-            print_json(_document(made, here, taken, rule))
+            print_json(_document(made, here))
 
 
 def _machine(name: str | None, device: DeviceName) -> Machine:
@@ -109,7 +93,7 @@ def _fix(made: MemoryPlan) -> str:
     return f"Choose a smaller model: {best.model.title} suits such a machine ({best.command})."
 
 
-def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[RenderableType]:
+def _card(made: MemoryPlan, machine: Machine) -> Iterator[RenderableType]:
     from ondevice import words
 
     footprint, loaded = made.footprint, made.plan.loaded
@@ -127,42 +111,15 @@ def _card(made: MemoryPlan, machine: Machine, taken: Taken | None) -> Iterator[R
         yield Text(f"{what}: {words.size(needed)} at most, of {words.size(free)} that may be taken")
     verdict = "This fits." if made.fits else f"This does not fit. {_fix(made)}"
     yield Text(verdict, style="bold green" if made.fits else "bold red")
-    if taken is None:
-        yield Text("How fast it reads is known once it has read: add --measure.", style="dim")
-        return
-    yield Text(
-        f"Measured: {words.size(taken.peak_bytes)} at most, while {words.count(taken.num_tokens)} tokens were read, "
-        f"{words.rate(taken.reading)}, and one question answered; the plan for that says "
-        f"{taken.predicted_bytes / taken.peak_bytes:.2f} times as much"
-    )
+    if machine.is_here and (speed := _last_speed(loaded.source)) is not None:
+        yield Text(f"The last reading with this model did {words.rate(speed)} here.", style="dim")
 
 
-def _load_rule(made: MemoryPlan, taken: Taken | None) -> LoadRule:
-    """The time to open a saved pot of these settings here, beside reading, as fast as now or as last time."""
+def _last_speed(source: str) -> float | None:
     from ondevice.files import data_dir
-    from ondevice.planning.load_rate import LoadRule, load_rate
     from ondevice.serving.forecast import ReadingSpeeds
 
-    known = ReadingSpeeds(data_dir() / "speeds.json").of_model(made.plan.loaded.source)
-    reading = taken.reading if taken is not None else known
-    return LoadRule(made.footprint.pot + made.footprint.speculator + made.footprint.tier, load_rate(), reading)
-
-
-def _loading(rule: LoadRule | None) -> Iterator[RenderableType]:
-    from ondevice import words
-
-    if rule is None:
-        return
-    line = (
-        f"Saved, it takes up to {words.size(rule.saved_bytes)} and is opened in {words.duration(rule.seconds)}, at "
-        f"{words.size(round(rule.bytes_per_second))} a second, measured now"
-    )
-    if rule.pays_from is not None and rule.tokens_per_second is not None:
-        line += (
-            f"; reading does {words.rate(rule.tokens_per_second)} here, so that opening is faster for documents of "
-            f"more than {words.plural(rule.pays_from, 'token')}"
-        )
-    yield Text(f"{line}.", style="dim")
+    return ReadingSpeeds(data_dir() / "speeds.json").of_model(source)
 
 
 def _named(machine: Machine) -> str:
@@ -184,19 +141,9 @@ def _ledgers(made: MemoryPlan, machine: Machine) -> list[tuple[str, int, int]]:
     ]
 
 
-def _document(made: MemoryPlan, machine: Machine, taken: Taken | None, rule: LoadRule | None) -> dict[str, Any]:
+def _document(made: MemoryPlan, machine: Machine) -> dict[str, Any]:
     footprint = made.footprint
     summary: dict[str, float] = {"predicted_peak_bytes": float(footprint.peak_bytes), "fits": float(made.fits)}
-    if taken is not None:
-        summary |= {
-            "measured_peak_bytes": float(taken.peak_bytes),
-            "predicted_over_measured_peak": taken.predicted_bytes / taken.peak_bytes,
-            "reading_tokens_per_second": taken.reading,
-        }
-    if rule is not None:
-        summary |= {"load_seconds": rule.seconds, "load_bytes_per_second": rule.bytes_per_second}
-        if rule.pays_from is not None:
-            summary["load_pays_from_tokens"] = float(rule.pays_from)
     return {
         "model": made.config.model,
         "machine": asdict(machine),

@@ -13,7 +13,6 @@ from ondevice.errors import OndeviceError
 if TYPE_CHECKING:
     from ondevice.config import EngineConfig
     from ondevice.library.library import Entry
-    from ondevice.planning.load_rate import LoadRule
     from ondevice.session.engine import Engine, Session
 
 ReadAgain = Annotated[
@@ -33,7 +32,7 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
         configs: the settings of readings that would do, the best first.
 
     Returns:
-        None: there is none, or reading the document again is faster here.
+        None: there is none.
     """
     from ondevice.library.content_address import entry_with
     from ondevice.library.library import Library
@@ -44,10 +43,7 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
     found = (entry_with(library, engine.loaded, tokens, config) for config in configs)
     if (entry := next((one for one in found if one is not None), None)) is None:
         return None
-    rule, named = _rule(engine, entry), f"The library holds this document, read with these settings ({_named(entry)})"
-    if rule.pays_from is not None and tokens.num_tokens < rule.pays_from:
-        say(f"{named}; reading it again is faster than opening that.")
-        return None
+    named = f"The library holds this document, read with these settings ({_named(entry)})"
     try:
         opened, _ = library.open(engine, entry.id)
     except OndeviceError as error:
@@ -56,16 +52,6 @@ def from_library(engine: Engine, session: Session, *configs: EngineConfig) -> Se
     read = words.plural(opened.context.num_read, "token")
     say(f"{named}: opened, {read}, none read again (--read-again reads it).")
     return opened
-
-
-def _rule(engine: Engine, entry: Entry) -> LoadRule:
-    """The time to open an entry here, beside reading, as fast as this model was last time."""
-    from ondevice.files import data_dir
-    from ondevice.planning.load_rate import LoadRule, load_rate
-    from ondevice.serving.forecast import ReadingSpeeds
-
-    known = ReadingSpeeds(data_dir() / "speeds.json").of_model(engine.loaded.source)
-    return LoadRule(entry.size_bytes, load_rate(), known)
 
 
 def _named(entry: Entry) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ondevice.cli import app
-from ondevice.config import EngineConfig, GenerationConfig, PotConfig
-from ondevice.machine.process import peak_rss_bytes
-from ondevice.planning import machines, trial
-from ondevice.planning.trial import Taken, held, planned_bytes, take
-from tests.builders.models import default_model
+from ondevice.planning import machines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -113,7 +108,6 @@ def test_another_machine_is_planned_without_having_it(monkeypatch: pytest.Monkey
     [
         (["--machine", "toaster"], "no machine 'toaster'"),
         (["--preset", "laptop"], "Give --machine laptop"),
-        (["--machine", "laptop", "--measure"], "Only this machine can be measured"),
         (["--machine", "laptop", "--device", "cuda"], "computes on its CPU"),
         (["--model", "somebody/something"], "not on this machine"),
     ],
@@ -122,43 +116,3 @@ def test_what_cannot_be_planned_is_refused(arguments: list[str], said: str) -> N
     done = run(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
-
-
-# -- held against a session --------------------------------------------------------------------------------
-
-
-def _here(work: Callable[..., Any], *args: Any) -> Any:
-    return work(*args)
-
-
-@pytest.mark.slow
-def test_a_session_is_held_beside_its_plan(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "in_its_own_process", _here)
-    pot = PotConfig(capacity=512, num_kept=128, reserve=160)
-    config = EngineConfig(model=checkpoint, device="cpu", pot=pot, generation=GenerationConfig(chat=False))
-    taken = take(config)
-    assert taken.num_tokens == 1280
-    assert taken.predicted_bytes == pytest.approx(planned_bytes(config, 1280), rel=0.2)
-    assert taken.peak_bytes <= peak_rss_bytes()
-    assert taken.reading > 0
-    assert taken.answering > 0
-    assert held(config, 700).num_tokens == 700
-
-
-def test_measuring_says_how_far_the_plan_was_off(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "take", lambda config, tokens: Taken(1280, 321.0, 9.0, 1000, 1100))
-    found = document("--model", checkpoint, *POT, "--measure")["summary"]
-    assert found["predicted_over_measured_peak"] == 1.1
-    assert found["measured_peak_bytes"] == 1000
-    assert found["reading_tokens_per_second"] == 321.0
-    shown = run("--model", checkpoint, *POT, "--measure").stdout
-    assert "1.10 times" in shown
-    assert "321 tokens/s" in shown
-
-
-@pytest.mark.slow
-def test_the_plan_of_the_default_model_is_within_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # of the cache: the model itself
-    default_model()
-    taken = take(EngineConfig(model="smollm2-135m", device="cpu", pot=PotConfig(capacity=1024)))
-    assert 0.9 <= taken.predicted_bytes / taken.peak_bytes <= 1.1

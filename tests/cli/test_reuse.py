@@ -16,7 +16,6 @@ from ondevice.config import GenerationConfig
 from ondevice.documents import read
 from ondevice.library.content_address import content_address
 from ondevice.library.library import Entry, Library
-from ondevice.planning import load_rate
 from ondevice.session.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,16 +87,7 @@ def test_a_shelf_opens_it_too(checkpoint: Path, text: Path, saved: Entry, tmp_pa
     assert OPENED not in run("collection", checkpoint, other, text, "--ask", "Zzxj?", "--read-again").stderr
 
 
-def test_what_is_read_faster_than_opened_or_cannot_be_opened_is_read(
-    checkpoint: Path, text: Path, saved: Entry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(load_rate, "load_rate", lambda: 1.0)
-        assert OPENED in run("ask", checkpoint, text, "When?").stderr, "how fast it reads is not known"
-        patch.setattr("ondevice.serving.forecast.ReadingSpeeds.of_model", lambda self, source: 1000.0)
-        result = run("ask", checkpoint, text, "When?")
-    assert "reading it again is faster than opening that" in " ".join(result.stderr.split())
-    assert "\nRead " in result.stderr
+def test_what_cannot_be_opened_is_read(checkpoint: Path, text: Path, saved: Entry) -> None:
     (Library().folder / saved.id / "pot.safetensors").write_bytes(b"no pot")
     result = run("ask", checkpoint, text, "When?")
     assert "cannot be opened, and is read again" in " ".join(result.stderr.split())

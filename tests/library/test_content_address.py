@@ -8,7 +8,6 @@ from ondevice.config import PotConfig
 from ondevice.documents.tokens import DocumentTokens
 from ondevice.documents.types import Document, Page
 from ondevice.library.content_address import content_address
-from ondevice.planning.load_rate import LoadRule, load_rate
 from tests.builders.models import plain_config, tiny_loaded
 
 LOADED = tiny_loaded()
@@ -40,11 +39,3 @@ def test_the_same_text_read_alike_has_one_address() -> None:
         content_address(replace(LOADED, quantization="8bit"), tokens_of("The lamp", "was lit."), CONFIG),
     ]
     assert len({address, *others}) == len(others) + 1
-
-
-def test_opening_pays_from_the_tokens_that_are_read_in_its_time() -> None:
-    rule = LoadRule(400_000_000, 1e8, 200.0)
-    assert rule.seconds == 4.0
-    assert rule.pays_from == 800
-    assert LoadRule(1, 1e8, None).pays_from is None
-    assert load_rate() > 1e6

@@ -13,7 +13,6 @@ import pytest
 
 from ondevice.config import PotConfig
 from ondevice.errors import ConfigError, ModelError
-from ondevice.machine.processes import in_its_own_process, within
 from ondevice.model.tokenizer import Tokenizer
 from ondevice.result import Row
 from ondevice.session.engine import Engine
@@ -22,6 +21,7 @@ from ondevice_bench.speed.llama_cpp import PYTHON, Variant, variants
 from ondevice_bench.speed.peer_figures import Contender
 from ondevice_bench.speed.peer_work import KVPRESS, LLAMA_CPP, OURS, TRANSFORMERS, Answer, Figures, Task, work
 from ondevice_bench.speed.peers import MEASUREMENT, contenders, gguf_of, run_peers
+from ondevice_bench.speed.processes import in_its_own_process, within
 from tests.builders.gguf_files import write_gguf
 from tests.builders.llama_cpp import FakeLlamaCpp
 from tests.builders.models import plain_config, plain_generation

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from ondevice.cli import app
 from ondevice.config import EngineConfig
-from ondevice.planning.trial import Taken
 from ondevice_bench.speed import plan
+from ondevice_bench.speed.trial import Taken
 
 
 def test_the_bench_takes_pots_in_turn(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
