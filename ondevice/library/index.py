@@ -44,7 +44,8 @@ class LibraryIndex:
 
     def remove(self, document_id: str) -> None:
         """Remove a document, if it is there, and overwrite its words in the file."""
-        if document_id in self.ids():
+        # A file without a byte is what a Python without FTS5 leaves: documents can be deleted there, too.
+        if self._path.exists() and self._path.stat().st_size and document_id in self.ids():
             with self._opened() as database:
                 database.execute("DELETE FROM documents WHERE id = ?", (document_id,))
                 # Until its parts are merged, the index of words has those of the document still.
@@ -76,10 +77,10 @@ class LibraryIndex:
                 )
                 yield database
         except (OSError, sqlite3.Error) as error:
+            fix = "Check the disk and its permissions; the sqlite3 of Python needs FTS5."
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN:
                 self._path.unlink(missing_ok=True)
+                fix = "It begins again: each document comes into it when it is opened."
             raise LibraryError(
-                f"The index of the library cannot be used: {error}",
-                where=str(self._path),
-                fix="Check the disk and its permissions; the sqlite3 of Python needs FTS5.",
+                f"The index of the library cannot be used: {error}", where=str(self._path), fix=fix
             ) from error

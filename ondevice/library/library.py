@@ -2,8 +2,8 @@
 
 A folder for each, under a random name: the pot, the document's text and tokens (`saving`), what the list shows
 (`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Text and
-tokens that entries have in common are on the disk once (`shared_files`). Nothing is written here unless it is asked
-for, and only this user may read it.
+tokens that entries have in common are on the disk once (`shared_files`); the words of all are in one `index`. Nothing
+is written here unless it is asked for, and only this user may read it.
 """
 
 from __future__ import annotations
@@ -273,6 +273,8 @@ class Library:
         with suppress(LibraryError):  # whether the whole library can be asked for it or not, it is there
             if entry_id not in self._index.ids():
                 self._index.add({entry_id: session.context.tokens.texts})
+                if not (self.folder / entry_id).is_dir():  # another app has deleted it meanwhile
+                    self._index.remove(entry_id)
 
     def _path(self, entry_id: object) -> Path:
         """The folder of an entry. Only ids of our own making become paths."""

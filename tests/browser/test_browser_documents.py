@@ -11,7 +11,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import PotConfig
 from tests.browser.driver import Visit, expect
 from tests.builders.models import plain_config, plain_generation
-from tests.builders.screens import Gate, slow_down, tiny_engine
+from tests.builders.screens import Gate, tiny_engine
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
@@ -28,12 +28,6 @@ BUSY = """() => {
         return response;
     };
 }"""
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward pass takes 30 ms longer, so that a test can reload the page in its middle."""
-    slow_down(monkeypatch, ENGINE, 0.03)
 
 
 def files(folder: Path, **contents: bytes) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +118,40 @@ def test_one_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(LibraryError, match="cannot be used"):
         LibraryIndex(tmp_path / "file" / "index").add({"a": ["a lamp"]})
     assert LibraryIndex(tmp_path / "none" / "index").closest("lamp") == []
+
+
+def test_a_python_without_fts5_saves_and_deletes_and_says_why_it_cannot_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WithoutFTS5(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if "fts5" in sql:
+                raise sqlite3.OperationalError("no such module: fts5")
+            return super().execute(sql, *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=WithoutFTS5))
+    library = Library(tmp_path / "library")
+    entry = library.save(read(1), {})
+    assert library.entries() == [entry]
+    with pytest.raises(LibraryError, match=r"cannot be used: no such module: fts5.*needs FTS5"):
+        library.closest("boat", 3, LOADED)
+    library.delete(entry.id)
+    assert library.entries() == []
+
+
+def test_an_app_that_opens_what_another_deletes_leaves_no_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(tmp_path / "library")
+    entry = library.save(read(1), {})
+    add = LibraryIndex.add
+
+    def late(self: LibraryIndex, documents: dict[str, list[str]]) -> None:
+        library.delete(entry.id)
+        add(self, documents)
+
+    (library.folder / "index").unlink()
+    monkeypatch.setattr(LibraryIndex, "add", late)
+    library.open(ENGINE, entry.id)
+    assert LibraryIndex(library.folder / "index").ids() == set()

@@ -273,6 +273,7 @@ sys.path.insert(0, {root!r})
 from tests.library.test_shared_files import Library, held
 from pathlib import Path
 library = Library(Path({folder!r}))
+held("few"), held("many")  # read before the time runs
 print("ready", flush=True)
 while True:
     one = library.save(held("few"), {{}})
