@@ -27,7 +27,7 @@ window.ondevice = (() => {
   }
 
   // What is on a tab takes what the header, a notice and the tabs leave of the window: none of them has a fixed height.
-  const BENCHES = ["od-workbench", "od-compare-bench", "od-library", "od-tab-shelf"];
+  const BENCHES = ["od-workbench", "od-library", "od-tab-shelf"];
   const fitWorkbench = () => {
     const bench = BENCHES.map((id) => document.getElementById(id)).find((element) => element?.clientWidth);
     if (!bench) return; // not there yet

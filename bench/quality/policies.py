@@ -8,14 +8,12 @@ POLICIES.update(
         Policy(
             "streaming-llm",
             label="StreamingLLM",
-            differs="Keeps the first and the latest tokens.",
             kept="kept as one of the latest",
             scorer="ondevice_bench.quality.retention_policies:StreamingLLM",
         ),
         Policy(
             "snapkv",
             label="SnapKV",
-            differs="Keeps what the latest tokens look at.",
             kept="kept for attention received",
             scorer="ondevice_bench.quality.retention_policies:SnapKV",
             observes="window",
@@ -24,7 +22,6 @@ POLICIES.update(
         Policy(
             "tova",
             label="TOVA",
-            differs="Keeps what the last token looks at.",
             kept="kept for attention received",
             scorer="ondevice_bench.quality.retention_policies:TOVA",
             observes="last-token",
@@ -32,7 +29,6 @@ POLICIES.update(
         Policy(
             "h2o",
             label="H2O",
-            differs="Keeps the latest tokens, and what all tokens so far looked at.",
             kept="kept for attention received",
             scorer="ondevice_bench.quality.retention_policies:H2O",
             observes="all",
@@ -41,7 +37,6 @@ POLICIES.update(
         Policy(
             "sirllm",
             label="SirLLM",
-            differs="Keeps what surprises the model.",
             kept="kept for being surprising",
             scorer="ondevice_bench.quality.retention_policies:SirLLM",
             novelty="everything",
@@ -49,7 +44,6 @@ POLICIES.update(
         Policy(
             "random",
             label="random",
-            differs="Keeps tokens by chance, for reference.",
             kept="kept by chance",
             scorer="ondevice_bench.quality.retention_policies:Random",
             keeps_per_head=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ondevice.kernels.best_dot import best_dot
 
 from ondevice.errors import ConfigError
-from ondevice.library.signatures import signature_of, signature_of_question
+from ondevice.library.index import LibraryIndex
 from ondevice.result import row
 from ondevice.search.bm25 import BM25
-from ondevice.session.session import Session
 from ondevice.session.shelf import word_scores
-from ondevice_bench.quality.contenders import text_document
 from ondevice_bench.quality.measurement import Measurement, Setup, Table
 from ondevice_bench.results.tables import SHARE
 
@@ -72,34 +70,41 @@ def split(context: str, answers: Sequence[str]) -> tuple[list[str], list[int]]:
     return passages, [i for i, part in enumerate(passages) if any(word in part.casefold() for word in words)]
 
 
+def index_of(texts: Sequence[str], folder: Path) -> LibraryIndex:
+    """The index of the library, in a folder, of documents that are called by their numbers."""
+    index = LibraryIndex(folder / "index")
+    index.add({str(number): [text] for number, text in enumerate(texts)})
+    return index
+
+
+def order_by(index: LibraryIndex, question: str, num_documents: int) -> npt.NDArray[np.int64]:
+    """Numbers of all documents, those that share a word with a question before the others, the best first."""
+    found = [int(one) for one in index.closest(question)]
+    return np.array([*found, *sorted(set(range(num_documents)) - set(found))], np.int64)
+
+
 def measure_finding(setup: Setup, paths: list[Path], limit: int | None, num_tokens: int) -> Table:
     """Of how many questions a right document is among the first, for each way to choose."""
-    engine, tokenizer = setup.engine, setup.engine.loaded.tokenizer
+    tokenizer = setup.engine.loaded.tokenizer
     documents, questions = read_rows(paths, limit)
-    signatures, words, texts = list[npt.NDArray[np.int8]](), list[npt.NDArray[np.int32]](), list[str]()
+    words, texts = list[npt.NDArray[np.int32]](), list[str]()
     for number, text in enumerate(documents):
         setup.report("Reading documents", number / len(documents))
         ids, spans = tokenizer.encode(text)
-        text = text[: int(spans[min(num_tokens, len(ids)) - 1, 1])] if len(ids) else text
-        session: Session = engine.session()
-        for _ in session.read(text_document(f"{number}.txt", (text,))):
-            pass
-        signatures.append(signature_of(engine, session))
-        words.append(tokenizer.words(session.context.tokens.ids(0, session.context.tokens.num_tokens)))
-        texts.append(text)
-    starts, vectors = np.cumsum([0, *map(len, signatures)]), np.concatenate(signatures)
-    search = BM25(texts)
-    ranks: dict[str, list[int]] = {INDEX: [], WORDS: [], SEARCH: []}
-    for one in questions:
-        asked = np.unique(tokenizer.words(tokenizer.encode(one.text)[0]))
-        scores = {
-            INDEX: best_dot(vectors, starts, signature_of_question(engine, one.text)).astype(np.float64),
-            WORDS: word_scores(words, asked),
-            SEARCH: search.scores(one.text),
-        }
-        for name, of in scores.items():
-            order = np.argsort(-of, kind="stable")
-            ranks[name].append(int(np.flatnonzero(np.isin(order, one.right))[0]))
+        texts.append(text[: int(spans[min(num_tokens, len(ids)) - 1, 1])] if len(ids) else text)
+        words.append(tokenizer.words(ids[:num_tokens]))
+    search, ranks = BM25(texts), dict[str, list[int]]()
+    with tempfile.TemporaryDirectory(prefix="ondevice-find-") as made:
+        index = index_of(texts, Path(made))
+        for one in questions:
+            asked = np.unique(tokenizer.words(tokenizer.encode(one.text)[0]))
+            orders = {
+                INDEX: order_by(index, one.text, len(texts)),
+                WORDS: np.argsort(-word_scores(words, asked), kind="stable"),
+                SEARCH: np.argsort(-search.scores(one.text), kind="stable"),
+            }
+            for name, order in orders.items():
+                ranks.setdefault(name, []).append(int(np.flatnonzero(np.isin(order, one.right))[0]))
     case = {"documents": len(documents), "questions": len(questions)}
     rows, summary = [], {}
     for name, of in ranks.items():

@@ -1,23 +1,21 @@
 """A shelf of LongBench's passages: its questions over several of them, with every passage as a document of its own.
 
-Beside the shelf, whose documents are chosen by rare words, stand one whose documents the index of signatures chooses,
+Beside the shelf, whose documents are chosen by rare words, stand one whose documents the index of the library chooses,
 one of the passages that hold an answer, which nobody knows beforehand, and BM25 over all of them.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
-
-import numpy as np
-from ondevice.kernels.best_dot import best_dot
 
 from ondevice.config import EngineConfig
 from ondevice.errors import ConfigError
 from ondevice.events import Event
-from ondevice.library.signatures import signature_of, signature_of_question
 from ondevice.result import Row
 from ondevice.session.engine import Session
 from ondevice.session.shelf import MOST, pointed_at, shelve
@@ -25,7 +23,7 @@ from ondevice_bench.quality.contenders import CONTENDERS, GAP, Retriever, budget
 from ondevice_bench.quality.contest import Exam
 from ondevice_bench.quality.measurement import Note, Setup
 from ondevice_bench.quality.rows import Text, read_texts, select_tasks
-from ondevice_bench.quality.run_find import split
+from ondevice_bench.quality.run_find import index_of, order_by, split
 from ondevice_bench.quality.run_longbench import exam_of
 from ondevice_bench.quality.run_shelf import ALONE, SEARCH, SHELF, Asker, summary
 from ondevice_bench.quality.trials import Trial, case_of, earlier_rows, is_done, measured, question_scores, written_down
@@ -71,11 +69,8 @@ def _row(
         yield from session.read(text_document(f"{which}.txt", (passage,)))
         sessions.append(session)
     seconds = time.perf_counter() - began
-    signatures = [signature_of(engine, session) for session in sessions]
-    starts = np.cumsum([0, *map(len, signatures)])
-    closest = np.argsort(
-        -best_dot(np.concatenate(signatures), starts, signature_of_question(engine, query)).astype(int)
-    )
+    with tempfile.TemporaryDirectory(prefix="ondevice-find-") as made:
+        closest = order_by(index_of(passages, Path(made)), query, len(passages))
     for name, chosen in (
         (ALONE, list(right)[:MOST]),
         (SHELF, pointed_at(sessions, query)),

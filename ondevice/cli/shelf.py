@@ -142,20 +142,20 @@ def _each(session: Session, questions: Sequence[str], remembers: bool, name: str
 
 def _library(engine: Engine, sessions: Sequence[Session]) -> Callable[[str], Sequence[Session]]:
     """For each question the sessions that there are, and those of the library that its index finds, opened."""
-    from ondevice.library.index import CLOSEST, LibraryIndex
+    from ondevice.library.index import CLOSEST
     from ondevice.library.library import Library
 
     library = Library()
-    index = LibraryIndex(library, engine)
-    if missing := len(index.missing()):
-        say(f"{missing:,} documents of the library are not in its index: open and save each in the app once.")
-    if not len(index) and not sessions:
+    indexed, num_missing = library.indexed(engine.loaded)
+    if num_missing:
+        say(f"{num_missing:,} documents of the library are not in its index: open each in the app once.")
+    if not indexed and not sessions:
         raise ConfigError("The index of the library is empty", fix="Save documents in the app with this model first.")
 
     def opened(question: str) -> Sequence[Session]:
-        entries = index.closest(question, CLOSEST)
+        entries = library.closest(question, CLOSEST, engine.loaded)
         titles = ", ".join(entry.title for entry in entries)
-        say(f"Closest of {len(index):,} documents of the library: {titles}." if entries else "The library has none.")
+        say(f"Closest of {len(indexed):,} documents of the library: {titles}." if entries else "The library has none.")
         return [*sessions, *(library.open(engine, entry.id)[0] for entry in entries)]
 
     return opened

@@ -21,8 +21,7 @@ class Policy:
 
     Attributes:
         name: in settings.
-        label: in tables of results; on the screen it begins with a capital letter, see `title`.
-        differs: one sentence on what it does.
+        label: in tables of results.
         choice: in the form; empty: nobody is offered it, and it is a contender of the laboratory alone.
         kept: why a token is still here, on the map.
         scorer: its class, `module:name`; None where nothing is ever distilled.
@@ -42,7 +41,6 @@ class Policy:
 
     name: str
     label: str
-    differs: str
     choice: str = ""
     kept: str = "kept"
     scorer: str | None = None
@@ -57,10 +55,6 @@ class Policy:
     @property
     def is_offered(self) -> bool:
         return bool(self.choice)
-
-    @property
-    def title(self) -> str:
-        return self.label[:1].upper() + self.label[1:]
 
     @property
     def distills(self) -> bool:
@@ -101,7 +95,6 @@ POLICIES = {
             "infinipot",
             label="InfiniPot",
             choice="Useful and new (InfiniPot)",
-            differs="Reads all; keeps what is useful and new.",
             kept="kept for the guiding prompt",
             scorer="ondevice.pot.policies:InfiniPot",
             observes="catalyst",
@@ -113,21 +106,18 @@ POLICIES = {
             "truncate",
             label="truncation",
             choice="Both ends, skip the middle",
-            differs="Reads both ends and skips the middle.",
             skips_middle=True,
         ),
         Policy(
             "full",
             label="full KV",
             choice="Everything; memory grows",
-            differs="Keeps everything; memory grows with the document.",
             keeps_all=True,
         ),
         Policy(
             "repeat",
             label="repeat",
             choice="What the text is repeated from (KVzip)",
-            differs="Reads all twice; keeps what it would be repeated from.",
             kept="kept for repeating the text",
             scorer="ondevice.pot.policies:ByMass",
             observes="repetition",
@@ -138,7 +128,6 @@ POLICIES = {
             "foresight",
             label="foresight",
             choice="What looks as if it will be looked at (KVzap)",
-            differs="Keeps what looks as if it will be looked at.",
             kept="kept for looking useful",
             scorer="ondevice.pot.policies:ByMass",
             observes="predicted",
@@ -150,7 +139,6 @@ POLICIES = {
             "expected",
             label="expected attention",
             choice="What will likely be looked at (Expected Attention)",
-            differs="Keeps what questions like the text itself would look at.",
             kept="kept for expected attention",
             scorer="ondevice.pot.policies:ByMass",
             observes="queries",

@@ -2,8 +2,8 @@
 
 A folder for each, under a random name: the pot, the document's text and tokens (`saving`), what the list shows
 (`entry.json`), and whatever else the caller wants back (`record.json`). An entry is complete or not there. Text and
-tokens that entries have in common are on the disk once (`shared_files`). Nothing is written here unless it is asked
-for, and only this user may read it.
+tokens that entries have in common are on the disk once (`shared_files`); the words of all are in one `index`. Nothing
+is written here unless it is asked for, and only this user may read it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import psutil
 from ondevice.config import EngineConfig
 from ondevice.errors import LibraryError, NotInLibrary, OndeviceError, PotError, PotMismatch
 from ondevice.files import data_dir, replacing, sync_folder
+from ondevice.library.index import LibraryIndex
 from ondevice.library.shared_files import bytes_on_disk, share
-from ondevice.library.signature_index import forget
 from ondevice.model.loading.load import LoadedModel
 from ondevice.pot.saving import BESIDE
 from ondevice.schema import SchemaError, loads, parse
@@ -36,8 +36,7 @@ from ondevice.session.saving import load_session, reopened_as_chosen, save_sessi
 
 FORMAT = 2
 _FORMATS = (1, FORMAT)  # that are read; before, text and tokens were in the file of the pot
-_POT, _ENTRY, _RECORD = "pot.safetensors", "entry.json", "record.json"
-INDEX = "index"  # folder of the signatures, which are made by `index`
+_POT, _ENTRY, _RECORD, _INDEX = "pot.safetensors", "entry.json", "record.json", "index"
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}-(\d+-\d+)")  # being written or deleted, by that process
 _FREE_BYTES_LEFT = 200_000_000  # what must stay free on the disk beside an entry
@@ -106,6 +105,7 @@ class Library:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or data_dir() / "library"
+        self._index = LibraryIndex(self.folder / _INDEX)
 
     def require_readable(self) -> None:
         """Raises LibraryError where its folder is there and cannot be read, or something else is in its place."""
@@ -187,6 +187,7 @@ class Library:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
             sync_folder(self.folder)
+        self._note_words(entry.id, session)
         if old is not None:
             with suppress(LibraryError):  # the new one is there, whatever becomes of the old one
                 self.delete(old.id)
@@ -207,7 +208,9 @@ class Library:
         if reason:
             raise PotMismatch(reason, fix="Start the app with that model, or read the document again.")
         config = reopened_as_chosen(saved_config(path / _POT), engine.config)
-        return load_session(engine, path / _POT, config), _read_json(path / _RECORD)
+        session, record = load_session(engine, path / _POT, config), _read_json(path / _RECORD)
+        self._note_words(path.name, session)
+        return session, record
 
     def rename(self, entry_id: object, title: str) -> Entry:
         """Give an entry another title.
@@ -232,11 +235,46 @@ class Library:
             LibraryError: there is no such entry, or it cannot be deleted.
         """
         path = self._path(entry_id)
-        forget(self.folder / INDEX, path.name)
+        self._index.remove(path.name)
         with self._failing_as("deleted", path.name):
             going = self.folder / f".{path.name}-{_process(os.getpid())}"
             os.replace(path, going)  # from here on it is not listed, however far deleting gets
             shutil.rmtree(going)
+
+    def indexed(self, loaded: LoadedModel) -> tuple[list[Entry], int]:
+        """The entries of a model that the index has, and the number of those that it has not: another version saved
+        them, and they were not opened since.
+
+        Raises:
+            LibraryError: the index cannot be used.
+        """
+        known, ours = self._index.ids(), [one for one in self.entries() if not one.misfit(loaded)]
+        found = [one for one in ours if one.id in known]
+        return found, len(ours) - len(found)
+
+    def closest(self, question: str, most: int, loaded: LoadedModel) -> list[Entry]:
+        """The entries of a model that a question is about by its words, at most so many, the best first; the newest
+        where it has no word of any.
+
+        Raises:
+            LibraryError: the index cannot be used.
+        """
+        found = list[Entry]()
+        for entry_id in self._index.closest(question):
+            with suppress(NotInLibrary):  # deleted by hand
+                entry = self.find(entry_id)
+                if not entry.misfit(loaded):
+                    found.append(entry)
+            if len(found) == most:
+                break
+        return found or self.indexed(loaded)[0][:most]
+
+    def _note_words(self, entry_id: str, session: Session) -> None:
+        with suppress(LibraryError):  # whether the whole library can be asked for it or not, it is there
+            if entry_id not in self._index.ids():
+                self._index.add({entry_id: session.context.tokens.texts})
+                if not (self.folder / entry_id).is_dir():  # another app has deleted it meanwhile
+                    self._index.remove(entry_id)
 
     def _path(self, entry_id: object) -> Path:
         """The folder of an entry. Only ids of our own making become paths."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 
 from ondevice.config import EngineConfig
-from ondevice.errors import LibraryError, PasswordRequired, PotError, WrongPassword
+from ondevice.errors import PasswordRequired, PotError, WrongPassword
 from ondevice.events import AnswerFinished, Event
 from ondevice.library.content_address import content_address, entry_with
-from ondevice.library.index import LibraryIndex
 from ondevice.library.library import Entry, Library
 from ondevice.machine.memory import free_memory_bytes
 from ondevice.serving.conversation import Answer
@@ -157,8 +156,6 @@ class Jobs:
             replaces, address = workspace.entry_id, workspace.address
             entry = self.library.save(session, record_of(workspace), replaces=replaces, address=address)
             workspace.entry_id = entry.id
-            with suppress(LibraryError, PotError):  # it is saved, whether the whole library can be asked for it or not
-                LibraryIndex(self.library, self.engine).add(session, entry)
             self.keeping.note(workspace)
             yield Saved(entry)
 

@@ -15,7 +15,7 @@ from ondevice.config import EngineConfig, GenerationConfig
 from ondevice.decode.prompt import Turn
 from ondevice.errors import OndeviceError, PotError
 from ondevice.events import AnswerFinished, AnswerToken
-from ondevice.library.index import CLOSEST, LibraryIndex
+from ondevice.library.index import CLOSEST
 from ondevice.library.library import Entry
 from ondevice.serving.account import holdings
 from ondevice.serving.failure import problem_text
@@ -199,13 +199,17 @@ def _found(jobs: Jobs, members: Sequence[Member], turn: ShelfTurn) -> list[Membe
     """
     found = [member for member in members if member is not WHOLE_LIBRARY]
     if len(found) < len(members):
-        index, keys = LibraryIndex(jobs.library, jobs.engine), {member.key for member in found}
+        library, loaded, keys = jobs.library, jobs.engine.loaded, {member.key for member in found}
         opened = {member.workspace.entry_id for member in found if member.workspace is not None}
-        closest = [member_of(entry) for entry in index.closest(turn.question, CLOSEST) if entry.id not in opened]
+        entries = library.closest(turn.question, CLOSEST, loaded)
+        closest = [member_of(entry) for entry in entries if entry.id not in opened]
         found += [member for member in closest if member.key not in keys]
-        turn.num_asked = len(found) if not closest else max(len(index), len(found))
+        turn.num_asked = len(found) if not closest else max(len(library.indexed(loaded)[0]), len(found))
     if not found:
-        raise PotError("The index of the library is empty", fix="Save documents with this model first.")
+        raise PotError(
+            "The index of the library is empty",
+            fix="Save documents with this model first, or open each that an earlier version saved once.",
+        )
     return found
 
 

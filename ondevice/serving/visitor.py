@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ondevice.errors import DocumentError
-from ondevice.serving.comparison import Comparison
 from ondevice.serving.shelf_state import ShelfWork
 from ondevice.serving.workspace import Workspace
 
@@ -28,7 +27,6 @@ class Visitor:
         owner: of its workspaces, as what is kept of them on disk names it; "": nothing is.
         workspaces: one for each open document, in the order of opening; at least one, which may be empty.
         current: the one that is shown.
-        comparison: the last comparison that was made, or the one that runs.
         shelf: what was asked of several documents, and what is being asked.
         last_used: for the registry, seconds.
     """
@@ -37,7 +35,6 @@ class Visitor:
     owner: str = ""
     workspaces: list[Workspace] = field(default_factory=list)
     current: Workspace = field(init=False)
-    comparison: Comparison = field(default_factory=Comparison)
     shelf: ShelfWork = field(default_factory=ShelfWork)
     last_used: float = 0.0
     _changing: threading.Lock = field(default_factory=threading.Lock)
@@ -48,8 +45,7 @@ class Visitor:
     @property
     def is_idle(self) -> bool:
         """True if nothing runs, and nothing is in line."""
-        has_no_job = self.comparison.idle.is_set() and self.shelf.idle.is_set()
-        return has_no_job and all(workspace.idle.is_set() for workspace in self.workspaces)
+        return self.shelf.idle.is_set() and all(workspace.idle.is_set() for workspace in self.workspaces)
 
     @property
     def documents(self) -> list[Workspace]:
@@ -107,7 +103,6 @@ class Visitor:
         """Stop everything, and wait until it has ended."""
         for workspace in self.workspaces:
             workspace.request_stop()
-        self.comparison.halt()
         self.shelf.halt()
         for workspace in self.workspaces:
             workspace.halt()

@@ -10,7 +10,6 @@ from ondevice.serving.uploads import Uploads
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
 from ondevice.ui.blocks import Blocks
-from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.layout import build_screen
 from ondevice.ui.library_actions import LibraryActions
 from ondevice.ui.model_actions import ModelActions
@@ -32,7 +31,7 @@ def build_app(jobs: Jobs, uploads: Uploads, *, reads_at_once: bool = True) -> gr
         screen = build_screen(jobs.engine, jobs.keeping.secret())
         actions = Actions(runner, uploads)
         library = LibraryActions(runner)
-        others = CompareActions(runner), ModelActions(runner, models), ScanActions(runner)
+        others = ModelActions(runner, models), ScanActions(runner)
         answers, shelf = AnswerActions(runner), ShelfActions(runner, library)
         wire(demo, screen, actions, answers, library, *others, shelf, reads_at_once=reads_at_once)
     demo.queue(max_size=8, api_open=False, default_concurrency_limit=1)

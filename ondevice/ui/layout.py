@@ -9,7 +9,6 @@ import gradio as gr
 
 from ondevice.documents.formats.table import SUFFIXES
 from ondevice.session.engine import Engine
-from ondevice.ui.compare_layout import compare_parts
 from ondevice.ui.form import CONTROLS, control, form_parts
 from ondevice.ui.library_layout import library_parts
 from ondevice.ui.panels import drawer_head, panel
@@ -64,8 +63,6 @@ def build_screen(engine: Engine, secret: str | None = None) -> Screen:
             panel("panes")
         with gr.Tab("Collection", id="shelf", elem_id="od-tab-shelf") as parts["shelf_tab"]:
             parts |= shelf_parts()
-        with gr.Tab("Compare", id="compare", elem_id="od-tab-compare") as parts["compare_tab"]:
-            parts |= compare_parts()
         with gr.Tab("Library", id="library", elem_id="od-tab-library") as parts["library_tab"]:
             parts |= library_parts()
     with gr.Column(elem_id="od-settings", elem_classes="od-drawer"):

@@ -156,19 +156,6 @@ TEMPLATES = {
         '<p class="od-facts"></p></div><p class="od-explain od-ended" role="status" aria-live="polite"></p></section>'
     ),
     "download": "<div hidden></div>",
-    "compare_head": (
-        '<section class="od-compare"><h2>Compare</h2><p class="od-explain">One document and one question, read and '
-        "answered in several ways, side by side. Each way has a pot of its own, which is freed before the next one "
-        "begins.</p></section>"
-    ),
-    "compare": (
-        '<section class="od-compare"><p class="od-subject"></p>'
-        '<p class="od-problem od-compare-problem" role="alert" hidden></p>'
-        '<p class="od-compare-status" role="status" aria-live="polite"></p><div class="od-columns"></div>'
-        '<p class="od-same"></p><div class="od-exports" hidden>'
-        '<button type="button" class="od-button od-save-markdown">Save as Markdown</button>'
-        '<button type="button" class="od-button od-save-json">Save as JSON</button></div></section>'
-    ),
     "library": (
         '<section class="od-library"><h2 tabindex="-1">Library</h2>'
         '<p class="od-explain">Documents that you have saved with their pot: opened again, nothing is read twice. '
@@ -228,7 +215,6 @@ def scripts() -> str:
         "addresses.js",
         "confirm.js",
         "shortcuts.js",
-        "compare.js",
         "library.js",
         "scan.js",
         "shelf.js",

@@ -33,7 +33,6 @@ from ondevice.serving.question_queue import Asked
 from ondevice.serving.visitor import Visitor
 from ondevice.serving.workspace import Problem, Workspace
 from ondevice.ui import render
-from ondevice.ui.compare_render import compare_controls, comparison_payload
 from ondevice.ui.documents_list import documents_list
 from ondevice.ui.form import for_model
 from ondevice.ui.layout import header
@@ -123,10 +122,8 @@ class Runner:
         return {
             **render.everything(visitor.current),
             **self.documents(visitor),
-            **compare_controls(visitor),
             **shelf_controls(visitor),
             "shelf": shelf_payload(visitor),
-            "compare": comparison_payload(visitor),
             "header": self.header() | {"question": self._models.question(visitor)},
             "session_id": visitor.id,
             # At work although this page has nothing to do with it: another page has begun it, or it was reloaded.

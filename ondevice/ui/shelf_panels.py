@@ -17,13 +17,13 @@ SCAN = (
     '<p class="od-more"></p><ul class="od-notes od-scan-account"></ul></div></section>'
 )
 SHELF_HEAD = (
-    '<section class="od-compare"><h2>Collection: several documents</h2><p class="od-explain">One question over '
+    '<section class="od-shelf"><h2>Collection: several documents</h2><p class="od-explain">One question over '
     "documents that were read. Together: those that the question points to by its rare words, three at most, are laid "
     "side by side in one pot. Each by itself: every one answers alone, and what they say becomes a table.</p></section>"
 )
 SHELF = (
     '<section class="od-shelf"><p class="od-problem" role="alert" hidden></p>'
-    '<p class="od-compare-status" role="status" aria-live="polite"></p><div class="od-turns"></div>'
+    '<p class="od-shelf-status" role="status" aria-live="polite"></p><div class="od-turns"></div>'
     f'<div class="od-exports" hidden>{_BUTTON.format("od-save-markdown", "Save as Markdown")}'
     f"{_BUTTON.format('od-save-csv', 'Save as CSV')}{_BUTTON.format('od-clear-turns', 'Clear')}</div></section>"
 )

@@ -16,7 +16,6 @@ import gradio as gr
 
 from ondevice.ui.actions import Actions
 from ondevice.ui.answer_actions import AnswerActions
-from ondevice.ui.compare_actions import CompareActions
 from ondevice.ui.detached import detached
 from ondevice.ui.form import CONVERSATION, Form, matching_size, shows, size_named
 from ondevice.ui.layout import Screen
@@ -37,7 +36,6 @@ def wire(
     actions: Actions,
     answers: AnswerActions,
     library: LibraryActions,
-    compare: CompareActions,
     models: ModelActions,
     scan: ScanActions,
     shelf: ShelfActions,
@@ -113,7 +111,6 @@ def wire(
     gr.on(reading, once(check), [session_id, *screen.form.values()], **checking)
     _wire_answers(screen, answers)
     _wire_library(demo, parts, library)
-    _wire_compare(screen, compare)
     _wire_scan(parts, scan)
     _wire_shelf(demo, screen, shelf)
     used = _wire_models(parts, models)
@@ -138,32 +135,6 @@ def _wire_answers(screen: Screen, answers: AnswerActions) -> None:
     sources.go_on(runs(answers.go_on), asked, outputs, **lane)
     sources.anew(runs(answers.anew), asked, outputs, **lane)
     sources.reword(runs(answers.reword, "words"), asked, outputs, **lane)
-
-
-def _wire_compare(screen: Screen, compare: CompareActions) -> None:
-    parts, session_id = screen.parts, screen.parts["session_id"]
-    common: dict[str, Any] = {"outputs": list(parts.values()), "show_progress": "hidden", "api_visibility": "private"}
-
-    def run(visitor_id: str, shown: str, question: str, keys: list[str], *values: Any) -> Iterator[Patch]:
-        return compare.run(visitor_id, question, keys, _filled(screen, values), shown)
-
-    chosen = [session_id, parts["shown"], parts["compare_question"], parts["compare_choices"], *screen.form.values()]
-    gr.on(
-        [parts["compare_run"].click, parts["compare_question"].submit],
-        _streaming(parts)(run),
-        chosen,
-        **common,
-        **ENGINE_LANE,
-    )
-    once = _single(parts)
-
-    # As in the library: all that is in the event comes from the browser.
-    def export(visitor_id: str, event: gr.EventData) -> dict[Any, Any]:
-        return once(compare.export)(visitor_id, event._data.get("kind"))
-
-    parts["compare_tab"].select(once(compare.open), [session_id, parts["compare_question"]], **common, **QUICK_LANE)
-    parts["compare_stop"].click(once(compare.stop), session_id, **common, **QUICK_LANE)
-    parts["compare"].export(export, session_id, **common, **QUICK_LANE)
 
 
 def _wire_scan(parts: dict[str, Any], scan: ScanActions) -> None:

@@ -1,8 +1,7 @@
-"""Several documents, the library, comparisons in a real browser, and reloads in the middle of all of it."""
+"""Several documents and the library in a real browser, and reloads in the middle of all of it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from ondevice.config import PotConfig
 from tests.browser.driver import Visit, expect
 from tests.builders.models import plain_config, plain_generation
-from tests.builders.screens import Gate, slow_down, tiny_engine
+from tests.builders.screens import Gate, tiny_engine
 
 POT = PotConfig(capacity=1024, num_kept=256, reserve=256, step_size=256)
 ENGINE = tiny_engine(plain_config(pot=POT, generation=plain_generation(max_new_tokens=40)))
@@ -29,12 +28,6 @@ BUSY = """() => {
         return response;
     };
 }"""
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward pass takes 30 ms longer, so that a test can reload the page in its middle."""
-    slow_down(monkeypatch, ENGINE, 0.03)
 
 
 def files(folder: Path, **contents: bytes) -> list[str]:
@@ -211,55 +204,3 @@ def test_what_is_told_in_passing_covers_nothing_of_use(visit: Visit) -> None:
             .filter(([_, box]) => box.width > 0 && one.left < box.right && box.left < one.right && one.top < box.bottom
                 && box.top < one.bottom).map(([html]) => html); }"""
     assert page.evaluate(overlaps) == []
-
-
-@pytest.mark.slow
-def test_what_was_asked_last_is_compared(visit: Visit) -> None:
-    page, field = visit.page, visit.page.locator("#od-compare-question textarea")
-    visit.read_sample()
-    page.get_by_role("tab", name="Compare").click()
-    assert "dates" in field.input_value(), "what stands all over a document shows the ways' differences"
-    page.get_by_role("tab", name="Read & ask").click()
-    visit.ask("How many steps?")
-    visit.until(lambda: page.locator("#od-chat .thought-group").count() == 1, "answered")
-    page.get_by_role("tab", name="Compare").click()
-    visit.until(lambda: field.input_value() == "How many steps?", "the question is taken over")
-    field.fill("And who?")
-    page.get_by_role("tab", name="Read & ask").click()
-    page.get_by_role("tab", name="Compare").click()
-    page.wait_for_timeout(300)
-    assert field.input_value() == "And who?", "not over what was written"
-
-
-@pytest.mark.slow
-def test_two_ways_of_reading_are_compared(visit: Visit, slow: None) -> None:
-    page = visit.page
-    visit.open_sample()
-    page.get_by_role("tab", name="Compare").click()
-    page.fill("#od-compare-question textarea", "How many steps?")
-    page.click("#od-compare-run")
-    columns = page.locator(".od-column")
-    visit.until(lambda: columns.count() == 2, "there is a column for each")
-    bar = columns.first.get_by_role("progressbar")
-    visit.until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > 0, "its progress is shown")
-    visit.reload()
-    page.get_by_role("tab", name="Compare").click()
-    visit.until(lambda: page.locator(".od-column[data-stage=done]").count() == 2, "it goes on after a reload")
-    assert "11,178 of 11,178 tokens" in columns.first.inner_text()
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Save as JSON").click()
-    assert saved.value.suggested_filename == "comparison.json"
-    record = json.loads(Path(saved.value.path()).read_text(encoding="utf-8"))
-    assert [column["name"] for column in record["columns"]] == ["Present settings", "Truncation"]
-
-
-@pytest.mark.slow
-def test_a_comparison_is_stopped(visit: Visit, slow: None) -> None:
-    page = visit.page
-    visit.open_sample()
-    page.get_by_role("tab", name="Compare").click()
-    page.click("#od-compare-run")
-    page.locator(".od-column[data-stage=reading]").wait_for()
-    page.click("#od-compare-stop")
-    visit.until(lambda: page.locator(".od-column[data-stage=stopped]").count() == 2, "both have ended")
-    expect(page.locator("#od-compare-run")).to_be_visible()

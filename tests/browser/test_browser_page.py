@@ -16,11 +16,11 @@ def test_every_tab_has_an_address_and_back_goes_to_the_one_before(visit: Visit) 
         tab = page.get_by_role("tab", name=name)
         return tab.get_attribute("aria-selected") == "true" and page.url.removeprefix(visit.url).endswith(ends)
 
-    for name, ends in (("Compare", "#compare"), ("Library", "#library")):
+    for name, ends in (("Collection", "#shelf"), ("Library", "#library")):
         page.get_by_role("tab", name=name).click()
         visit.until(lambda name=name, ends=ends: is_at(name, ends), f"{name} is at {ends}")
     page.go_back()
-    visit.until(lambda: is_at("Compare", "#compare"), "back to the tab before")
+    visit.until(lambda: is_at("Collection", "#shelf"), "back to the tab before")
     page.go_back()
     visit.until(lambda: is_at("Read & ask", "/"), "and to the first one")
     page.goto(f"{visit.url}/#library")

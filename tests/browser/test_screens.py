@@ -25,7 +25,7 @@ from tests.browser.axe import serious_violations
 from tests.browser.driver import Visit, new_context, visiting
 from tests.browser.frozen import Clock, typeface
 from tests.browser.screenshots import sample_pdf
-from tests.builders.grids import first_of, slow
+from tests.builders.grids import first_of
 from tests.builders.models import plain_config, plain_generation
 from tests.builders.screens import tiny_engine
 
@@ -77,16 +77,6 @@ def show_answer(visit: Visit, clock: Clock, folder: Path) -> None:
     visit.state("read")
 
 
-def show_compare(visit: Visit, clock: Clock, folder: Path) -> None:
-    visit.upload(str(sample_pdf(folder / "lighthouse.pdf")))
-    visit.state("ready")
-    visit.page.get_by_role("tab", name="Compare").click()
-    visit.page.fill("#od-compare-question textarea", "Who is the keeper, and since when?")
-    visit.page.click("#od-compare-run")
-    visit.until(lambda: visit.page.locator(".od-column[data-stage=done]").count() == 2, "both have answered")
-    visit.page.locator("#od-compare-run").wait_for()
-
-
 def show_library(visit: Visit, clock: Clock, folder: Path) -> None:
     begin_reading(visit, folder)
     visit.state("read")
@@ -107,13 +97,12 @@ STATES: dict[str, Callable[[Visit, Clock, Path], None]] = {
     "reading": show_reading,
     "answer": show_answer,
     "error": show_error,
-    "compare": show_compare,
     "library": show_library,
 }
 
 
 @pytest.mark.parametrize("scheme", first_of(*SCHEMES))
-@pytest.mark.parametrize("state", [slow(name) if name == "compare" else name for name in STATES])
+@pytest.mark.parametrize("state", STATES)
 def test_screen(
     state: str, scheme: str, program: Any, url: str, clock: Clock, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

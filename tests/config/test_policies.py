@@ -59,7 +59,6 @@ def test_a_new_policy_is_one_class_and_one_row(monkeypatch: pytest.MonkeyPatch) 
         "oldest",
         label="Oldest",
         choice="What came first",
-        differs="Keeps what came first.",
         scorer=f"{__name__}:Oldest",
     )
     monkeypatch.setitem(POLICIES, "oldest", row)

@@ -23,6 +23,7 @@ from ondevice.config import SpecConfig
 from ondevice.documents import Document, Page
 from ondevice.errors import LibraryError, PotError, PotMismatch
 from ondevice.files import data_dir
+from ondevice.library.index import LibraryIndex
 from ondevice.library.library import Entry, Library, _process, clean_title
 from ondevice.session.engine import Engine, Session
 from tests.builders.models import tiny_loaded
@@ -113,7 +114,7 @@ def test_names_never_become_paths(library: Library, saved: Entry, tmp_path: Path
     library.rename(saved.id, "../../../etc/passwd\x00\n" + "x" * 500)
     assert library.find(saved.id).title.startswith("../../../etc/passwd x")
     assert len(library.find(saved.id).title) == 200
-    assert [path.name for path in library.folder.iterdir()] == [saved.id]
+    assert {path.name for path in library.folder.iterdir()} == {saved.id, "index"}
     for name in ("..", "../library", f"../{saved.id}", f"./{saved.id}", "", None, 5, saved.id.upper() + "/"):
         with pytest.raises(LibraryError):
             library.delete(name)
@@ -164,7 +165,7 @@ def test_one_damaged_entry_does_not_take_the_others_with_it(
 
 def test_deleting_leaves_nothing(library: Library, saved: Entry) -> None:
     library.delete(saved.id)
-    assert list(library.folder.iterdir()) == []
+    assert [path.name for path in library.folder.iterdir()] == ["index"]
     with pytest.raises(LibraryError, match="no such document"):
         library.delete(saved.id)
 
@@ -242,7 +243,7 @@ def test_a_disk_that_refuses_leaves_no_trace(
             patch.setattr(place, full)
             with pytest.raises(LibraryError, match=os.strerror(number)):
                 library.save(SESSION, {}, replaces=saved.id)
-        assert [path.name for path in library.folder.iterdir()] == [saved.id], "the one before is still there"
+        assert {path.name for path in library.folder.iterdir()} == {saved.id, "index"}, "the one before is still there"
 
 
 def test_what_a_killed_process_left_half_done_goes(library: Library, saved: Entry) -> None:
@@ -250,7 +251,7 @@ def test_what_a_killed_process_left_half_done_goes(library: Library, saved: Entr
     for name in (ours, dead, other):
         (library.folder / name).mkdir()
     assert len(library.entries()) == 1
-    assert {path.name for path in library.folder.iterdir()} == {saved.id, ours, other}
+    assert {path.name for path in library.folder.iterdir()} == {saved.id, ours, other, "index"}
 
 
 def test_two_apps_may_have_one_library(tmp_path: Path) -> None:
@@ -272,7 +273,8 @@ def test_two_apps_may_have_one_library(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         seen = sum(pool.map(work, (read_session(), read_session())))
     assert seen > 0, "they were at it at the same time"
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    assert LibraryIndex(tmp_path / "index").ids() == set()
 
 
 def test_a_document_read_in_part_is_not_saved(library: Library) -> None:

@@ -100,7 +100,7 @@ def test_two_pots_of_one_document_have_its_text_and_tokens_once(tmp_path: Path) 
     assert all_open(library).count(LONG) == 1, "what the other one needs is still there"
     for entry in library.entries():
         library.delete(entry.id)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def test_a_damaged_part_is_told_and_never_handed_on(tmp_path: Path) -> None:
@@ -232,7 +232,8 @@ def dies(library: Library, action: str, name: str, step: int) -> bool:
 def check(library: Library) -> None:
     """Every entry has all that is its own, nothing else is there, and what is the same is there once."""
     texts = all_open(library)
-    assert len(list(library.folder.iterdir())) == len(texts) if library.folder.exists() else not texts
+    others = {path.name for path in library.folder.iterdir()} - {"index"} if library.folder.exists() else set()
+    assert len(others) == len(texts)
     names = [names[0] for names in parts(library).values()]
     assert len(names) == len(set(names)) == 3 * len(set(texts))
 
@@ -272,6 +273,7 @@ sys.path.insert(0, {root!r})
 from tests.library.test_shared_files import Library, held
 from pathlib import Path
 library = Library(Path({folder!r}))
+held("few"), held("many")  # read before the time runs
 print("ready", flush=True)
 while True:
     one = library.save(held("few"), {{}})

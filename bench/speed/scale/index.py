@@ -1,7 +1,7 @@
 """A question to a library of 100,000 documents: how long its index takes to name the closest ones.
 
-The vectors are random numbers of the model's shape, as many as documents of 4,096 tokens have: what a search costs does
-not depend on what it finds. They lie in the files that a library has, and are mapped from them.
+The documents are drawn words whose frequencies fall as in natural language, as many as 4,096 tokens of a text are: what
+a search costs depends on how many documents share a word with the question, and not on what they say.
 """
 
 from __future__ import annotations
@@ -12,64 +12,54 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from ondevice.kernels.best_dot import best_dot, best_dot_reference
 
-from ondevice.library.signature_index import SignatureIndex
-from ondevice.library.signatures import BLOCK, dimensions_of, signature_of_question
+from ondevice.library.index import LibraryIndex
 from ondevice.result import Row, row
 from ondevice_bench.quality.measurement import Setup
 from ondevice_bench.speed.turns import take_turns
 
 DOCUMENTS = 100_000
-_TOKENS = 4096  # of a document
+_TOKENS, _WORDS, _VOCABULARY = 4096, 3000, 50_000  # of a document, of the same document, of all of them
 _AT_ONCE = 2_000  # documents that are added together
-_MOST = 10  # documents that a search names
 _ROUNDS = 7
-_BESIDE = 20_000  # vectors that the product in NumPy is compared on, which needs four times their memory
-_QUESTION = "When does the lease of the second floor end, and who may end it earlier?"
-_SEARCH, _PLAIN = "one search", "the same product in NumPy"
-_ASKED, _SIZE, _FASTER = "question and search", "size", "product, speed against NumPy's"
+_QUESTION_WORDS = (0, 3, 20, 90, 400, 1500, 6000, 20_000)  # by their rank: from "the" to a name
+_ASKED, _SIZE = "question and search", "size"
 
 
-def filled_index(folder: Path, dimensions: int, num_documents: int, seed: int) -> tuple[SignatureIndex, float]:
+def filled_index(path: Path, num_documents: int, seed: int) -> tuple[LibraryIndex, float]:
     """An index of so many documents, and the seconds that adding one takes."""
-    index, rng, seconds = SignatureIndex(folder, dimensions), np.random.default_rng(seed), 0.0
+    index, rng, seconds = LibraryIndex(path), np.random.default_rng(seed), 0.0
+    shares = np.cumsum(1 / np.arange(1, _VOCABULARY + 1))
     for first in range(0, num_documents, _AT_ONCE):
         size = min(_AT_ONCE, num_documents - first)
-        vectors = rng.integers(-127, 128, (size, _TOKENS // BLOCK, dimensions), np.int8)
+        drawn = np.searchsorted(shares, rng.random((size, _WORDS)) * shares[-1])
+        texts = {f"{first + number:032x}": [" ".join(map(_word, one))] for number, one in enumerate(drawn.tolist())}
         began = time.perf_counter()
-        index.add([(f"{first + number:032x}", vectors[number]) for number in range(size)])
+        index.add(texts)
         seconds += time.perf_counter() - began
     return index, seconds / num_documents
 
 
 def measure_index(setup: Setup, num_documents: int) -> list[Row]:
-    """Seconds of a question, of its parts, and bytes."""
+    """Seconds of a question, and bytes."""
     engine = setup.engine
-    dimensions, case = dimensions_of(engine.decoder), {"documents": num_documents, "tokens": _TOKENS}
+    case = {"documents": num_documents, "tokens": _TOKENS}
     with tempfile.TemporaryDirectory(prefix="ondevice-index-") as made:
         setup.report("Filling the index", None)
-        index, adding = filled_index(Path(made), dimensions, num_documents, engine.config.seed)
-        size = sum(path.stat().st_size for path in Path(made).iterdir())
+        path, question = Path(made) / "index", " ".join(map(_word, _QUESTION_WORDS))
+        index, adding = filled_index(path, num_documents, engine.config.seed)
         setup.report("Searching", None)
-        query = signature_of_question(engine, _QUESTION)  # what is measured once for a model is measured now
         seconds = take_turns(
-            {
-                "question": lambda: index.search(signature_of_question(engine, _QUESTION), _MOST),
-                _SEARCH: lambda: index.search(query, _MOST),
-            },
+            {"question": lambda: index.closest(question)},
             engine.decoder.device,
             max_rounds=_ROUNDS,
             budget_seconds=60.0,
         )
-        beside = _beside_numpy(setup, dimensions)
-    return [
-        row("question", case, _ASKED, "s", seconds["question"]),
-        row(_SEARCH, case, "search", "s", seconds[_SEARCH]),
-        row("index", case, "adding a document", "s", [adding]),
-        row("index", case, _SIZE, "bytes", [size]),
-        *beside,
-    ]
+        return [
+            row("question", case, _ASKED, "s", seconds["question"]),
+            row("index", case, "adding a document", "s", [adding]),
+            row("index", case, _SIZE, "bytes", [path.stat().st_size]),
+        ]
 
 
 def index_figures(found: Sequence[Row]) -> dict[str, float]:
@@ -82,29 +72,8 @@ def index_figures(found: Sequence[Row]) -> dict[str, float]:
             summary[f"index_seconds_{size}"] = one.p50
         elif one.metric == _SIZE:
             summary["index_bytes"] = one.p50
-        elif one.metric == _FASTER:
-            summary["index_speedup_vs_numpy"] = one.p50
     return summary
 
 
-def _beside_numpy(setup: Setup, dimensions: int) -> list[Row]:
-    """The product of an index beside NumPy's, on vectors that fit into memory for both."""
-    rng = np.random.default_rng(setup.engine.config.seed)
-    vectors = rng.integers(-127, 128, (_BESIDE, dimensions), np.int8)
-    query, starts = vectors[0].copy(), np.arange(0, _BESIDE + 1, _TOKENS // BLOCK)
-    starts = np.unique(np.append(starts, _BESIDE))
-    best_dot(vectors, starts, query)  # compiled before it is timed
-    seconds = take_turns(
-        {
-            _SEARCH: lambda: best_dot(vectors, starts, query),
-            _PLAIN: lambda: best_dot_reference(vectors, starts, query),
-        },
-        setup.engine.decoder.device,
-        max_rounds=_ROUNDS,
-        budget_seconds=20.0,
-    )
-    case = {"vectors": _BESIDE}
-    return [
-        *(row(name, case, "product", "s", values) for name, values in seconds.items()),
-        row(_SEARCH, case, _FASTER, "ratio", list(np.divide(seconds[_PLAIN], seconds[_SEARCH]))),
-    ]
+def _word(rank: int) -> str:
+    return f"w{rank:x}"

@@ -69,13 +69,8 @@ def test_a_question_to_an_index_is_timed() -> None:
     setup = Setup(Engine(tiny_loaded(), plain_config()), lambda *stage: None, nothing_to_open, {}, (), None)
     table = measure(setup, Sizes(indexed_documents=300), ("index",))
     assert 0 < table.summary["index_seconds_300"] < 30
-    assert table.summary["index_bytes"] > 300 * 64 * 32
-    assert table.summary["index_speedup_vs_numpy"] > 0
-    questions = [one.p50 for one in table.rows if one.contender == "question"]
-    searches = [one.p50 for one in table.rows if one.metric == "search"]
-    assert questions == [table.summary["index_seconds_300"]]
-    assert len(searches) == 1
-    assert searches[0] > 0
+    assert table.summary["index_bytes"] > 300 * 3000
+    assert [one.p50 for one in table.rows if one.contender == "question"] == [table.summary["index_seconds_300"]]
 
 
 @needs_ray
