@@ -37,7 +37,6 @@ from ondevice.config.pot import (
     KeyRotation,
     KvDtype,
     PotConfig,
-    SaveAs,
     SlotSharing,
 )
 from ondevice.config.preset import PRESETS, settled
@@ -64,7 +63,6 @@ __all__ = [
     "Policy",
     "PotConfig",
     "Quantization",
-    "SaveAs",
     "Setting",
     "SlimConfig",
     "SlotShares",
