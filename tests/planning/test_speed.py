@@ -71,12 +71,8 @@ def test_a_long_document_costs_no_walk_of_its_own() -> None:
     assert short.answering == pytest.approx(1e3 / len(plan.decoder.parts.layers))
 
 
-@pytest.mark.parametrize(
-    "config", [{"slim": SlimConfig(schedule="1:32")}, {"spec": SpecConfig(keep=0.5, layers=1)}, {"pot": "repeat"}]
-)
+@pytest.mark.parametrize("config", [{"slim": SlimConfig(schedule="1:32")}, {"spec": SpecConfig(keep=0.5, layers=1)}])
 def test_what_depends_on_the_text_is_not_forecast(config: dict) -> None:
-    if config.get("pot") == "repeat":
-        config = {"pot": replace(POT, policy="repeat", reserve=160, capacity=512, catalyst="general")}
     assert foreseen_speed(engine(**config).plan(), replace(NOTHING, per_token=1.0), 1000) is None
 
 

@@ -83,7 +83,7 @@ def test_what_does_not_fit_says_so_and_the_others_go_on(desk: Desk) -> None:
 
 def test_stop_ends_it_and_keeps_what_is_complete(desk: Desk) -> None:
     actions = CompareActions(desk.runner)
-    steps = actions.run(desk.id, "When?", ["infinipot", "truncate", "expected"], desk.form)
+    steps = actions.run(desk.id, "When?", ["infinipot", "truncate", "foresight"], desk.form)
     comparison = desk.visitor.comparison
     for _ in steps:
         if comparison.columns[0].stage is Stage.DONE:
@@ -118,13 +118,13 @@ def test_a_mistake_leaves_the_last_comparison_as_it_was(desk: Desk) -> None:
     for keys, question, form in (
         ([], "When?", desk.form),
         (["infinipot"], "", desk.form),
-        (["expected"], "When?", desk.form | {"pot.num_kept": 500}),
+        (["foresight"], "When?", desk.form | {"pot.num_kept": 500}),
     ):
         steps = CompareActions(desk.runner).run(desk.id, question, keys, form)
         shown = screen_after(steps)["compare"]
         assert shown["problem"]
         assert shown | {"problem": ""} == before
-    steps = CompareActions(desk.runner).run(desk.id, "When?", ["expected"], desk.form, "0" * 32)
+    steps = CompareActions(desk.runner).run(desk.id, "When?", ["foresight"], desk.form, "0" * 32)
     shown = screen_after(steps)["compare"]
     assert "Another document" in shown["problem"], "chosen on another page of this browser"
     assert shown["columns"] == before["columns"]
