@@ -70,7 +70,7 @@ class Reader:
         self._scores = SCORES.get(observes)
         ids = catalyst_ids(context.config, context.slim_steps, context.loaded.tokenizer.encode)
         self._catalyst = context.decoder.ids(ids)
-        self.novelty = Novelty(context.decoder.head.novelty)
+        self.novelty = Novelty(context.decoder.head.token_loss)
         self.words = WordCounts(context.decoder.parts.vocab_size)
         self.chunk: Chunk | None = None
         self.is_torn = False
