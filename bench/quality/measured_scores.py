@@ -92,7 +92,7 @@ def _expected(context: Context, queries: Sequence[Tensor]) -> list[Tensor]:
         if (first := pot.next_position[layer]) not in mean_rotation:
             mean_rotation[first] = _mean_rotation(decoder, pot, first)
         positions, slots = pot.slots.to_layer_device(pot.positions[layer, ..., :used], layer), slice(0, used)
-        keys = decoder.seen_keys(pot, layer, first)
+        keys = decoder.seen_keys(pot, layer)
         mean, covariance = (pot.slots.to_layer_device(part, layer) for part in moments(latest, mean_rotation[first]))
         is_open = positions >= context.num_protected
         values = pot.slots.values_at(layer, slots)
